@@ -1,0 +1,26 @@
+"""Cosmos-DB-style time-to-live for SQLAlchemy and Beanie.
+
+This package's root holds the names that every database shares: what a policy is, the value that
+means "never", and the errors. It imports the standard library and nothing else, so that a model
+module which only declares ``__ttl__`` costs milliseconds; the adapters (`ttl_odm.sqlalchemy`,
+`ttl_odm.beanie`, ...) are imported by those who use them.
+"""
+
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
+from ttl_odm.core.values import NEVER
+from ttl_odm.errors import ExpiredError, InvalidTTL, TTLConfigurationError, TTLError
+
+# A literal: importlib.metadata would cost more than all the imports above together.
+__version__ = "0.1.0"
+
+__all__ = [
+    "NEVER",
+    "TTL",
+    "ExpireAfter",
+    "ExpireAt",
+    "ExpiredError",
+    "InvalidTTL",
+    "TTLConfigurationError",
+    "TTLError",
+    "__version__",
+]

@@ -1,0 +1,40 @@
+"""The contract: what a ttl is, what is valid, and when something is expired.
+
+Pure functions and value types that know no database, no model and no clock: every instant is
+passed in. Imports are the standard library and `ttl_odm.errors`. Whoever reads only this folder
+understands the product:
+
+- `values`: which values are a ttl;
+- `policy`: what ``__ttl__ = ...`` can declare;
+- `expiry`: the instant from which a row no longer exists.
+"""
+
+from ttl_odm.core.expiry import (
+    EARLIEST,
+    effective_ttl,
+    expires_at,
+    is_expired,
+    own_ttl,
+    remaining,
+)
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, as_policy
+from ttl_odm.core.values import MAX_TTL, NEVER, default_ttl, lenient_ttl, row_ttl
+
+__all__ = [
+    "EARLIEST",
+    "MAX_TTL",
+    "NEVER",
+    "TTL",
+    "ExpireAfter",
+    "ExpireAt",
+    "Policy",
+    "as_policy",
+    "default_ttl",
+    "effective_ttl",
+    "expires_at",
+    "is_expired",
+    "lenient_ttl",
+    "own_ttl",
+    "remaining",
+    "row_ttl",
+]

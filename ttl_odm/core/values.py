@@ -1,0 +1,134 @@
+"""Which values are a ttl, strictly and leniently.
+
+Two questions are kept apart. What may a program *say* (a default, a row's own ttl)? Anything but
+a valid value is a mistake, and raises. What does a value that is already *stored* mean? Nothing
+here raises then: what is not a valid ttl does not count, so that odd data never deletes a row.
+
+This module must not know which database stores the value. `bson.Int64` is understood because it
+is an int, and `Decimal128` is not because it is no float.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ttl_odm.errors import InvalidTTL
+
+# `typing` costs a third of the import time that we allow ourselves; type checkers know this name.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+NEVER: Final = -1
+"""The ttl that means "on, but never expires"."""
+
+MAX_TTL: Final = 2_147_483_647
+"""The longest ttl in seconds (68 years): the largest int32."""
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+def default_ttl(value: object, *, where: str = "__ttl__") -> int | None:
+    """Normalise the default ttl of a container (model, table, collection).
+
+    Args:
+        value: None, -1 or 1..MAX_TTL seconds as an int or an integral float, or a timedelta of
+            whole seconds.
+        where: The name of the setting for the error message, such as ``WebSession.__ttl__``.
+
+    Returns:
+        Seconds, `NEVER`, or None when TTL is off.
+
+    Raises:
+        InvalidTTL: For any other value.
+    """
+    return _strict(value, where, "None (TTL is off), -1 (on, but rows never expire by default)")
+
+
+def row_ttl(value: object, *, where: str = "ttl") -> int | None:
+    """Normalise a ttl that a program gives to one row, strictly.
+
+    Args:
+        value: None, -1 or 1..MAX_TTL seconds as an int or an integral float, or a timedelta of
+            whole seconds.
+        where: The name of the attribute for the error message, such as ``WebSession.ttl``.
+
+    Returns:
+        Seconds, `NEVER`, or None when the row inherits the default.
+
+    Raises:
+        InvalidTTL: For any other value.
+    """
+    return _strict(value, where, "None (inherit the default), -1 (never expires)")
+
+
+def lenient_ttl(value: object) -> int | None:
+    """Read a stored ttl as Cosmos DB for MongoDB does.
+
+    Args:
+        value: Whatever the database holds.
+
+    Returns:
+        Seconds or `NEVER` for an int or an integral float (int32, int64, double) that is -1 or
+        1..MAX_TTL; None, "no override", for everything else.
+    """
+    number = integral(value)
+    if number is None:
+        return None
+    return number if number == NEVER or 1 <= number <= MAX_TTL else None
+
+
+def whole_seconds(value: object, *, lowest: int) -> int | None:
+    """Read a duration that a program gives.
+
+    Args:
+        value: An int, an integral float or a timedelta.
+        lowest: The least number of seconds that is valid.
+
+    Returns:
+        Seconds, or None when this is no whole number of them in lowest..MAX_TTL.
+    """
+    if isinstance(value, timedelta):
+        # Not total_seconds(): a float loses the microseconds of a long timedelta.
+        seconds = None if value.microseconds else value.days * 86_400 + value.seconds
+    else:
+        seconds = integral(value)
+    return seconds if seconds is not None and lowest <= seconds <= MAX_TTL else None
+
+
+def integral(value: object) -> int | None:
+    """Return a whole number as a plain int, None for anything else (also for a bool)."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None
+
+
+def shown(value: object) -> str:
+    """Return a short repr for an error message, whatever the value is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print an int of more than 4300 digits
+        text = f"<{type(value).__name__}>"
+    if len(text) > _SHOWN_CHARACTERS:
+        return text[: _SHOWN_CHARACTERS - 3] + "..."
+    return text
+
+
+def _strict(value: object, where: str, special: str) -> int | None:
+    if value is None:
+        return None
+    # As a number only: timedelta(seconds=-1) is a duration gone wrong, not a wish for "never".
+    if integral(value) == NEVER:
+        return NEVER
+    seconds = whole_seconds(value, lowest=1)
+    if seconds is None:
+        message = (
+            f"{where} = {shown(value)} is no ttl: give {special}, or whole seconds from 1 to "
+            f"{MAX_TTL} as an int, an integral float or a timedelta."
+        )
+        raise InvalidTTL(message)
+    return seconds

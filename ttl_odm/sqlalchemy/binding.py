@@ -1,0 +1,235 @@
+"""What a policy means for one table: which columns, and whose ``__ttl__`` is the default.
+
+A `Binding` lives in ``Table.info`` under `INFO_KEY`, so that the compiler finds it from any
+FROM element without knowing classes, sessions or engines. The default is read from the class
+each time a statement *runs*: that is what makes a changed ``__ttl__`` act at once, on every
+row, with no statement compiled again.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Table, bindparam, case, or_
+
+from ttl_odm.core.policy import TTL, as_policy
+from ttl_odm.core.values import NEVER
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.sqlalchemy.clock import FOREVER, Clock
+from ttl_odm.sqlalchemy.types import UnwrappedConfigurationError, UnwrappedInvalidTTL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import BindParameter, Column, ColumnElement, FromClause
+
+INFO_KEY: Final = "ttl_odm"
+
+including_expired: ContextVar[bool] = ContextVar("ttl_odm_including_expired", default=False)
+"""True while the values of a statement that runs with ``include_expired`` are collected."""
+
+keeping_last_modified: ContextVar[bool] = ContextVar("ttl_odm_keeping", default=False)
+"""True while the values of a statement that runs with ``keep_last_modified`` are collected."""
+
+
+class DefaultTTL:
+    """The default ttl as its owner declares it at this moment.
+
+    Args:
+        owner: the class whose ``__ttl__`` counts.
+        columns: the policy the table was set up for; later values may change the seconds,
+            not the columns.
+    """
+
+    def __init__(self, owner: type, columns: TTL) -> None:
+        """Remember the owner; its ``__ttl__`` is read when a value is asked for."""
+        self.owner = owner
+        self._columns = columns.with_default(None)
+        self._declared: object = columns
+        self._seconds = columns.default
+
+    def __call__(self) -> int | None:
+        """The default: ``None`` (TTL off), -1 (never by default) or seconds.
+
+        Raises:
+            InvalidTTL: ``__ttl__`` was set to something that isn't a ttl.
+            TTLConfigurationError: ``__ttl__`` now names other columns.
+        """
+        declared = getattr(self.owner, "__ttl__", None)
+        if declared is not self._declared:
+            self._seconds = self._read(declared)
+            self._declared = declared
+        return self._seconds
+
+    def _read(self, declared: object) -> int | None:
+        where = f"{self.owner.__name__}.__ttl__"
+        try:
+            policy = as_policy(declared, where=where)
+        except InvalidTTL as error:
+            raise UnwrappedInvalidTTL(str(error)) from None
+        if isinstance(policy, TTL) and (
+            not isinstance(declared, TTL) or policy.with_default(None) == self._columns
+        ):
+            return policy.default
+        raise UnwrappedConfigurationError(
+            f"{where} became {declared!r}: only the default ttl can change while the "
+            f"application runs, not the columns (they were set up as {self._columns!r})."
+        )
+
+    def inherited_age(self) -> int:
+        """Seconds after which an inheriting row has expired; `FOREVER` for never."""
+        life = self.inherited_life()
+        return FOREVER if life is None else life
+
+    def inherited_life(self) -> int | None:
+        """Seconds that an inheriting row lives; None for never expiring."""
+        seconds = self()
+        return None if seconds == NEVER else seconds
+
+    def own_slack(self) -> int:
+        """Seconds that a row's own ttl is overlooked: none, or `FOREVER` while TTL is off."""
+        return FOREVER if self() is None else 0
+
+    def own_life(self) -> int | None:
+        """What is added to a row's own ttl: nothing; None while TTL is off."""
+        return None if self() is None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A default of its own for some rows of a table (a single-table subclass)."""
+
+    default: DefaultTTL
+    identities: frozenset[Any]
+
+
+@dataclass(slots=True)
+class Binding:
+    """A table's policy.
+
+    Attributes:
+        table: the table that holds the contract columns.
+        last_modified: the column of the row's last modification.
+        override: the column of the row's own ttl, or None where rows can't have one.
+        never: values of that column that mean "never", besides -1.
+        default: the container's default ttl.
+        discriminator: the column that tells single-table subclasses apart.
+        variants: subclasses that declared a default of their own.
+    """
+
+    table: Table
+    last_modified: Column[Any]
+    override: Column[Any] | None
+    default: DefaultTTL
+    never: tuple[int, ...] = ()
+    discriminator: Column[Any] | None = None
+    variants: list[Variant] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The model's name, for messages."""
+        return self.default.owner.__name__
+
+    def columns_of(self, source: FromClause) -> SourceColumns:
+        """The columns of this binding as an alias (or the table itself) spells them."""
+        if source is self.table:
+            return SourceColumns(self.last_modified, self.override, self.discriminator)
+        c = source.c
+        return SourceColumns(
+            c[self.last_modified.key],
+            None if self.override is None else c[self.override.key],
+            None if self.discriminator is None else c[self.discriminator.key],
+        )
+
+    def columns_from(self, columns: list[ColumnElement[Any]]) -> SourceColumns:
+        """The inverse of `SourceColumns.given`."""
+        rest = iter(columns)
+        return SourceColumns(
+            next(rest),
+            None if self.override is None else next(rest),
+            None if self.discriminator is None else next(rest),
+        )
+
+    def defaults(self) -> list[DefaultTTL]:
+        """Every default that rows of this table may inherit."""
+        return [self.default, *(variant.default for variant in self.variants)]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumns:
+    """The columns that the predicate reads, of one FROM element."""
+
+    last_modified: ColumnElement[Any]
+    override: ColumnElement[Any] | None
+    discriminator: ColumnElement[Any] | None
+
+    def given(self) -> list[ColumnElement[Any]]:
+        """Those that there are, in order."""
+        columns = (self.last_modified, self.override, self.discriminator)
+        return [column for column in columns if column is not None]
+
+
+class BoundSpans:
+    """The default ttl as bound values, for the statement that is being compiled.
+
+    Values are collected each time the statement runs, so a changed default and a changed
+    ``include_expired`` need no other SQL: the cache keeps one entry.
+
+    Args:
+        clock: tells the unit.
+        overridable: whether ``include_expired`` is honoured.
+    """
+
+    def __init__(self, clock: Clock, *, overridable: bool) -> None:
+        """Nothing is bound yet."""
+        self._clock = clock
+        self._overridable = overridable
+
+    def of(
+        self,
+        binding: Binding,
+        columns: SourceColumns,
+        seconds: Callable[[DefaultTTL], int | None],
+    ) -> ColumnElement[Any]:
+        """A number of seconds that depends on the default which a row inherits."""
+        otherwise = self._bind(binding.default, seconds)
+        discriminator = columns.discriminator
+        if discriminator is None or not binding.variants:
+            return otherwise
+        return case(
+            *(
+                (
+                    or_(*(discriminator == identity for identity in variant.identities)),
+                    self._bind(variant.default, seconds),
+                )
+                for variant in binding.variants
+            ),
+            else_=otherwise,
+        )
+
+    def _bind(
+        self, default: DefaultTTL, seconds: Callable[[DefaultTTL], int | None]
+    ) -> BindParameter[Any]:
+        span, overridable = self._clock.span, self._overridable
+
+        def value() -> Any:  # noqa: ANN401 - a timedelta or an int, as the clock has it
+            if overridable and including_expired.get():
+                return span(FOREVER)
+            now = seconds(default)
+            return None if now is None else span(now)
+
+        return bindparam(
+            seconds.__name__, callable_=value, unique=True, type_=self._clock.span_type
+        )
+
+
+def binding_of(table: object) -> Binding | None:
+    """The policy of a table, or None where it has none."""
+    if not isinstance(table, Table):
+        return None
+    # An annotated Table carries its own __dict__; the policy is on the original.
+    original = getattr(table, "_Annotated__element", table)
+    found = original.info.get(INFO_KEY)
+    return found if isinstance(found, Binding) else None

@@ -1,0 +1,161 @@
+"""The predicate, the expiry and the touch for users: `live`, `expired`, `expires_at`, `touch`.
+
+The expressions are made for no database in particular; each becomes that of the gate when it
+is compiled, so what a user selects by hand and what the gate adds can't differ.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Boolean, ColumnElement, FromClause, Join, inspect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.functions import FunctionElement
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.binding import Binding, SourceColumns
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.predicate import Verdicts
+from ttl_odm.sqlalchemy.sources import binding_of_source
+from ttl_odm.sqlalchemy.stamping import Stamp
+from ttl_odm.sqlalchemy.types import LastModified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Verdict(FunctionElement[bool]):
+    """A predicate over the columns of one FROM element; adapts with them, as columns do."""
+
+    inherit_cache = True
+    type = Boolean()
+
+    def __init__(self, binding: Binding, columns: SourceColumns) -> None:
+        """Take the columns as arguments, so that aliasing and cache keys see them."""
+        super().__init__(*columns.given())
+        self.binding = binding
+
+    def columns(self) -> SourceColumns:
+        """The columns as they are spelled here."""
+        return self.binding.columns_from(list(self.clauses))
+
+
+class Live(_Verdict):
+    """True for rows that have not expired."""
+
+    inherit_cache = True
+
+    def _negate(self) -> Any:
+        # NOT live would be NULL, not true, where ttl is NULL.
+        return Expired(self.binding, self.columns())
+
+
+class Expired(_Verdict):
+    """True for rows that have expired."""
+
+    inherit_cache = True
+
+    def _negate(self) -> Any:
+        return Live(self.binding, self.columns())
+
+
+class ExpiresAt(FunctionElement[datetime]):
+    """The instant at which a row expires; NULL for never."""
+
+    inherit_cache = True
+    type = LastModified()
+
+    def __init__(self, binding: Binding, columns: SourceColumns) -> None:
+        """Take the columns as arguments, as `_Verdict` does."""
+        super().__init__(*columns.given())
+        self.binding = binding
+
+
+@compiles(Live)
+def _render_live(element: Live, compiler: Any, **kw: Any) -> str:
+    verdicts = Verdicts(clock_of(compiler.dialect))
+    return _process(compiler, verdicts.live(element.binding, element.columns()), kw)
+
+
+@compiles(Expired)
+def _render_expired(element: Expired, compiler: Any, **kw: Any) -> str:
+    verdicts = Verdicts(clock_of(compiler.dialect))
+    return _process(compiler, verdicts.expired(element.binding, element.columns()), kw)
+
+
+@compiles(ExpiresAt)
+def _render_expires_at(element: ExpiresAt, compiler: Any, **kw: Any) -> str:
+    verdicts = Verdicts(clock_of(compiler.dialect))
+    columns = element.binding.columns_from(list(element.clauses))
+    return _process(compiler, verdicts.expires_at(element.binding, columns), kw)
+
+
+def _process(compiler: Any, expression: ColumnElement[Any], kw: dict[str, Any]) -> str:
+    kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
+    return str(compiler.process(expression.self_group(operators.and_), **kw))
+
+
+def live(target: Any) -> ColumnElement[bool]:
+    """The gate's predicate, for a class, an alias or a Table: true for live rows.
+
+    Statements on a TTL table have it anyway; this is for selecting it, or for SQL in which the
+    gate is off (``include_expired``).
+
+    Raises:
+        TTLConfigurationError: the target has no TTL.
+    """
+    return Live(*_bound(target))
+
+
+def expired(target: Any) -> ColumnElement[bool]:
+    """What `live` is not: true for expired rows that were not purged yet.
+
+    Select them with ``include_expired``, or none will come.
+
+    Raises:
+        TTLConfigurationError: the target has no TTL.
+    """
+    return Expired(*_bound(target))
+
+
+def expires_at(target: Any) -> ColumnElement[datetime | None]:
+    """The instant at which a row expires, as SQL (an aware UTC datetime in results, or None).
+
+    Raises:
+        TTLConfigurationError: the target has no TTL.
+    """
+    return ExpiresAt(*_bound(target))
+
+
+def touch(row: Any) -> None:
+    """Start a row's lifetime again: the next flush sets ``_ts`` to the database's clock.
+
+    Raises:
+        TTLConfigurationError: the row's class has no TTL.
+    """
+    mapper = inspect(row).mapper
+    binding, _ = _bound(mapper)
+    setattr(row, mapper.get_property_by_column(binding.last_modified).key, Stamp())
+
+
+def _bound(target: Any) -> tuple[Binding, SourceColumns]:
+    source = target if isinstance(target, FromClause) else inspect(target).selectable
+    # The table of a joined subclass stands at the far end of a join: its base has the columns.
+    for candidate in _leaves(source):
+        binding = binding_of_source(candidate)
+        if binding is not None:
+            return binding, binding.columns_of(candidate)
+    raise TTLConfigurationError(
+        f"{target!r} has no TTL; declare __ttl__ on the model, as in "
+        "class Model(TTLMixin, Base): __ttl__ = 3600."
+    )
+
+
+def _leaves(source: Any) -> Iterator[Any]:
+    if isinstance(source, Join):
+        yield from _leaves(source.left)
+        yield from _leaves(source.right)
+    else:
+        yield source

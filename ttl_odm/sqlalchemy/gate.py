@@ -1,0 +1,227 @@
+"""The gate: SQLAlchemy's statement compiler, with the live predicate in every statement.
+
+The public extension ``@compiles`` hands us each SELECT, UPDATE, DELETE and INSERT together
+with the compiler that is about to render it; we give that compiler a subclass of its own
+class. So there is nothing to install, no listener runs, and what the gate adds is compiled
+once and then served from SQLAlchemy's statement cache.
+
+Which condition goes where is decided by how a table enters the statement: see `LiveRows`.
+Values that change while the application runs (the default ttl, ``include_expired``) are
+bound, never part of the SQL.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Delete, Insert, Select, Update, and_
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import CompoundSelect
+
+from ttl_odm.sqlalchemy.binding import binding_of
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.context import gate_context
+from ttl_odm.sqlalchemy.keys import FreedKeys, SweepDelete
+from ttl_odm.sqlalchemy.options import includes_expired
+from ttl_odm.sqlalchemy.predicate import Verdicts
+from ttl_odm.sqlalchemy.sources import LiveRows, LiveSource
+from ttl_odm.sqlalchemy.stamping import stamped_insert, stamped_update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import ColumnElement, FromClause
+    from sqlalchemy.sql.dml import UpdateBase
+
+    from ttl_odm.sqlalchemy.binding import Binding
+
+
+class _Mode(NamedTuple):
+    """What the statement that is being rendered does.
+
+    Attributes:
+        including: it, or one around it, reads expired rows too.
+        writing: it is an UPDATE or DELETE. (A SELECT inside one reads.)
+    """
+
+    including: bool
+    writing: bool
+
+
+class GatedCompiler:
+    """Mixed in before a dialect's own statement compiler, see `_gated`.
+
+    Attributes:
+        ttl_freed_keys: on a compiled INSERT of a TTL table, the keys that expired rows must
+            give up before it runs.
+        ttl_reads_clock: whether the compiled statement reads or writes a TTL table.
+    """
+
+    ttl_freed_keys: FreedKeys | None = None
+    ttl_reads_clock: bool = False
+
+    _ttl_mode = _Mode(including=False, writing=False)
+
+    def visit_select(self: Any, select_stmt: Any, **kw: Any) -> Any:
+        """SELECT: the predicate is added where its body is composed."""
+        including = self._ttl_mode.including or includes_expired(select_stmt)
+        with _mode(self, including=including):
+            return super().visit_select(select_stmt, **kw)  # type: ignore[misc]
+
+    def visit_compound_select(self: Any, cs: Any, **kw: Any) -> Any:
+        """UNION and friends: their SELECTs pass one by one."""
+        including = self._ttl_mode.including or includes_expired(cs)
+        with _mode(self, including=including):
+            return super().visit_compound_select(cs, **kw)  # type: ignore[misc]
+
+    def _compose_select_body(
+        self: Any,
+        text: str,
+        select: Any,
+        compile_state: Any,
+        inner_columns: Any,
+        froms: Any,
+        *rest: Any,
+    ) -> Any:
+        # Every SELECT comes through here with the FROM elements that it really renders, that
+        # is, without those that are correlated to an enclosing statement.
+        criteria = [] if self._ttl_mode.including else _live_rows(self).where(froms)
+        if criteria:
+            select = select._generate()
+            select._where_criteria += tuple(criteria)
+        return super()._compose_select_body(  # type: ignore[misc]
+            text, select, compile_state, inner_columns, froms, *rest
+        )
+
+    def visit_join(self: Any, join: Any, *args: Any, **kw: Any) -> Any:
+        """Outer joins: the optional side is filtered before it joins."""
+        rows = _live_rows(self)
+        if self._ttl_mode.including:
+            pass
+        elif join.full:
+            left, right = rows.sealed(join.left), rows.sealed(join.right)
+            if left is not join.left or right is not join.right:
+                join = join._clone()
+                join.left, join.right = left, right
+        elif join.isouter:
+            criteria = rows.of(join.right)
+            if criteria:
+                join = join._clone()
+                join.onclause = and_(join.onclause, *criteria)
+        return super().visit_join(join, *args, **kw)  # type: ignore[misc]
+
+    def visit_ttl_live_source(self: Any, source: LiveSource, **kw: Any) -> str:
+        """One side of a FULL JOIN: a subquery of its live rows under its own name."""
+        criterion = self.process(source.criterion)
+        inner = source.element._compiler_dispatch(self, **kw)
+        name = self.preparer.quote(source.visible_name(self._truncated_identifier))
+        return f"(SELECT * FROM {inner} WHERE {criterion}) AS {name}"
+
+    def visit_update(self: Any, update_stmt: Any, visiting_cte: Any = None, **kw: Any) -> Any:
+        """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
+        with _mode(self, writing=True):
+            update_stmt = _only_live(self, update_stmt, kw)
+            update_stmt = stamped_update(update_stmt, self)
+            return super().visit_update(  # type: ignore[misc]
+                update_stmt, visiting_cte=visiting_cte, **kw
+            )
+
+    def visit_delete(self: Any, delete_stmt: Any, visiting_cte: Any = None, **kw: Any) -> Any:
+        """DELETE: only live rows are matched; expired ones belong to the sweeper."""
+        with _mode(self, writing=True):
+            if not isinstance(delete_stmt, SweepDelete):
+                delete_stmt = _only_live(self, delete_stmt, kw)
+            return super().visit_delete(  # type: ignore[misc]
+                delete_stmt, visiting_cte=visiting_cte, **kw
+            )
+
+    def visit_insert(self: Any, insert_stmt: Any, *args: Any, **kw: Any) -> Any:
+        """INSERT: stamped by the server; the keys of expired rows are freed just before."""
+        binding = binding_of(insert_stmt.table)
+        if binding is not None:
+            gate_context(self.dialect)
+            self.ttl_reads_clock = True
+            insert_stmt = stamped_insert(insert_stmt, binding, self)
+            if not self.stack:
+                self.ttl_freed_keys = FreedKeys.of(binding)
+        return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[misc]
+
+
+def _live_rows(compiler: Any) -> LiveRows:
+    """The conditions for FROM elements, in the mode that the compiler is in."""
+
+    def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
+        gate_context(compiler.dialect)
+        compiler.ttl_reads_clock = True
+        writing = compiler._ttl_mode.writing
+        verdicts = Verdicts(clock_of(compiler.dialect), writing=writing, overridable=not writing)
+        return verdicts.live(binding, binding.columns_of(source))
+
+    return LiveRows(live)
+
+
+def _only_live(compiler: Any, statement: UpdateBase, kw: dict[str, Any]) -> UpdateBase:
+    """The statement with the predicate on its target and on its extra FROM elements.
+
+    The compile state is asked first, since only it knows which tables a WHERE or a SET
+    clause brings in, and which table an ORM entity stands for.
+    """
+    state: Any = statement._compile_state_factory(statement, compiler, **kw)  # type: ignore[attr-defined]
+    target = state.statement.table
+    criteria = _live_rows(compiler).where([target, *state._extra_froms])
+    if not criteria:
+        return statement
+    gated: Any = statement._generate()
+    gated._where_criteria += tuple(criteria)
+    return gated  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _mode(compiler: Any, *, including: bool = False, writing: bool = False) -> Iterator[None]:
+    before = compiler._ttl_mode
+    compiler._ttl_mode = _Mode(including, writing)
+    try:
+        yield
+    finally:
+        compiler._ttl_mode = before
+
+
+@cache
+def _gated(compiler_class: type[Any]) -> type[Any]:
+    """The gated subclass of a dialect's compiler class."""
+    return type(f"Gated{compiler_class.__name__}", (GatedCompiler, compiler_class), {})
+
+
+def install() -> None:
+    """Put the gate on every statement: when ``ttl_odm.sqlalchemy`` is imported, and again
+    whenever a policy is declared, in case another package has registered handlers since.
+
+    Such handlers are kept; they run inside the gate.
+    """
+    for construct in (Select, CompoundSelect, Update, Delete, Insert):
+        if "_compiler_dispatcher" not in construct.__dict__:
+            compiles(construct)(_Gateway(_visit))
+        handlers = construct.__dict__["_compiler_dispatcher"].specs
+        for name, handler in handlers.items():
+            if not isinstance(handler, _Gateway):
+                handlers[name] = _Gateway(handler)
+
+
+def _visit(element: Any, compiler: Any, **kw: Any) -> Any:
+    return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)
+
+
+class _Gateway:
+    """A compile handler that sees to it that the compiler is a gated one."""
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: Callable[..., Any]) -> None:
+        self._handler = handler
+
+    def __call__(self, element: Any, compiler: Any, **kw: Any) -> Any:
+        if not isinstance(compiler, GatedCompiler):
+            compiler.__class__ = _gated(type(compiler))
+        return self._handler(element, compiler, **kw)

@@ -1,0 +1,166 @@
+"""Binding a declared ``__ttl__`` to its table, the moment the class is mapped.
+
+One listener on the mapper of every class runs once per class, when it is declared; nothing of
+it is left at run time. Every mistake in a declaration is found here, before a row is at stake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Integer, Table, event
+from sqlalchemy.orm import Mapper
+
+from ttl_odm.core.policy import TTL, as_policy
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import gate, schema
+from ttl_odm.sqlalchemy.binding import INFO_KEY, Binding, DefaultTTL, Variant, binding_of
+from ttl_odm.sqlalchemy.stamping import Stamp
+from ttl_odm.sqlalchemy.types import LastModified, Seconds
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column
+
+_SWEEPS: Final = ("index", "scan")
+
+
+def _declares_here(cls: type) -> bool:
+    return "__ttl__" in vars(cls)
+
+
+@event.listens_for(Mapper, "after_mapper_constructed")
+def _bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
+    if not hasattr(cls, "__ttl__"):
+        return
+    gate.install()
+    if mapper.inherits is None or mapper.concrete:
+        _bind_own_table(mapper, cls)
+    elif mapper.single:
+        _bind_variant(mapper, cls)
+    else:
+        _check_joined(mapper, cls)
+
+
+def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
+    where = f"{cls.__name__}.__ttl__"
+    table = mapper.local_table
+    policy = as_policy(cls.__ttl__, where=where)
+    if not isinstance(table, Table):
+        raise TTLConfigurationError(
+            f"{where}: {cls.__name__} is mapped to {type(table).__name__}, not to a Table; "
+            "declare __ttl__ on the models of the tables inside it."
+        )
+    if not isinstance(policy, TTL):
+        raise TTLConfigurationError(
+            f"{where} = {policy!r}: SQLAlchemy models take a TTL over the columns of TTLMixin "
+            "in this version; write __ttl__ = seconds and add TTLMixin to the bases."
+        )
+    other = binding_of(table)
+    if other is not None:
+        raise TTLConfigurationError(
+            f"{where}: table {table.fullname!r} already has the policy of {other.name}; "
+            "a table has one policy, so declare __ttl__ on one class only."
+        )
+    binding = Binding(
+        table=table,
+        last_modified=_last_modified(mapper, table, policy, where),
+        override=_override(mapper, table, policy, where),
+        never=policy.never,
+        default=DefaultTTL(cls, policy),
+        discriminator=mapper.polymorphic_on if _in_table(mapper, table) else None,
+    )
+    _prepare_schema(binding, getattr(cls, "__ttl_sweep__", "index"), where)
+    table.info[INFO_KEY] = binding
+
+
+def _in_table(mapper: Mapper[Any], table: Table) -> bool:
+    column = mapper.polymorphic_on
+    return column is not None and getattr(column, "table", None) is table
+
+
+def _column(mapper: Mapper[Any], table: Table, name: str, where: str) -> Column[Any]:
+    found = table.c.get(name)
+    if found is None:
+        found = mapper.columns.get(name)
+    if found is None:
+        raise TTLConfigurationError(
+            f"{where}: table {table.fullname!r} has no column {name!r}. Add TTLMixin to the "
+            "bases of the class and put the column into the database."
+        )
+    return found
+
+
+def _last_modified(mapper: Mapper[Any], table: Table, policy: TTL, where: str) -> Column[Any]:
+    column = _column(mapper, table, policy.last_modified, where)
+    if not isinstance(column.type, LastModified):
+        raise TTLConfigurationError(
+            f"{where}: column {column.name!r} is {column.type!r}; the column of the last "
+            "modification must be of type LastModified, as TTLMixin declares it."
+        )
+    return column
+
+
+def _override(mapper: Mapper[Any], table: Table, policy: TTL, where: str) -> Column[Any] | None:
+    if policy.override is None:
+        return None
+    column = _column(mapper, table, policy.override, where)
+    if not isinstance(column.type, (Integer, Seconds)):
+        raise TTLConfigurationError(
+            f"{where}: column {column.name!r} is {column.type!r}; a row's own ttl is a whole "
+            "number of seconds, so the column must be an integer."
+        )
+    return column
+
+
+def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
+    if sweep not in _SWEEPS:
+        name = where.removesuffix(".__ttl__")
+        raise TTLConfigurationError(
+            f"{name}.__ttl_sweep__ = {sweep!r}: write one of {', '.join(map(repr, _SWEEPS))}."
+        )
+    stamp, own = binding.last_modified, binding.override
+    if stamp.default is None:
+        stamp.default = _column_default(stamp)
+    if own is None or not isinstance(own.type, Seconds):
+        return
+    schema.add_check(binding.table, own)
+    if sweep == "index":
+        schema.add_indexes(binding.table, stamp, own)
+
+
+def _column_default(column: Column[Any]) -> Any:
+    from sqlalchemy import ColumnDefault
+
+    default = ColumnDefault(Stamp())
+    default._set_parent_with_dispatch(column)
+    return default
+
+
+def _bind_variant(mapper: Mapper[Any], cls: type[Any]) -> None:
+    """A single-table subclass: its own ``__ttl__``, if any, for the rows it stands for."""
+    binding = binding_of(mapper.local_table)
+    where = f"{cls.__name__}.__ttl__"
+    if binding is None:
+        raise TTLConfigurationError(
+            f"{where}: {cls.__name__} shares its table with a base class that has no TTL; "
+            "declare __ttl__ on the base (None to switch it off there) and override it here."
+        )
+    if not _declares_here(cls):
+        return
+    as_policy(cls.__ttl__, where=where)
+    binding.variants.append(
+        Variant(
+            DefaultTTL(cls, TTL(None)),
+            frozenset({mapper.polymorphic_identity}),
+        )
+    )
+
+
+def _check_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
+    """A joined subclass lives and dies with its base row; it can't have another ttl."""
+    base: Any = mapper.inherits
+    if binding_of(base.base_mapper.local_table) is None or _declares_here(cls):
+        raise TTLConfigurationError(
+            f"{cls.__name__}.__ttl__: a joined subclass shares its row with "
+            f"{base.base_mapper.class_.__name__}; declare __ttl__ there, on the base class."
+        )

@@ -1,0 +1,143 @@
+"""`TTLMixin`: the two contract columns and what one does with a row's lifetime."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+from sqlalchemy import ColumnElement, FetchedValue
+from sqlalchemy.ext.hybrid import hybrid_property
+from sqlalchemy.orm import Mapped, declared_attr, mapped_column, validates
+
+from ttl_odm.core import expiry
+from ttl_odm.core.policy import Policy, as_policy
+from ttl_odm.core.values import NEVER, row_ttl
+from ttl_odm.errors import InvalidTTL
+from ttl_odm.sqlalchemy import functions
+from ttl_odm.sqlalchemy.observed import database_now
+from ttl_odm.sqlalchemy.stamping import Stamp, own_ttl_until, stamp_ago, stamp_until
+from ttl_odm.sqlalchemy.types import LastModified, Seconds
+
+
+class TTLMixin:
+    """Gives a model a lifetime: ``class WebSession(TTLMixin, Base): __ttl__ = 3600``.
+
+    ``__ttl__`` is the default ttl of the table: seconds after the last modification (``int``,
+    ``timedelta``), -1 (rows live for ever unless they have a ttl of their own), or None (TTL is
+    off, and rows' own ttls are not interpreted). It may be changed while the application runs;
+    every inheriting row follows at once. The rules are those of Azure Cosmos DB's time to live.
+
+    Attributes:
+        last_modified: column ``_ts``; an aware UTC datetime that the database's clock sets on
+            every write.
+        ttl: column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit.
+    """
+
+    __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
+    __ttl_sweep__: ClassVar[str] = "index"
+
+    @declared_attr
+    @classmethod
+    def last_modified(cls) -> Mapped[datetime]:
+        """When the row was last written, by the database's clock (aware, UTC)."""
+        return mapped_column(
+            "_ts",
+            LastModified(),
+            nullable=False,
+            server_default=Stamp(),
+            server_onupdate=FetchedValue(),
+        )
+
+    @declared_attr
+    @classmethod
+    def ttl(cls) -> Mapped[int | None]:
+        """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
+        return mapped_column("ttl", Seconds(), nullable=True)
+
+    @validates("ttl")
+    def _validate_ttl(self, key: str, value: Any) -> Any:  # noqa: ANN401 - SQL passes as it is
+        if isinstance(value, ColumnElement):
+            return value
+        return row_ttl(value, where=f"{type(self).__name__}.{key}")
+
+    @hybrid_property
+    def expires_at(self) -> datetime | None:
+        """The instant at which the row expires (aware, UTC); None for never."""
+        policy = as_policy(type(self).__ttl__, where=f"{type(self).__name__}.__ttl__")
+        return expiry.expires_at(policy, instant=self.last_modified, own=self.ttl)
+
+    @expires_at.inplace.expression
+    @classmethod
+    def _expires_at_in_sql(cls) -> ColumnElement[datetime | None]:
+        return functions.expires_at(cls)
+
+    @hybrid_property
+    def is_expired(self) -> bool:
+        """Whether the row has expired, by the database's clock.
+
+        For a row in memory the clock is known from above: shortly before the instant of expiry
+        (one round trip at most) the answer may already be True. The database itself decides on
+        every read and write.
+        """
+        end = self.expires_at
+        return end is not None and expiry.is_expired(end, database_now(self))
+
+    @is_expired.inplace.expression
+    @classmethod
+    def _is_expired_in_sql(cls) -> ColumnElement[bool]:
+        return functions.expired(cls)
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """How long the row still lives, by the database's clock; None for ever, never negative."""
+        end = self.expires_at
+        return None if end is None else expiry.remaining(end, database_now(self))
+
+    def touch(self) -> None:
+        """Start the row's lifetime again at the next flush, without another change."""
+        functions.touch(self)
+
+    def persist(self) -> None:
+        """Let the row live for ever (ttl -1), whatever the default."""
+        self.ttl = NEVER
+
+    def inherit_ttl(self) -> None:
+        """Give up the row's own ttl: the default applies again."""
+        self.ttl = None
+
+    def expire_in(self, life: float | timedelta) -> None:
+        """Let the row live for so long from the next flush on.
+
+        Args:
+            life: whole seconds. Zero or less lets the row expire with the flush.
+
+        Raises:
+            InvalidTTL: the number isn't whole, or over 2147483647.
+        """
+        seconds = life.total_seconds() if isinstance(life, timedelta) else life
+        if not isinstance(seconds, bool) and seconds <= 0:
+            self.ttl = 1
+            self.last_modified = stamp_ago(1)
+            return
+        self.ttl = row_ttl(life, where=f"{type(self).__name__}.ttl")
+        self.touch()
+
+    def expire_at(self, instant: datetime) -> None:
+        """Let the row expire at exactly this instant.
+
+        The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
+        before the instant. A later write starts that ttl again, as any write does.
+
+        Args:
+            instant: an aware datetime; one in the past lets the row expire with the flush.
+
+        Raises:
+            InvalidTTL: the datetime is naive.
+        """
+        if instant.tzinfo is None:
+            raise InvalidTTL(
+                f"{type(self).__name__}.expire_at({instant!r}): a naive datetime names no "
+                "instant; add tzinfo=datetime.timezone.utc if it is UTC."
+            )
+        self.ttl = own_ttl_until(instant)  # type: ignore[assignment]
+        self.last_modified = stamp_until(instant)  # type: ignore[assignment]

@@ -1,0 +1,85 @@
+"""What this process knows of a database's clock, without asking it each time.
+
+``row.is_expired`` and the identity map need the database's now for rows that are already in
+memory. A sample, taken once in a while before a statement on a TTL table, gives an upper
+bound: the server's answer, less the moment at which the question was *sent*. An upper bound
+errs towards "expired", where a look at the database settles it; it never shows an expired row
+as live. The host's wall clock is not used anywhere, only its monotonic one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import inspect
+from sqlalchemy.orm import object_session
+
+from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy.clock import clock_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Dialect
+
+MAX_AGE: Final = 300.0
+"""Seconds after which a sample is renewed, in case the server's clock was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A database's clock as it was seen once.
+
+    Attributes:
+        instant: the server's now (aware, UTC).
+        asked: this host's monotonic clock, in seconds, when the question was sent.
+    """
+
+    instant: datetime
+    asked: float
+
+    def now(self) -> datetime:
+        """The latest that the server's clock can show at this moment (aware, UTC)."""
+        return self.instant + timedelta(seconds=monotonic() - self.asked)
+
+
+_samples: WeakKeyDictionary[Dialect, Sample] = WeakKeyDictionary()
+_latest: list[Sample] = []
+
+
+def observe(connection: Connection) -> None:
+    """Sample the clock of a connection's database unless there is a fresh sample."""
+    dialect = connection.dialect
+    sample = _samples.get(dialect)
+    asked = monotonic()
+    if sample is not None and asked - sample.asked < MAX_AGE:
+        return
+    clock = clock_of(dialect)
+    instant = connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one()
+    sample = Sample(clock.from_storage()(instant).astimezone(timezone.utc), asked)
+    _samples[dialect] = sample
+    _latest[:] = [sample]
+
+
+def database_now(row: Any) -> datetime:
+    """The now of the database that a row came from (aware, UTC), as an upper bound.
+
+    A detached row is judged by the database that was sampled last.
+
+    Raises:
+        TTLError: no statement on a TTL table has run in this process yet.
+    """
+    session = object_session(row)
+    sample = None
+    if session is not None:
+        sample = _samples.get(session.get_bind(inspect(row).mapper).dialect)
+    if sample is None:
+        if not _latest:
+            raise TTLError(
+                f"The age of {row!r} isn't known: this process has not asked its database for "
+                "the time yet; load the row from a session first."
+            )
+        (sample,) = _latest
+    return sample.now()

@@ -1,0 +1,161 @@
+"""What ``create_all()`` adds to a model with the contract columns: a CHECK and two indexes.
+
+The CHECK keeps values that are no ttl out, whoever writes. The indexes let the sweeper find
+expired rows without walking the table: one over the rows that inherit the default, one over
+the end of life of rows with their own ttl. A model that updates a large part of its rows
+between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any
+index that mentions ``_ts`` ends HOT updates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    CheckConstraint,
+    ColumnElement,
+    Index,
+    Interval,
+    Table,
+    event,
+    text,
+    type_coerce,
+)
+from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
+from sqlalchemy.sql.elements import conv
+from sqlalchemy.types import BigInteger, Integer
+
+from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sqlalchemy import Column
+
+_MAX_NAME: Final = 60
+"""Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
+
+INHERITED_END: Final = "_ttl_inh"
+OWN_END: Final = "_ttl_own"
+"""MariaDB's and MySQL's virtual columns; they are no part of the Table, so no SELECT reads them."""
+
+
+class TTLCheck(CheckConstraint):
+    """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column.
+
+    MariaDB takes no name there, and as a table constraint it would copy the table when a
+    migration adds it.
+    """
+
+
+@compiles(TTLCheck)
+def _render_check(constraint: TTLCheck, compiler: Any, **_: Any) -> str:
+    check = f"CHECK ({constraint.sqltext})"
+    if compiler.dialect.name in MYSQL_FAMILY:
+        return check
+    return f"CONSTRAINT {compiler.preparer.quote(constraint.name)} {check}"
+
+
+class AddSweepColumns(ExecutableDDLElement):
+    """MariaDB's and MySQL's indexes: on virtual columns, since neither has partial indexes.
+
+    Integers only: a TIMESTAMP plus an INTERVAL in a generated column is evaluated in the time
+    zone of the session, and the index then disagrees with the table.
+    """
+
+    def __init__(self, table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
+        """Keep the names; they are quoted when the DDL is rendered."""
+        self.table = table
+        self.last_modified = last_modified
+        self.override = override
+
+
+@compiles(AddSweepColumns)
+def _render_sweep_columns(ddl: AddSweepColumns, compiler: Any, **_: Any) -> str:
+    quote = compiler.preparer.quote
+    stamp, ttl = quote(ddl.last_modified.name), quote(ddl.override.name)
+    ends = {
+        INHERITED_END: f"CASE WHEN {ttl} IS NULL THEN {stamp} END",
+        OWN_END: f"CASE WHEN {ttl} > 0 THEN {stamp} + {ttl} * 1000000 END",
+    }
+    parts = [
+        f"ADD COLUMN {name} BIGINT GENERATED ALWAYS AS ({end}) VIRTUAL INVISIBLE"
+        for name, end in ends.items()
+    ] + [
+        f"ADD INDEX {quote(index_name(ddl.table, suffix))} ({name})"
+        for name, suffix in ((INHERITED_END, "ttl_inherited"), (OWN_END, "ttl_own"))
+    ]
+    return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
+
+
+def index_name(table: Table, suffix: str) -> str:
+    """A name that is the same everywhere and short enough for every database."""
+    name = f"ix_{table.name}_{suffix}"
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256(table.name.encode()).hexdigest()[:8]
+    return f"ix_{table.name[: _MAX_NAME - len(suffix) - 13]}_{digest}_{suffix}"
+
+
+def add_check(table: Table, override: Column[Any]) -> None:
+    """Put the CHECK on the column of the row's own ttl."""
+    condition = "{0} IS NULL OR {0} = -1 OR {0} > 0".format(override.name)
+    check = TTLCheck(condition, name=conv(index_name(table, "ttl").replace("ix_", "ck_", 1)))
+    check._set_parent_with_dispatch(override)  # noqa: SLF001 - what Column(..., check) does
+
+
+def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
+    """Add the sweeper's two indexes for whichever database the table is created on."""
+    inheriting, own = override.is_(None), type_coerce(override, Integer()) > 0
+    partial = {"postgresql_where": inheriting, "sqlite_where": inheriting}
+    Index(index_name(table, "ttl_inherited"), last_modified, **partial).ddl_if(
+        callable_=_is_dialect("postgresql", "sqlite")
+    )
+    Index(
+        index_name(table, "ttl_own"),
+        postgresql_own_end(last_modified, override),
+        postgresql_where=own,
+    ).ddl_if(callable_=_is_dialect("postgresql"))
+    Index(
+        index_name(table, "ttl_own_sqlite"),
+        type_coerce(last_modified, BigInteger())
+        + type_coerce(override, Integer()).op("*", return_type=BigInteger())(text("1000")),
+        sqlite_where=own,
+    ).ddl_if(callable_=_is_dialect("sqlite"))
+    event.listen(
+        table,
+        "after_create",
+        AddSweepColumns(table, last_modified, override).execute_if(
+            callable_=_is_dialect(*MYSQL_FAMILY)
+        ),
+    )
+
+
+def postgresql_own_end(
+    last_modified: ColumnElement[Any], override: ColumnElement[Any]
+) -> ColumnElement[Any]:
+    """The end of a row's own ttl, spelled so that PostgreSQL takes it for an index.
+
+    ``timestamptz + interval`` depends on the session's time zone and may not be indexed;
+    in UTC without a zone it may.
+    """
+    # text() rather than literal_column(): an Index takes the table of the first column in it.
+    utc = text("'UTC'")
+    start = type_coerce(last_modified, TIMESTAMP(timezone=True)).op(
+        "AT TIME ZONE", return_type=TIMESTAMP(timezone=False)
+    )(utc)
+    life = type_coerce(override, Integer()).op("*", return_type=Interval())(
+        text("interval '1 second'")
+    )
+    end = start.self_group().op("+", return_type=TIMESTAMP(timezone=False))(life.self_group())
+    return end.self_group().op("AT TIME ZONE", return_type=TIMESTAMP(timezone=True))(utc)
+
+
+def _is_dialect(*names: str) -> Any:
+    def wanted(ddl: Any, target: Any, bind: Any, **kw: Any) -> bool:  # noqa: ARG001
+        return kw["dialect"].name in names
+
+    return wanted

@@ -1,0 +1,155 @@
+"""Resetting ``_ts`` by the server's clock on every write that passes the gate.
+
+An INSERT gets the stamp as the column's default; an UPDATE gets it added to its SET clause
+while it is compiled. A value that the caller supplies for ``_ts`` (a merged object, a row
+copied from elsewhere) is not stored: it would move the row's expiry. The one exception is an
+execution with ``keep_last_modified=True``, which is a bound value in the same SQL.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Boolean, ColumnElement, Integer, bindparam, case, literal, literal_column
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from ttl_odm.sqlalchemy.binding import Binding, binding_of, keeping_last_modified
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.types import LastModified
+
+if TYPE_CHECKING:
+    from sqlalchemy import BindParameter, Column
+
+
+class Stamp(FunctionElement[datetime]):
+    """The database's clock at the moment of the write, as a value for ``_ts``.
+
+    Its subclasses are the only other values that the gate takes for ``_ts``.
+    """
+
+    inherit_cache = True
+    type = LastModified()
+
+
+class StampUntil(Stamp):
+    """A ``_ts`` that makes the row expire exactly at an instant, together with `SecondsUntil`."""
+
+    inherit_cache = True
+
+
+class SecondsUntil(FunctionElement[int]):
+    """Whole seconds, at least 1, from the database's now to an instant, rounded up."""
+
+    inherit_cache = True
+    type = Integer()
+
+
+class Ago(Stamp):
+    """A number of seconds before the database's now."""
+
+    inherit_cache = True
+
+
+@compiles(Stamp)
+def _render_stamp(element: Stamp, compiler: Any, **_: Any) -> str:  # noqa: ARG001
+    return clock_of(compiler.dialect).stamp
+
+
+@compiles(Ago)
+def _render_ago(element: Ago, compiler: Any, **kw: Any) -> str:
+    clock = clock_of(compiler.dialect)
+    return f"{clock.now} - {compiler.process(element.clauses, **kw)} * {clock.second}"
+
+
+@compiles(SecondsUntil)
+def _render_seconds_until(element: SecondsUntil, compiler: Any, **kw: Any) -> str:
+    # The statement's now, not the clock's: StampUntil in the same statement must agree.
+    return clock_of(compiler.dialect).seconds_until(compiler.process(element.clauses, **kw))
+
+
+@compiles(StampUntil)
+def _render_stamp_until(element: StampUntil, compiler: Any, **kw: Any) -> str:
+    clock = clock_of(compiler.dialect)
+    end = compiler.process(element.clauses, **kw)
+    return f"{end} - {clock.seconds_until(end)} * {clock.second}"
+
+
+def _kept() -> BindParameter[bool]:
+    return bindparam(
+        "ttl_keep", callable_=keeping_last_modified.get, unique=True, type_=Boolean()
+    )
+
+
+def _stamp_unless_kept(kept: ColumnElement[Any]) -> ColumnElement[Any]:
+    if isinstance(kept, Stamp):
+        return kept
+    return case((_kept(), kept), else_=Stamp())
+
+
+def stamped_update(statement: Any, compiler: Any) -> Any:
+    """The UPDATE with ``_ts`` reset, or as it is where its table has no policy."""
+    binding = binding_of(statement.table)
+    if binding is None:
+        return statement
+    column = binding.last_modified
+    given = _given(statement._values, column)
+    if given is None and column.key in (compiler.column_keys or ()):
+        given = bindparam(column.key, required=True, type_=column.type)
+    stamp = _stamp_unless_kept(column if given is None else given)
+    stamped = statement._generate()
+    if getattr(statement, "_ordered_values", None) is not None:  # SQLAlchemy 2.0
+        stamped._ordered_values = [
+            *((key, value) for key, value in statement._ordered_values if not _is(key, column)),
+            (column, stamp),
+        ]
+    else:
+        stamped._values = _replaced(statement._values, column, stamp)
+    return stamped
+
+
+def stamped_insert(statement: Any, binding: Binding, compiler: Any) -> Any:
+    """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
+    column = binding.last_modified
+    if statement._select_names or statement._multi_values:
+        return statement
+    given = _given(statement._values, column)
+    if given is None and column.key in (compiler.column_keys or ()):
+        given = bindparam(column.key, required=True, type_=column.type)
+    if given is None:
+        return statement
+    stamped = statement._generate()
+    stamped._values = _replaced(statement._values, column, _stamp_unless_kept(given))
+    return stamped
+
+
+def _given(values: Any, column: Column[Any]) -> Any:
+    for key, value in (values or {}).items():
+        if _is(key, column):
+            return value
+    return None
+
+
+def _replaced(values: Any, column: Column[Any], value: Any) -> dict[Any, Any]:
+    kept = {key: old for key, old in (values or {}).items() if not _is(key, column)}
+    return {**kept, column: value}
+
+
+def _is(key: Any, column: Column[Any]) -> bool:
+    return key == column.key if isinstance(key, str) else getattr(key, "key", None) == column.key
+
+
+def own_ttl_until(instant: datetime) -> ColumnElement[int]:
+    """The ttl that, together with `stamp_until` in one statement, ends a life at an instant."""
+    return SecondsUntil(literal(instant, LastModified()))
+
+
+def stamp_until(instant: datetime) -> ColumnElement[datetime]:
+    """The matching ``_ts``: less than a second in the past for an instant in the future."""
+    return StampUntil(literal(instant, LastModified()))
+
+
+def stamp_ago(seconds: int) -> ColumnElement[datetime]:
+    """A ``_ts`` in the past, on the database's clock."""
+    return Ago(literal_column(str(seconds), Integer()))
