@@ -1,0 +1,328 @@
+"""The server's verdict on every document is that of `ttl_odm.core`.
+
+Nothing here depends on how fast it runs: ages keep a minute's distance from every deadline and
+are set by the server's own clock, and the tests at the very deadline pass ``now`` as a literal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
+from bson.datetime_ms import DatetimeMS
+from pymongo import MongoClient
+
+from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
+from ttl_odm.beanie.predicate import expired_expr, live_expr
+from ttl_odm.core import MAX_TTL, Policy, expires_at, is_expired
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pymongo.collection import Collection
+    from pymongo.database import Database
+
+    Document = dict[str, Any]
+
+NOW = datetime(2024, 1, 15, 12, tzinfo=timezone.utc)
+MILLISECOND = timedelta(milliseconds=1)
+MISSING = object()
+
+
+@contextmanager
+def scratch_collection(url: str) -> Iterator[Collection[Document]]:
+    """Give a collection in a database of its own, and drop it afterwards."""
+    client: MongoClient[Document]
+    with MongoClient(url, tz_aware=True) as client:
+        database: Database[Document] = client.get_database(f"ttl_odm_{uuid4().hex}")
+        try:
+            yield database.get_collection("documents")
+        finally:
+            client.drop_database(database)
+
+
+def document(key: object, **fields: object) -> Document:
+    return {"_id": key, **{name: each for name, each in fields.items() if each is not MISSING}}
+
+
+def expired_keys(
+    collection: Collection[Document], policy: Policy, now: str | datetime = "$$NOW"
+) -> list[object]:
+    """Return the keys that the server takes to be expired, having asked it in every way."""
+    expired = expired_expr(policy, now)
+    live = live_expr(policy, now)
+    verdicts = list(collection.aggregate([{"$project": {"expired": expired, "live": live}}]))
+    keys = [each["_id"] for each in verdicts if each["expired"] is True]
+    assert [each["_id"] for each in verdicts if each["live"] is False] == keys
+    by_find = [each["_id"] for each in collection.find({"$expr": expired}, {"_id": 1})]
+    assert sorted(by_find, key=repr) == sorted(keys, key=repr)
+    assert collection.count_documents({"$expr": live}) == len(verdicts) - len(keys)
+    return keys
+
+
+def expired_keys_by_core(
+    documents: Sequence[Document], policy: Policy, now: datetime
+) -> list[object]:
+    field = policy.last_modified if isinstance(policy, TTL) else policy.field
+    own = policy.override if isinstance(policy, TTL) else None
+    return [
+        each["_id"]
+        for each in documents
+        if is_expired(
+            expires_at(policy, instant=each.get(field), own=each.get(own) if own else None), now
+        )
+    ]
+
+
+VALID = [-1, Int64(-1), -1.0, 20, Int64(20), 20.0, 600, 600.0, MAX_TTL, Int64(MAX_TTL)]
+JUNK = [
+    *(0, -0.0, -5, -2, Int64(0), Int64(-20), -(2**31), Int64(2**63 - 1), Int64(-(2**63))),
+    *(20.5, -1.5, 0.5, math.nan, math.inf, -math.inf, 1e300),
+    *(Int64(MAX_TTL + 1), Int64(2147483649), float(MAX_TTL + 1), MAX_TTL + 0.5),
+    *("20", "", "-1", True, False, None, MISSING),
+    *(Decimal128("20"), Decimal128("-1"), Decimal128("NaN"), Decimal128("0")),
+    *([], [20], [-1], {}, {"ttl": 20}, NOW, ObjectId(), Binary(b"20"), re.compile("20")),
+    *(Timestamp(20, 0), MinKey(), MaxKey(), Code("20")),
+]
+POLICIES: list[Policy] = [
+    TTL(None),
+    TTL(-1),
+    TTL(3600),
+    TTL(3600, override=None),
+    TTL(-1, override=None),
+    TTL(3600, never=(0, 600, 2**40, 2**63 - 1, -(2**63))),
+    TTL(-1, never=(20,)),
+    TTL(3600, values="strict"),
+    TTL(3600, values="lenient"),
+]
+# A minute before and after 20, 600 and 3600 seconds, in the future, and longer ago than any ttl.
+AGES = [-60, 80, 540, 660, 3540, 3660, 3_000_000_000]
+
+
+def named(value: object) -> str:
+    return "missing" if value is MISSING else f"{type(value).__name__}-{value!r}"[:40]
+
+
+@pytest.mark.parametrize("stored", [*VALID, *JUNK], ids=named)
+def test_the_server_agrees_with_the_core_on_its_own_clock(mongodb_url: str, stored: object) -> None:
+    with scratch_collection(mongodb_url) as collection:
+        collection.insert_many([document(age, ttl=stored) for age in AGES])
+        born = {"$subtract": ["$$NOW", {"$multiply": [{"$toLong": "$_id"}, 1000]}]}
+        collection.update_many({}, [{"$set": {"_ts": born}}])
+        documents = list(collection.aggregate([{"$set": {"now": "$$NOW"}}]))
+
+        for policy in POLICIES:
+            answer = expired_keys_by_core(documents, policy, documents[0]["now"])
+            assert expired_keys(collection, policy) == answer, policy
+
+
+@pytest.mark.parametrize(
+    ("default", "stored", "expired_ages"),
+    [
+        (None, MISSING, []),
+        (None, -1, []),
+        (None, 20, []),
+        (-1, MISSING, []),
+        (-1, -1, []),
+        (-1, 20, [80, 540, 660, 3540, 3660, 3_000_000_000]),
+        (-1, 20.5, []),
+        (3600, MISSING, [3660, 3_000_000_000]),
+        (3600, -1, []),
+        (3600, 20, [80, 540, 660, 3540, 3660, 3_000_000_000]),
+        (3600, MAX_TTL, [3_000_000_000]),
+        (3600, "20", [3660, 3_000_000_000]),
+        (3600, 0, [3660, 3_000_000_000]),
+    ],
+    ids=lambda value: named(value) if not isinstance(value, list) else "",
+)
+def test_the_truth_table_holds_on_the_server(
+    mongodb_url: str, default: int | None, stored: object, expired_ages: list[int]
+) -> None:
+    with scratch_collection(mongodb_url) as collection:
+        collection.insert_many(
+            [document(age, _ts=NOW - timedelta(seconds=age), ttl=stored) for age in AGES]
+        )
+
+        assert expired_keys(collection, TTL(default), NOW) == expired_ages
+
+
+@pytest.mark.parametrize(
+    ("default", "stored", "seconds"),
+    [
+        (1, MISSING, 1),
+        (3600, "junk", 3600),
+        (MAX_TTL, MISSING, MAX_TTL),
+        (-1, 1, 1),
+        (-1, Int64(600), 600),
+        (3600, 600.0, 600),
+        (1, MAX_TTL, MAX_TTL),
+        (1, float(MAX_TTL), MAX_TTL),
+    ],
+    ids=named,
+)
+def test_a_document_is_expired_from_the_very_millisecond_on(
+    mongodb_url: str, default: int, stored: object, seconds: int
+) -> None:
+    born = NOW - timedelta(seconds=seconds)
+    with scratch_collection(mongodb_url) as collection:
+        collection.insert_many(
+            [
+                document("after", _ts=born - MILLISECOND, ttl=stored),
+                document("at", _ts=born, ttl=stored),
+                document("before", _ts=born + MILLISECOND, ttl=stored),
+            ]
+        )
+
+        assert expired_keys(collection, TTL(default), NOW) == ["after", "at"]
+
+
+LONG_AGO = NOW - timedelta(days=36_500)
+NOT_DATES: dict[str, object] = {
+    "missing": MISSING,
+    "null": None,
+    "string": "2000-01-01",
+    "number": 0,
+    "long": Int64(0),
+    "double": math.nan,
+    "bool": True,
+    "timestamp": Timestamp(1, 1),
+    "object": {"$date": 0, "at": LONG_AGO},
+    "id": ObjectId("000000000000000000000000"),
+    "min": MinKey(),
+    "empty": [],
+    "strings": ["2000-01-01", None, 0],
+    "nested": [[LONG_AGO]],
+}
+
+
+def test_a_document_without_a_date_of_last_modification_never_expires(mongodb_url: str) -> None:
+    values = {**NOT_DATES, "array": [LONG_AGO]}
+    with scratch_collection(mongodb_url) as collection:
+        for own in (MISSING, 1, "junk"):
+            collection.delete_many({})
+            collection.insert_many(
+                [document(key, _ts=value, ttl=own) for key, value in values.items()]
+            )
+
+            assert expired_keys(collection, TTL(1)) == []
+
+
+DATES: dict[str, object] = {
+    "after": NOW - timedelta(minutes=10) - MILLISECOND,
+    "at": NOW - timedelta(minutes=10),
+    "before": NOW - timedelta(minutes=10) + MILLISECOND,
+    "both before": [NOW - timedelta(minutes=10) + MILLISECOND, NOW],
+    "now": NOW,
+    "later": NOW + MILLISECOND,
+    "earliest counts": [NOW + timedelta(days=1), LONG_AGO, NOW],
+    "all later": [NOW + timedelta(days=1), NOW + timedelta(days=2)],
+    "odd ones are ignored": ["x", None, MinKey(), {}, NOW - timedelta(minutes=10), 5],
+    "odd ones and later": ["x", None, MinKey(), NOW + timedelta(days=1)],
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "answer"),
+    [
+        (
+            ExpireAfter("at", 600),
+            ["after", "at", "earliest counts", "odd ones are ignored"],
+        ),
+        (
+            ExpireAfter("at", 0),
+            [
+                *("after", "at", "before", "both before", "now", "earliest counts"),
+                "odd ones are ignored",
+            ],
+        ),
+        (ExpireAfter("at", MAX_TTL), ["earliest counts"]),
+        (
+            ExpireAt("at"),
+            [
+                *("after", "at", "before", "both before", "now", "earliest counts"),
+                "odd ones are ignored",
+            ],
+        ),
+        (
+            ExpireAt("at", null="expired"),
+            [
+                *("after", "at", "before", "both before", "now", "earliest counts"),
+                *("odd ones are ignored", "missing", "null"),
+            ],
+        ),
+    ],
+    ids=repr,
+)
+def test_date_fields_expire_as_in_the_core_and_by_their_earliest_date(
+    mongodb_url: str, policy: Policy, answer: list[str]
+) -> None:
+    with scratch_collection(mongodb_url) as collection:
+        values = {**DATES, **NOT_DATES}
+        collection.insert_many([document(key, at=value) for key, value in values.items()])
+
+        assert expired_keys(collection, policy, NOW) == answer
+        assert expired_keys_by_core(list(collection.find()), policy, NOW) == answer
+
+
+EVERY_KIND: list[Policy] = [
+    TTL(3600, last_modified="at"),
+    TTL(MAX_TTL, last_modified="at", override=None),
+    ExpireAfter("at", MAX_TTL),
+    ExpireAt("at"),
+]
+
+
+@pytest.mark.parametrize("policy", EVERY_KIND, ids=repr)
+def test_dates_that_python_cannot_hold_fail_no_query(mongodb_url: str, policy: Policy) -> None:
+    with scratch_collection(mongodb_url) as collection:
+        collection.insert_many(
+            [
+                {"_id": "last", "at": DatetimeMS(2**63 - 1), "ttl": MAX_TTL},
+                {"_id": "first", "at": DatetimeMS(-(2**63)), "ttl": MAX_TTL},
+            ]
+        )
+
+        assert expired_keys(collection, policy) == ["first"]
+
+
+def test_other_field_names_and_paths_are_respected(mongodb_url: str) -> None:
+    old = NOW - timedelta(hours=1)
+    with scratch_collection(mongodb_url) as collection:
+        collection.insert_many(
+            [
+                {"_id": 1, "meta": {"at": old}, "life": 60, "_ts": NOW, "ttl": -1},
+                {"_id": 2, "meta": {"at": old}, "life": 0, "_ts": old, "ttl": 1},
+                {"_id": 3, "meta": {"at": NOW}, "life": 60, "_ts": old, "ttl": 1},
+                {"_id": 4, "meta": [{"at": NOW}, {"at": old}, {}], "Life": 60},
+            ]
+        )
+
+        policy = TTL(60, last_modified="meta.at", override="life", never=(0,))
+        assert expired_keys(collection, policy, NOW) == [1]
+        assert expired_keys(collection, ExpireAfter("meta.at", 60), NOW) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("build", [live_expr, expired_expr])
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (TTL(60, timezone="Europe/Paris"), r"TTL\.timezone = 'Europe/Paris'"),
+        (ExpireAt("at", timezone="local"), r"ExpireAt\.timezone = 'local'"),
+        (ExpireAfter("at", 60, unit="ms"), r"ExpireAfter\.unit = 'ms'"),
+        (ExpireAt("$at"), r"'\$at'"),
+        (TTL(60, last_modified="$at"), r"'\$at'"),
+        (TTL(60, override="$ttl"), r"'\$ttl'"),
+    ],
+    ids=repr,
+)
+def test_a_policy_that_bson_dates_cannot_follow_is_refused(
+    build: Any, policy: Policy, message: str
+) -> None:
+    with pytest.raises(TTLConfigurationError, match=message):
+        build(policy)
