@@ -10,11 +10,11 @@ returns are aware and in UTC.
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.core.values import NEVER, integral, lenient_ttl
 
-TYPE_CHECKING = False  # see ttl_odm.core.values
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 

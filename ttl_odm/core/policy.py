@@ -10,23 +10,24 @@ the adapters check that.
 
 from __future__ import annotations
 
-from ttl_odm.core.frozen import Frozen
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
 from ttl_odm.core.values import MAX_TTL, default_ttl, shown, whole_seconds
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
-TYPE_CHECKING = False  # see ttl_odm.core.values
 if TYPE_CHECKING:
     from datetime import timedelta
-    from typing import Literal
 
-    Values = Literal["strict", "lenient"]
-    Unit = Literal["s", "ms", "us"]
-    Null = Literal["never", "expired"]
+Values = Literal["strict", "lenient"]
+Unit = Literal["s", "ms", "us"]
+Null = Literal["never", "expired"]
 
 _INT64_LIMIT = 2**63
 
 
-class TTL(Frozen):
+@dataclass(frozen=True, slots=True, init=False)
+class TTL:
     """A default ttl for the container, and perhaps one of each row's own (the Cosmos DB contract).
 
     Attributes:
@@ -40,8 +41,6 @@ class TTL(Frozen):
         unit: Seconds, milliseconds or microseconds, where `last_modified` holds epoch integers;
             None where it holds datetimes.
     """
-
-    __slots__ = ("default", "last_modified", "override", "never", "values", "timezone", "unit")  # noqa: RUF023 (in the order of the arguments, for repr)
 
     default: int | None
     last_modified: str
@@ -71,7 +70,8 @@ class TTL(Frozen):
         _check_choice(values, ("strict", "lenient", None), "TTL.values")
         _check_timezone(timezone, "TTL.timezone")
         _check_unit(unit, "TTL.unit")
-        self._store(
+        _store(
+            self,
             default=default_ttl(default, where="TTL.default"),
             last_modified=last_modified,
             override=override,
@@ -83,10 +83,11 @@ class TTL(Frozen):
 
     def with_default(self, value: int | float | timedelta | None) -> TTL:  # noqa: PYI041
         """Return the same policy with another default ttl."""
-        return self.__replace__(default=value)
+        return replace(self, default=default_ttl(value, where="TTL.default"))
 
 
-class ExpireAfter(Frozen):
+@dataclass(frozen=True, slots=True, init=False)
+class ExpireAfter:
     """A date field plus a number of seconds; writes do not prolong it.
 
     Attributes:
@@ -96,8 +97,6 @@ class ExpireAfter(Frozen):
         unit: Seconds, milliseconds or microseconds, where `field` holds epoch integers; None
             where it holds datetimes.
     """
-
-    __slots__ = ("field", "seconds", "timezone", "unit")
 
     field: str
     seconds: int
@@ -123,10 +122,11 @@ class ExpireAfter(Frozen):
                 f"0 to {MAX_TTL} as an int, an integral float or a timedelta."
             )
             raise InvalidTTL(message)
-        self._store(field=field, seconds=whole, timezone=timezone, unit=unit)
+        _store(self, field=field, seconds=whole, timezone=timezone, unit=unit)
 
 
-class ExpireAt(Frozen):
+@dataclass(frozen=True, slots=True, init=False)
+class ExpireAt:
     """A field that holds the instant of expiry itself.
 
     Attributes:
@@ -136,8 +136,6 @@ class ExpireAt(Frozen):
         unit: Seconds, milliseconds or microseconds, where `field` holds epoch integers; None
             where it holds datetimes.
     """
-
-    __slots__ = ("field", "null", "timezone", "unit")
 
     field: str
     null: Null
@@ -157,7 +155,7 @@ class ExpireAt(Frozen):
         _check_choice(null, ("never", "expired"), "ExpireAt.null")
         _check_timezone(timezone, "ExpireAt.timezone")
         _check_unit(unit, "ExpireAt.unit")
-        self._store(field=field, null=null, timezone=timezone, unit=unit)
+        _store(self, field=field, null=null, timezone=timezone, unit=unit)
 
 
 Policy = TTL | ExpireAfter | ExpireAt
@@ -180,6 +178,12 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
     if isinstance(declared, (TTL, ExpireAfter, ExpireAt)):
         return declared
     return TTL(default_ttl(declared, where=where))
+
+
+def _store(policy: Policy, **fields: object) -> None:
+    # A frozen dataclass with an __init__ of its own: it accepts more types than it stores.
+    for name, value in fields.items():
+        object.__setattr__(policy, name, value)
 
 
 def _misdeclared(value: object, where: str, mend: str) -> TTLConfigurationError:
