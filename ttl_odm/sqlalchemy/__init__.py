@@ -4,11 +4,21 @@ Importing this module is all the installation there is: every Session, AsyncSess
 connection of every engine then sees live rows only, wherever a model declares ``__ttl__``.
 """
 
-from ttl_odm.sqlalchemy import gate, mapping
+from ttl_odm.sqlalchemy import bulk, gate, identity, mapping, unit_of_work  # noqa: F401
 from ttl_odm.sqlalchemy.functions import expired, expires_at, live, touch
 from ttl_odm.sqlalchemy.mixin import TTLMixin
 from ttl_odm.sqlalchemy.options import include_expired
+from ttl_odm.sqlalchemy.unit_of_work import ExpiredError
 
-gate.install()
+for part in (gate, unit_of_work, identity, bulk):
+    part.install()
 
-__all__ = ["TTLMixin", "expired", "expires_at", "include_expired", "live", "touch"]
+__all__ = [
+    "ExpiredError",
+    "TTLMixin",
+    "expired",
+    "expires_at",
+    "include_expired",
+    "live",
+    "touch",
+]

@@ -113,7 +113,7 @@ class Binding:
         table: the table that holds the contract columns.
         last_modified: the column of the row's last modification.
         override: the column of the row's own ttl, or None where rows can't have one.
-        never: values of that column that mean "never", besides -1.
+        policy: how that column is read.
         default: the container's default ttl.
         discriminator: the column that tells single-table subclasses apart.
         variants: subclasses that declared a default of their own.
@@ -123,7 +123,7 @@ class Binding:
     last_modified: Column[Any]
     override: Column[Any] | None
     default: DefaultTTL
-    never: tuple[int, ...] = ()
+    policy: TTL
     discriminator: Column[Any] | None = None
     variants: list[Variant] = field(default_factory=list)
 
@@ -151,6 +151,11 @@ class Binding:
             None if self.override is None else next(rest),
             None if self.discriminator is None else next(rest),
         )
+
+    def default_for(self, cls: type) -> DefaultTTL:
+        """The default that rows of a class inherit."""
+        own = (v.default for v in self.variants if issubclass(cls, v.default.owner))
+        return next(own, self.default)
 
     def defaults(self) -> list[DefaultTTL]:
         """Every default that rows of this table may inherit."""

@@ -51,6 +51,8 @@ class Clock:
         stamp: SQL for the value of a fresh ``_ts``.
         per_second: units of ``_ts`` in a second; ``None`` where ``_ts`` is a timestamp.
         until: template of `seconds_until`.
+        own_end: template for the end of a row's own ttl, spelled as its index has it.
+        inherited_end: template for what the index over the inheriting rows orders by.
     """
 
     now: str
@@ -58,6 +60,8 @@ class Clock:
     stamp: str
     per_second: int | None
     until: str
+    own_end: str
+    inherited_end: str
 
     def seconds_until(self, instant: str) -> str:
         """SQL for the whole seconds from now to an instant, rounded up, at least 1."""
@@ -115,6 +119,12 @@ def _in_utc(value: datetime) -> datetime:
     return value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
 
 
+MYSQL_FAMILY: Final = ("mysql", "mariadb")
+
+INHERITED_END: Final = "_ttl_inh"
+OWN_END: Final = "_ttl_own"
+"""MariaDB's and MySQL's virtual columns (neither has partial indexes); no Table knows them."""
+
 _MYSQL_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 _SQLITE_NOW: Final = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
@@ -124,6 +134,10 @@ _POSTGRESQL: Final = Clock(
     stamp="clock_timestamp()",
     per_second=None,
     until="GREATEST(1, CEIL(EXTRACT(EPOCH FROM {instant} - {now})))::integer",
+    # timestamptz + interval depends on the session's time zone and may not be indexed; in UTC,
+    # without a zone, it may.
+    own_end="((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')",
+    inherited_end="{stamp}",
 )
 _MYSQL: Final = Clock(
     now=_MYSQL_NOW,
@@ -131,6 +145,8 @@ _MYSQL: Final = Clock(
     stamp=_MYSQL_NOW,
     per_second=1_000_000,
     until="GREATEST(1, ({instant} - {now} + 999999) DIV 1000000)",
+    own_end=OWN_END,
+    inherited_end=INHERITED_END,
 )
 _SQLITE: Final = Clock(
     now=_SQLITE_NOW,
@@ -138,6 +154,8 @@ _SQLITE: Final = Clock(
     stamp=_SQLITE_NOW,
     per_second=1_000,
     until="MAX(1, ({instant} - {now} + 999) / 1000)",
+    own_end="({stamp} + {ttl} * 1000)",
+    inherited_end="{stamp}",
 )
 
 _CLOCKS: Final = {
@@ -146,8 +164,6 @@ _CLOCKS: Final = {
     "mariadb": _MYSQL,
     "sqlite": _SQLITE,
 }
-
-MYSQL_FAMILY: Final = ("mysql", "mariadb")
 
 
 def clock_of(dialect: Dialect) -> Clock:

@@ -65,8 +65,8 @@ def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
         table=table,
         last_modified=_last_modified(mapper, table, policy, where),
         override=_override(mapper, table, policy, where),
-        never=policy.never,
         default=DefaultTTL(cls, policy),
+        policy=policy,
         discriminator=mapper.polymorphic_on if _in_table(mapper, table) else None,
     )
     _prepare_schema(binding, getattr(cls, "__ttl_sweep__", "index"), where)

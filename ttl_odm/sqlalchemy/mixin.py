@@ -52,7 +52,7 @@ class TTLMixin:
     @classmethod
     def ttl(cls) -> Mapped[int | None]:
         """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
-        return mapped_column("ttl", Seconds(), nullable=True)
+        return mapped_column("ttl", Seconds(f"{cls.__name__}.ttl"), nullable=True)
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:  # noqa: ANN401 - SQL passes as it is

@@ -117,7 +117,7 @@ def _is_never(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def _nevers(binding: Binding) -> tuple[int, ...]:
-    return (NEVER, *binding.never)
+    return (NEVER, *binding.policy.never)
 
 
 def _integer(value: int) -> ColumnElement[Any]:

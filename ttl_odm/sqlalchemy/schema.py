@@ -12,36 +12,20 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    CheckConstraint,
-    ColumnElement,
-    Index,
-    Interval,
-    Table,
-    event,
-    text,
-    type_coerce,
-)
-from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy import CheckConstraint, Index, Table, event, type_coerce
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.elements import conv
-from sqlalchemy.types import BigInteger, Integer
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Integer
 
-from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, OWN_END, clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from sqlalchemy import Column
 
 _MAX_NAME: Final = 60
 """Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
-
-INHERITED_END: Final = "_ttl_inh"
-OWN_END: Final = "_ttl_own"
-"""MariaDB's and MySQL's virtual columns; they are no part of the Table, so no SELECT reads them."""
-
 
 class TTLCheck(CheckConstraint):
     """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column.
@@ -91,6 +75,30 @@ def _render_sweep_columns(ddl: AddSweepColumns, compiler: Any, **_: Any) -> str:
     return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
 
 
+class InheritedEnd(FunctionElement[Any]):
+    """What the index over the inheriting rows orders by."""
+
+    inherit_cache = True
+
+
+class OwnEnd(FunctionElement[Any]):
+    """The end of a row's own ttl, as the index over the rows that have one spells it."""
+
+    inherit_cache = True
+
+
+@compiles(InheritedEnd)
+def _render_inherited_end(element: InheritedEnd, compiler: Any, **kw: Any) -> str:
+    (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
+    return clock_of(compiler.dialect).inherited_end.format(stamp=stamp)
+
+
+@compiles(OwnEnd)
+def _render_own_end(element: OwnEnd, compiler: Any, **kw: Any) -> str:
+    stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
+    return clock_of(compiler.dialect).own_end.format(stamp=stamp, ttl=ttl)
+
+
 def index_name(table: Table, suffix: str) -> str:
     """A name that is the same everywhere and short enough for every database."""
     name = f"ix_{table.name}_{suffix}"
@@ -110,21 +118,12 @@ def add_check(table: Table, override: Column[Any]) -> None:
 def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
     """Add the sweeper's two indexes for whichever database the table is created on."""
     inheriting, own = override.is_(None), type_coerce(override, Integer()) > 0
-    partial = {"postgresql_where": inheriting, "sqlite_where": inheriting}
-    Index(index_name(table, "ttl_inherited"), last_modified, **partial).ddl_if(
-        callable_=_is_dialect("postgresql", "sqlite")
-    )
-    Index(
-        index_name(table, "ttl_own"),
-        postgresql_own_end(last_modified, override),
-        postgresql_where=own,
-    ).ddl_if(callable_=_is_dialect("postgresql"))
-    Index(
-        index_name(table, "ttl_own_sqlite"),
-        type_coerce(last_modified, BigInteger())
-        + type_coerce(override, Integer()).op("*", return_type=BigInteger())(text("1000")),
-        sqlite_where=own,
-    ).ddl_if(callable_=_is_dialect("sqlite"))
+    for suffix, end, rows in (
+        ("ttl_inherited", InheritedEnd(last_modified), inheriting),
+        ("ttl_own", OwnEnd(last_modified, override), own),
+    ):
+        index = Index(index_name(table, suffix), end, postgresql_where=rows, sqlite_where=rows)
+        index.ddl_if(callable_=_is_dialect("postgresql", "sqlite"))
     event.listen(
         table,
         "after_create",
@@ -132,26 +131,6 @@ def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any])
             callable_=_is_dialect(*MYSQL_FAMILY)
         ),
     )
-
-
-def postgresql_own_end(
-    last_modified: ColumnElement[Any], override: ColumnElement[Any]
-) -> ColumnElement[Any]:
-    """The end of a row's own ttl, spelled so that PostgreSQL takes it for an index.
-
-    ``timestamptz + interval`` depends on the session's time zone and may not be indexed;
-    in UTC without a zone it may.
-    """
-    # text() rather than literal_column(): an Index takes the table of the first column in it.
-    utc = text("'UTC'")
-    start = type_coerce(last_modified, TIMESTAMP(timezone=True)).op(
-        "AT TIME ZONE", return_type=TIMESTAMP(timezone=False)
-    )(utc)
-    life = type_coerce(override, Integer()).op("*", return_type=Interval())(
-        text("interval '1 second'")
-    )
-    end = start.self_group().op("+", return_type=TIMESTAMP(timezone=False))(life.self_group())
-    return end.self_group().op("AT TIME ZONE", return_type=TIMESTAMP(timezone=True))(utc)
 
 
 def _is_dialect(*names: str) -> Any:

@@ -81,6 +81,11 @@ class Seconds(TypeDecorator[int]):
     impl = Integer
     cache_ok = True
 
+    def __init__(self, where: str = "ttl") -> None:
+        """Remember the name of the attribute, for error messages."""
+        super().__init__()
+        self.where = where
+
     def process_bind_param(
         self,
         value: int | float | timedelta | None,
@@ -92,7 +97,7 @@ class Seconds(TypeDecorator[int]):
             InvalidTTL: anything else; nothing is sent to the database.
         """
         try:
-            return row_ttl(value)
+            return row_ttl(value, where=self.where)
         except InvalidTTL as error:
             raise UnwrappedInvalidTTL(str(error)) from None
 

@@ -1,0 +1,196 @@
+"""A flush that meets an expired row: `ExpiredError` instead of silence.
+
+The predicate in the UPDATE or DELETE of a flush already keeps it from touching an expired row;
+what is left is to say so. SQLAlchemy raises a bare StaleDataError for the UPDATE, only warns
+for the DELETE, and on drivers without row counts for executemany (asyncpg) notices nothing.
+SQLAlchemy has no event at these places, so the two functions that emit the statements are
+wrapped; tables without a policy go straight through.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Select, and_, bindparam, or_, select
+from sqlalchemy.exc import DontWrapMixin
+from sqlalchemy.orm import Session, persistence
+from sqlalchemy.orm.exc import StaleDataError
+
+from ttl_odm import errors
+from ttl_odm.sqlalchemy.binding import binding_of
+from ttl_odm.sqlalchemy.options import include_expired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sqlalchemy import Connection, Delete, Table
+    from sqlalchemy.orm import InstanceState, Mapper
+
+_EXPLICIT: Final = "ttl_odm_explicitly_deleted"
+"""In ``InstanceState.info``: the object was given to ``session.delete()`` itself."""
+
+
+class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
+    """The row has expired (or was deleted), so it can't be changed or deleted."""
+
+
+def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
+    @wraps(emit)
+    def emit_updates(
+        base_mapper: Mapper[Any],
+        uow: Any,
+        mapper: Mapper[Any],
+        table: Table,
+        update: Iterable[Any],
+        **options: Any,
+    ) -> None:
+        if binding_of(base_mapper.local_table) is None:
+            emit(base_mapper, uow, mapper, table, update, **options)
+            return
+        for records in _countable(list(update), connection_at=4):
+            try:
+                emit(base_mapper, uow, mapper, table, records, **options)
+            except StaleDataError as error:
+                keys = [_key_of_update(mapper, record) for record in records]
+                gone = _missing(base_mapper, keys, records[0][4])
+                if not gone:  # all are live: somebody else changed a version id
+                    raise
+                raise _expired(mapper, gone, "updated") from error
+
+    return emit_updates
+
+
+def _wrap_deletes(emit: Callable[..., None]) -> Callable[..., None]:
+    @wraps(emit)
+    def emit_deletes(
+        base_mapper: Mapper[Any],
+        uow: Any,
+        mapper: Mapper[Any],
+        table: Table,
+        delete: Iterable[Any],
+    ) -> None:
+        binding = binding_of(base_mapper.local_table)
+        if binding is None:
+            emit(base_mapper, uow, mapper, table, delete)
+            return
+        statement = base_mapper._memo(("ttl_odm_delete", table), lambda: _by_key(mapper, table))
+        counts = table is binding.table  # a joined sub-table follows its base
+        explicit = _explicitly_deleted(uow) if counts else set()
+        records = [
+            (params, connection, _key_of_delete(mapper, table, params) in explicit)
+            for params, connection in delete
+        ]
+        for (connection, checked), group in groupby(records, key=lambda record: record[1:]):
+            for batch in _countable([params for params, *_ in group], dialect=connection.dialect):
+                result = connection.execute(
+                    statement,
+                    batch,
+                    execution_options={"compiled_cache": base_mapper._compiled_cache},
+                )
+                if checked and result.rowcount != len(batch):
+                    keys = [_key_of_delete(mapper, table, params) for params in batch]
+                    left = _present(base_mapper, keys, connection)
+                    raise _expired(mapper, left or keys, "deleted")
+
+    return emit_deletes
+
+
+def _countable(
+    records: list[Any], *, connection_at: int | None = None, dialect: Any = None
+) -> Iterator[list[Any]]:
+    """The records in batches whose row count the driver will tell."""
+    if connection_at is not None and records:
+        dialect = records[0][connection_at].dialect
+    if dialect is None or dialect.supports_sane_multi_rowcount or len(records) == 1:
+        if records:
+            yield records
+    else:
+        yield from ([record] for record in records)
+
+
+def _by_key(mapper: Mapper[Any], table: Table) -> Delete:
+    columns = list(mapper._pks_by_table[table])
+    version = mapper.version_id_col
+    if version is not None and version in mapper._cols_by_table[table]:
+        columns.append(version)
+    return table.delete().where(
+        *(column == bindparam(column.key, type_=column.type) for column in columns)
+    )
+
+
+def _key_of_update(mapper: Mapper[Any], record: Any) -> tuple[Any, ...]:
+    state, state_dict = record[0], record[1]
+    if state is None:  # a bulk update by primary key has no states, only values
+        params = record[2]
+        return tuple(params[column._label] for column in mapper.primary_key)
+    return tuple(
+        mapper._get_committed_state_attr_by_column(state, state_dict, column)
+        for column in mapper.primary_key
+    )
+
+
+def _key_of_delete(mapper: Mapper[Any], table: Table, params: Any) -> tuple[Any, ...]:
+    return tuple(params[column.key] for column in mapper._pks_by_table[table])
+
+
+def _explicitly_deleted(uow: Any) -> set[tuple[Any, ...]]:
+    return {
+        state.key[1]
+        for state, (isdelete, _) in uow.states.items()
+        if isdelete and state.key is not None and state.info.pop(_EXPLICIT, False)
+    }
+
+
+def _missing(
+    base_mapper: Mapper[Any], keys: list[tuple[Any, ...]], connection: Connection
+) -> list[tuple[Any, ...]]:
+    """Those of the keys that no live row has."""
+    live = {tuple(row) for row in connection.execute(_keys(base_mapper, keys))}
+    return [key for key in keys if key not in live]
+
+
+def _present(
+    base_mapper: Mapper[Any], keys: list[tuple[Any, ...]], connection: Connection
+) -> list[tuple[Any, ...]]:
+    """Those of the keys that a row still has, live or not."""
+    statement = _keys(base_mapper, keys).options(include_expired())
+    return [tuple(row) for row in connection.execute(statement)]
+
+
+def _keys(base_mapper: Mapper[Any], keys: list[tuple[Any, ...]]) -> Select[Any]:
+    columns = base_mapper.primary_key
+    return select(*columns).where(
+        or_(*(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys))
+    )
+
+
+def _expired(mapper: Mapper[Any], keys: list[tuple[Any, ...]], verb: str) -> ExpiredError:
+    model = mapper.class_.__name__
+    shown = [key[0] if len(key) == 1 else key for key in keys]
+    names = f"{model} {shown[0]!r}" if len(shown) == 1 else f"one of {model} {shown!r}"
+    return ExpiredError(
+        f"{names} can't be {verb}: the row has expired, or was deleted meanwhile.",
+        model=model,
+        key=shown[0] if len(shown) == 1 else shown,
+    )
+
+
+def _wrap_delete_impl(delete_impl: Callable[..., None]) -> Callable[..., None]:
+    @wraps(delete_impl)
+    def marked(session: Session, state: InstanceState[Any], obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
+        delete_impl(session, state, obj, head)
+        if head and binding_of(state.mapper.base_mapper.local_table) is not None:
+            state.info[_EXPLICIT] = True
+
+    return marked
+
+
+def install() -> None:
+    """Wrap SQLAlchemy's emitters; called once, when ``ttl_odm.sqlalchemy`` is imported."""
+    module: Any = persistence
+    module._emit_update_statements = _wrap_updates(module._emit_update_statements)
+    module._emit_delete_statements = _wrap_deletes(module._emit_delete_statements)
+    session: Any = Session
+    session._delete_impl = _wrap_delete_impl(session._delete_impl)
