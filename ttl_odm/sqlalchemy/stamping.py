@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnElement, Integer, bindparam, case, literal, literal_column
+from sqlalchemy import Boolean, ColumnElement, Integer, bindparam, case, literal, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -112,16 +112,46 @@ def stamped_update(statement: Any, compiler: Any) -> Any:
 def stamped_insert(statement: Any, binding: Binding, compiler: Any) -> Any:
     """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
     column = binding.last_modified
-    if statement._select_names or statement._multi_values:
-        return statement
-    given = _given(statement._values, column)
-    if given is None and column.key in (compiler.column_keys or ()):
-        given = bindparam(column.key, required=True, type_=column.type)
-    if given is None:
-        return statement
     stamped = statement._generate()
-    stamped._values = _replaced(statement._values, column, _stamp_unless_kept(given))
+    if statement._select_names:
+        stamped.select = _stamped_select(statement, column)
+    elif statement._multi_values:
+        stamped._multi_values = tuple(
+            [_stamped_row(row, column) for row in rows] for rows in statement._multi_values
+        )
+    else:
+        given = _given(statement._values, column)
+        if given is None and column.key in (compiler.column_keys or ()):
+            given = bindparam(column.key, required=True, type_=column.type)
+        if given is not None:
+            stamped._values = _replaced(statement._values, column, _stamp_unless_kept(given))
     return stamped
+
+
+def _stamped_select(statement: Any, column: Column[Any]) -> Any:
+    """The SELECT of an INSERT FROM SELECT, with its value for ``_ts`` overruled."""
+    positions = [_is(name, column) for name in statement._select_names]
+    if not any(positions):
+        return statement.select
+    given = statement.select.subquery()
+    return select(
+        *(
+            _stamp_unless_kept(value) if is_stamp else value
+            for value, is_stamp in zip(given.c, positions, strict=True)
+        )
+    )
+
+
+def _stamped_row(row: Any, column: Column[Any]) -> Any:
+    """One row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
+    if not hasattr(row, "items"):
+        row = {c.key: value for c, value in zip(column.table.c, row, strict=False)}
+    given = _given(row, column)
+    if given is None:
+        return row
+    if not isinstance(given, ColumnElement):
+        given = literal(given, column.type)
+    return _replaced(row, column, _stamp_unless_kept(given))
 
 
 def _given(values: Any, column: Column[Any]) -> Any:

@@ -1,0 +1,71 @@
+"""Standing the database's clock still, and ageing rows, without sleeping and without the gate.
+
+Both go below SQLAlchemy's compiler, by raw SQL and the driver's own means, so that what they
+set up can't be wrong in the way that the code under test is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from ttl_odm.sqlalchemy.clock import EPOCH
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+
+def stop_clock(connection: Connection, instant: datetime) -> None:
+    """Let a connection's database tell this instant as its now, whenever it is asked.
+
+    Args:
+        connection: the connection; others go on as before.
+        instant: an aware datetime of whole milliseconds.
+    """
+    microseconds = (instant - EPOCH).total_seconds()
+    if connection.dialect.name == "sqlite":
+        julian = microseconds / 86400 + 2440587.5
+        connection.connection.create_function("julianday", 1, lambda _: julian)  # type: ignore[attr-defined]
+    elif connection.dialect.name == "postgresql":
+        # Functions in a schema that is named before pg_catalog win over the built-in ones.
+        connection.execute(text("CREATE SCHEMA IF NOT EXISTS stopped_clock"))
+        for function in ("statement_timestamp", "clock_timestamp"):
+            connection.execute(
+                text(
+                    f"CREATE OR REPLACE FUNCTION stopped_clock.{function}() RETURNS timestamptz "
+                    f"LANGUAGE sql STABLE AS $$ SELECT '{instant.isoformat()}'::timestamptz $$"
+                )
+            )
+        connection.execute(text("SET LOCAL search_path = stopped_clock, pg_catalog, public"))
+    else:
+        connection.execute(text(f"SET timestamp = {microseconds:.6f}"))
+
+
+def set_last_modified(connection: Connection, table: str, key: object, instant: datetime) -> None:
+    """Write a row's ``_ts``, raw."""
+    since = instant - EPOCH
+    values: dict[str, object] = {
+        "sqlite": round(since.total_seconds() * 1000),
+        "mysql": round(since.total_seconds() * 1_000_000),
+        "postgresql": instant,
+    }
+    connection.execute(
+        text(f"UPDATE {table} SET _ts = :ts WHERE id = :id"),  # noqa: S608 - a test's own table
+        {"ts": values[connection.dialect.name], "id": key},
+    )
+
+
+def age(connection: Connection, table: str, key: object, seconds: float) -> None:
+    """Move a row's ``_ts`` into the past, raw."""
+    second = {
+        "sqlite": "1000",
+        "mysql": "1000000",
+        "postgresql": "interval '1 second'",
+    }[connection.dialect.name]
+    connection.execute(
+        text(f"UPDATE {table} SET _ts = _ts - {seconds} * {second} WHERE id = :id"),  # noqa: S608
+        {"id": key},
+    )
