@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Select, and_, bindparam, or_, select
 from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.orm import Session, persistence
-from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
 from ttl_odm.sqlalchemy.binding import binding_of
@@ -49,7 +49,12 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
         if binding_of(base_mapper.local_table) is None:
             emit(base_mapper, uow, mapper, table, update, **options)
             return
-        for records in _countable(list(update), connection_at=4):
+        try:
+            found = list(update)
+        except ObjectDeletedError as error:
+            # The object's attributes had to be loaded first (as after every commit).
+            raise _expired_on_load(base_mapper, uow) from error
+        for records in _countable(found, connection_at=4):
             try:
                 emit(base_mapper, uow, mapper, table, records, **options)
             except StaleDataError as error:
@@ -95,6 +100,18 @@ def _wrap_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                     raise _expired(mapper, left or keys, "deleted")
 
     return emit_deletes
+
+
+def _expired_on_load(base_mapper: Mapper[Any], uow: Any) -> ExpiredError:
+    states = [
+        state
+        for state, (isdelete, listonly) in uow.states.items()
+        if state.key is not None and not (isdelete or listonly)
+        if state.mapper.base_mapper is base_mapper
+    ]
+    keys = [state.key[1] for state in states]
+    connection = uow.transaction.connection(base_mapper)
+    return _expired(states[0].mapper, _missing(base_mapper, keys, connection) or keys, "updated")
 
 
 def _countable(
