@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnElement, FromClause, Join, inspect
+from sqlalchemy import Boolean, ColumnElement, FromClause, Join, false, func, inspect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
@@ -43,22 +43,15 @@ class _Verdict(FunctionElement[bool]):
 
 
 class Live(_Verdict):
-    """True for rows that have not expired."""
+    """True for rows that have not expired, false for the others."""
 
     inherit_cache = True
-
-    def _negate(self) -> Any:
-        # NOT live would be NULL, not true, where ttl is NULL.
-        return Expired(self.binding, self.columns())
 
 
 class Expired(_Verdict):
-    """True for rows that have expired."""
+    """True for rows that have expired, false for the others."""
 
     inherit_cache = True
-
-    def _negate(self) -> Any:
-        return Live(self.binding, self.columns())
 
 
 class ExpiresAt(FunctionElement[datetime]):
@@ -76,13 +69,19 @@ class ExpiresAt(FunctionElement[datetime]):
 @compiles(Live)
 def _render_live(element: Live, compiler: Any, **kw: Any) -> str:
     verdicts = Verdicts(clock_of(compiler.dialect))
-    return _process(compiler, verdicts.live(element.binding, element.columns()), kw)
+    return _true_or_false(compiler, verdicts.live(element.binding, element.columns()), kw)
 
 
 @compiles(Expired)
 def _render_expired(element: Expired, compiler: Any, **kw: Any) -> str:
     verdicts = Verdicts(clock_of(compiler.dialect))
-    return _process(compiler, verdicts.expired(element.binding, element.columns()), kw)
+    return _true_or_false(compiler, verdicts.expired(element.binding, element.columns()), kw)
+
+
+def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, Any]) -> str:
+    # Where ttl is NULL the predicate is NULL instead of false. That is the same in WHERE, but
+    # not when it is selected or negated.
+    return _process(compiler, func.coalesce(predicate, false()), kw)
 
 
 @compiles(ExpiresAt)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import ColumnElement, FetchedValue
 from sqlalchemy.ext.hybrid import hybrid_property
-from sqlalchemy.orm import Mapped, declared_attr, mapped_column, validates
+from sqlalchemy.orm import declared_attr, mapped_column, validates
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import Policy, as_policy
@@ -17,6 +17,9 @@ from ttl_odm.sqlalchemy import functions
 from ttl_odm.sqlalchemy.observed import database_now
 from ttl_odm.sqlalchemy.stamping import Stamp, own_ttl_until, stamp_ago, stamp_until
 from ttl_odm.sqlalchemy.types import LastModified, Seconds
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Mapped
 
 
 class TTLMixin:
@@ -36,23 +39,28 @@ class TTLMixin:
     __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
 
-    @declared_attr
-    @classmethod
-    def last_modified(cls) -> Mapped[datetime]:
-        """When the row was last written, by the database's clock (aware, UTC)."""
-        return mapped_column(
-            "_ts",
-            LastModified(),
-            nullable=False,
-            server_default=Stamp(),
-            server_onupdate=FetchedValue(),
-        )
+    if TYPE_CHECKING:
+        last_modified: Mapped[datetime]
+        ttl: Mapped[int | None]
+    else:
+        # Without annotations here: SQLAlchemy would take them for dataclass fields, and refuse
+        # the mixin on a MappedAsDataclass.
 
-    @declared_attr
-    @classmethod
-    def ttl(cls) -> Mapped[int | None]:
-        """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
-        return mapped_column("ttl", Seconds(f"{cls.__name__}.ttl"), nullable=True)
+        @declared_attr
+        def last_modified(cls):  # noqa: ANN202, N805 - what declared_attr passes
+            """When the row was last written, by the database's clock (aware, UTC)."""
+            return mapped_column(
+                "_ts",
+                LastModified(),
+                nullable=False,
+                server_default=Stamp(),
+                server_onupdate=FetchedValue(),
+            )
+
+        @declared_attr
+        def ttl(cls):  # noqa: ANN202, N805 - what declared_attr passes
+            """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
+            return mapped_column("ttl", Seconds(f"{cls.__name__}.ttl"), nullable=True)
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:  # noqa: ANN401 - SQL passes as it is

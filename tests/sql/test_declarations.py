@@ -1,0 +1,349 @@
+"""What a declaration may say: every mistake is found when the class is made."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    insert,
+    inspect,
+    join,
+    select,
+)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    MappedAsDataclass,
+    Session,
+    column_property,
+    declarative_base,
+    mapped_column,
+    registry,
+)
+
+from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
+from ttl_odm.sqlalchemy import TTLMixin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+
+
+def declare(default: object, **columns: Any) -> Any:
+    class Base(DeclarativeBase):
+        pass
+
+    namespace = {
+        "__tablename__": "things",
+        "__ttl__": default,
+        "id": mapped_column(Integer, primary_key=True),
+        **columns,
+    }
+    return type("Thing", (TTLMixin, Base), namespace)
+
+
+@pytest.mark.parametrize("ttl", [None, -1, 1, 2147483647, 60.0, timedelta(hours=1), TTL(60)])
+def test_every_valid_default_is_taken(ttl: object) -> None:
+    assert declare(ttl).__ttl__ is ttl
+
+
+@pytest.mark.parametrize(
+    "ttl", [0, -2, 1.5, "3600", True, float("nan"), 2147483648, timedelta(seconds=0.5), [60]]
+)
+def test_an_invalid_default_is_refused_with_the_model_and_the_value(ttl: object) -> None:
+    with pytest.raises(InvalidTTL) as caught:
+        declare(ttl)
+    assert "Thing.__ttl__" in str(caught.value)
+    assert repr(ttl) in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", [ExpireAfter("created", 60), ExpireAt("created")])
+def test_a_policy_of_another_kind_is_refused(policy: object) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"Thing\.__ttl__ = Expire"):
+        declare(policy, created=mapped_column(DateTime))
+
+
+def test_a_model_without_the_columns_is_told_to_add_the_mixin() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    with pytest.raises(TTLConfigurationError, match=r"Plain\.__ttl__.*no column '_ts'.*TTLMixin"):
+
+        class Plain(Base):
+            __tablename__ = "plain"
+            __ttl__ = 60
+            id: Mapped[int] = mapped_column(primary_key=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"last_modified": mapped_column("_ts", String(20))}, "'_ts' is String.*LastModified"),
+        ({"ttl": mapped_column("ttl", String(20))}, "'ttl' is String.*integer"),
+    ],
+)
+def test_a_column_of_the_wrong_type_is_refused(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(TTLConfigurationError, match=message):
+        declare(60, **columns)
+
+
+def test_an_unknown_way_to_sweep_is_refused() -> None:
+    with pytest.raises(TTLConfigurationError, match="Thing.__ttl_sweep__ = 'fast'.*'index'"):
+        declare(60, __ttl_sweep__="fast")
+
+
+def test_a_second_policy_for_a_table_is_refused() -> None:
+    first = declare(60)
+
+    class Second:
+        __ttl__ = 30
+
+    with pytest.raises(TTLConfigurationError, match=r"Second\.__ttl__.*the policy of Thing"):
+        registry().map_imperatively(Second, first.__table__)
+
+
+def test_a_policy_on_a_join_is_refused() -> None:
+    mapping = registry()
+    a = Table("a", mapping.metadata, Column("id", Integer, primary_key=True))
+    b = Table("b", mapping.metadata, Column("id", ForeignKey("a.id"), primary_key=True))
+
+    class Both:
+        __ttl__ = 60
+
+    with pytest.raises(TTLConfigurationError, match="Both is mapped to Join"):
+        mapping.map_imperatively(
+            Both, join(a, b), properties={"id": column_property(a.c.id, b.c.id)}
+        )
+
+
+def test_a_policy_on_a_joined_subclass_is_refused() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Animal(Base):
+        __tablename__ = "animals"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        kind: Mapped[str] = mapped_column(String(10))
+        __mapper_args__ = {"polymorphic_on": "kind"}
+
+    with pytest.raises(TTLConfigurationError, match=r"Cat\.__ttl__.*Animal"):
+
+        class Cat(TTLMixin, Animal):
+            __tablename__ = "cats"
+            __ttl__ = 60
+            id: Mapped[int] = mapped_column(ForeignKey("animals.id"), primary_key=True)
+            __mapper_args__ = {"polymorphic_identity": "cat"}
+
+
+def plain_base() -> Any:
+    class Session_(TTLMixin, declarative_base()):  # type: ignore[misc]
+        __tablename__ = "sessions"
+        __ttl__ = 60
+        id = Column(String(20), primary_key=True)
+
+    return Session_
+
+
+def declarative_class() -> Any:
+    class Base(DeclarativeBase):
+        pass
+
+    class Session_(TTLMixin, Base):
+        __tablename__ = "sessions"
+        __ttl__ = 60
+        id: Mapped[str] = mapped_column(String(20), primary_key=True)
+
+    return Session_
+
+
+def mixin_on_the_base() -> Any:
+    class Base(TTLMixin, DeclarativeBase):
+        __ttl__ = 60
+
+    class Session_(Base):
+        __tablename__ = "sessions"
+        id: Mapped[str] = mapped_column(String(20), primary_key=True)
+
+    return Session_
+
+
+def dataclass() -> Any:
+    class Base(MappedAsDataclass, DeclarativeBase):
+        pass
+
+    class Session_(TTLMixin, Base):
+        __tablename__ = "sessions"
+        __ttl__ = 60
+        id: Mapped[str] = mapped_column(String(20), primary_key=True)
+
+    return Session_
+
+
+def decorated() -> Any:
+    mapping = registry()
+
+    @mapping.mapped
+    class Session_(TTLMixin):
+        __tablename__ = "sessions"
+        __ttl__ = 60
+        id = Column(String(20), primary_key=True)
+
+    return Session_
+
+
+def decorated_dataclass() -> Any:
+    mapping = registry()
+
+    @mapping.mapped_as_dataclass
+    class Session_(TTLMixin):
+        __tablename__ = "sessions"
+        __ttl__ = 60
+        id: Mapped[str] = mapped_column(String(20), primary_key=True)
+
+    return Session_
+
+
+def naming_convention() -> Any:
+    class Base(DeclarativeBase):
+        metadata = MetaData(
+            naming_convention={
+                "ix": "ix_%(column_0_label)s",
+                "uq": "uq_%(table_name)s_%(column_0_name)s",
+                "ck": "ck_%(table_name)s_%(constraint_name)s",
+                "pk": "pk_%(table_name)s",
+            }
+        )
+
+    class Session_(TTLMixin, Base):
+        __tablename__ = "sessions"
+        __ttl__ = 60
+        id: Mapped[str] = mapped_column(String(20), primary_key=True)
+
+    return Session_
+
+
+def imperative() -> Any:
+    from ttl_odm.sqlalchemy.types import LastModified
+
+    mapping = registry()
+    table = Table(
+        "sessions",
+        mapping.metadata,
+        Column("id", String(20), primary_key=True),
+        Column("_ts", LastModified(), nullable=False),
+        Column("ttl", BigInteger, CheckConstraint("ttl <> 0")),
+    )
+
+    class Session_:
+        __ttl__ = 60
+
+        def __init__(self, id: str) -> None:  # noqa: A002
+            self.id = id
+
+    mapping.map_imperatively(Session_, table, properties={"last_modified": table.c._ts})
+    return Session_
+
+
+STYLES = [
+    plain_base,
+    declarative_class,
+    mixin_on_the_base,
+    dataclass,
+    decorated,
+    decorated_dataclass,
+    naming_convention,
+    imperative,
+]
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.__name__)
+def test_every_declarative_style_works(engine: Engine, style: Callable[[], Any]) -> None:
+    model = style()
+    inspect(model).local_table.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([model(id="a"), model(id="b")])
+        session.commit()
+        row = session.get(model, "b")
+        row.ttl = -1
+        session.commit()
+        assert row.last_modified is not None
+        assert row.last_modified.tzinfo is not None
+        model.__ttl__ = 1
+        row = session.get(model, "a")
+        from tests.clocks import age
+
+        age(session.connection(), "sessions", "a", 5)
+        assert [each.id for each in session.scalars(select(model))] == ["b"]
+        session.commit()
+
+
+@pytest.mark.parametrize("ttl", [0, -2, 1.5, "20", True, float("nan"), 2147483648])
+def test_an_invalid_own_ttl_is_refused_everywhere_and_nothing_is_stored(
+    engine: Engine, ttl: object
+) -> None:
+    model = declare(60)
+    model.metadata.create_all(engine)
+    with pytest.raises(InvalidTTL, match=r"Thing\.ttl = "):
+        model(id=1, ttl=ttl)
+    with Session(engine) as session:
+        session.add(model(id=1))
+        session.commit()
+        row = session.get(model, 1)
+        with pytest.raises(InvalidTTL, match=r"Thing\.ttl = "):
+            row.ttl = ttl
+        assert row.ttl is None
+        for execute in (
+            lambda: session.execute(insert(model), [{"id": 2, "ttl": 5}, {"id": 3, "ttl": ttl}]),
+            lambda: session.connection().execute(model.__table__.update().values(ttl=ttl)),
+        ):
+            with pytest.raises(InvalidTTL, match=r"Thing\.ttl = "):
+                execute()
+        # The transaction is as SQLAlchemy leaves it: usable, with nothing of the statement.
+        assert session.execute(select(model.id, model.ttl)).all() == [(1, None)]
+
+
+@pytest.mark.parametrize("ttl", [0, -2])
+def test_raw_sql_is_kept_out_by_the_check(engine: Engine, ttl: int) -> None:
+    model = declare(60)
+    model.metadata.create_all(engine)
+    with engine.connect() as connection:
+        with pytest.raises(DBAPIError):
+            connection.exec_driver_sql(f"INSERT INTO things (id, ttl) VALUES (1, {ttl})")
+        connection.rollback()
+
+
+def test_raw_sql_that_names_neither_column_gets_the_servers_stamp(engine: Engine) -> None:
+    model = declare(60)
+    model.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.connection().exec_driver_sql("INSERT INTO things (id) VALUES (1)")
+        row = session.get_one(model, 1)
+        assert row.ttl is None
+        assert not row.is_expired
+        assert timedelta(seconds=50) < row.time_left <= timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("ttl", [timedelta(hours=1), 3600.0, 3600])
+def test_an_own_ttl_may_be_a_timedelta_or_an_integral_float(engine: Engine, ttl: Any) -> None:
+    model = declare(-1)
+    model.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(model(id=1, ttl=ttl))
+        session.execute(insert(model), [{"id": 2, "ttl": ttl}])
+        session.flush()
+        assert session.scalars(select(model.ttl)).all() == [3600, 3600]
+
+

@@ -1,0 +1,64 @@
+"""Which backends a run covers, and how their URLs are made: pure functions, no server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.backends import (
+    DATABASES,
+    MissingServerError,
+    async_backends,
+    fresh,
+    server_url,
+    sync_backends,
+    with_scheme,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_every_sql_database_has_a_sync_and_an_async_driver() -> None:
+    assert sync_backends(DATABASES) == ["sqlite", "postgres-psycopg", "mariadb-pymysql"]
+    assert async_backends(DATABASES) == [
+        "sqlite",
+        "postgres-psycopg",
+        "postgres-asyncpg",
+        "mariadb-aiomysql",
+    ]
+
+
+def test_a_database_that_is_left_out_brings_no_backend() -> None:
+    assert sync_backends({"sqlite"}) == ["sqlite"]
+    assert async_backends({"postgres"}) == ["postgres-psycopg", "postgres-asyncpg"]
+    assert async_backends({"mongodb"}) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("mysql://me@127.0.0.1:3306/old", "mysql+pymysql://me@127.0.0.1:3306/new"),
+        ("mysql://me:p%40ss@h/old?charset=utf8", "mysql+pymysql://me:p%40ss@h/new?charset=utf8"),
+        ("mysql://h", "mysql+pymysql://h/new"),
+    ],
+)
+def test_a_servers_url_gets_a_driver_and_a_database(given: str, expected: str) -> None:
+    assert with_scheme(given, "mysql+pymysql", "new") == expected
+
+
+def test_a_driver_that_is_not_there_has_no_url() -> None:
+    assert with_scheme("mysql://h/x", None, "new") is None
+
+
+def test_a_missing_address_names_its_variable_and_the_command_that_helps() -> None:
+    with pytest.raises(MissingServerError, match=r"TTL_ODM_TEST_MONGODB_URL.*tools/dev\.py test"):
+        server_url("mongodb", {})
+
+
+def test_sqlite_needs_no_server_and_gives_each_test_a_file(tmp_path: Path) -> None:
+    with fresh("sqlite", tmp_path) as backend:
+        assert backend.database == "sqlite"
+        assert backend.sync_url == f"sqlite:///{tmp_path}/test.sqlite3"
+        assert backend.async_url == f"sqlite+aiosqlite:///{tmp_path}/test.sqlite3"
