@@ -28,6 +28,7 @@ from ttl_odm.sqlalchemy.options import includes_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts
 from ttl_odm.sqlalchemy.sources import LiveRows, LiveSource
 from ttl_odm.sqlalchemy.stamping import stamped_insert, stamped_update
+from ttl_odm.sqlalchemy.upserts import gated_on_conflict, gated_on_duplicate_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,6 +148,25 @@ class GatedCompiler:
             if not self.stack:
                 self.ttl_freed_keys = FreedKeys.of(binding)
         return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[misc]
+
+    def visit_on_conflict_do_update(self: Any, on_conflict: Any, **kw: Any) -> Any:
+        """An upsert's update half, on PostgreSQL and SQLite."""
+        binding = binding_of(self.stack[-1]["selectable"].table)
+        if binding is not None:
+            verdicts = Verdicts(clock_of(self.dialect), writing=True)
+            on_conflict = gated_on_conflict(on_conflict, binding, verdicts)
+        return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
+
+    def visit_on_duplicate_key_update(self: Any, on_duplicate: Any, **kw: Any) -> Any:
+        """An upsert's update half, on MariaDB and MySQL."""
+        binding = binding_of(self.current_executable.table)
+        if binding is not None:
+            clock = clock_of(self.dialect)
+            verdicts = Verdicts(clock, writing=True)
+            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, verdicts, clock)
+        return super().visit_on_duplicate_key_update(  # type: ignore[misc]
+            on_duplicate, **kw
+        )
 
 
 def _live_rows(compiler: Any) -> LiveRows:

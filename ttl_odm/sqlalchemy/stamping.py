@@ -76,16 +76,18 @@ def _render_stamp_until(element: StampUntil, compiler: Any, **kw: Any) -> str:
     return f"{end} - {clock.seconds_until(end)} * {clock.second}"
 
 
-def _kept() -> BindParameter[bool]:
+def kept() -> BindParameter[bool]:
+    """True when the statement runs with ``keep_last_modified``."""
     return bindparam(
         "ttl_keep", callable_=keeping_last_modified.get, unique=True, type_=Boolean()
     )
 
 
-def _stamp_unless_kept(kept: ColumnElement[Any]) -> ColumnElement[Any]:
-    if isinstance(kept, Stamp):
-        return kept
-    return case((_kept(), kept), else_=Stamp())
+def stamp_unless_kept(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The server's clock, or with ``keep_last_modified`` a value: the old one, or a given one."""
+    if isinstance(value, Stamp):
+        return value
+    return case((kept(), value), else_=Stamp())
 
 
 def stamped_update(statement: Any, compiler: Any) -> Any:
@@ -97,7 +99,7 @@ def stamped_update(statement: Any, compiler: Any) -> Any:
     given = _given(statement._values, column)
     if given is None and column.key in (compiler.column_keys or ()):
         given = bindparam(column.key, required=True, type_=column.type)
-    stamp = _stamp_unless_kept(column if given is None else given)
+    stamp = stamp_unless_kept(column if given is None else given)
     stamped = statement._generate()
     if getattr(statement, "_ordered_values", None) is not None:  # SQLAlchemy 2.0
         stamped._ordered_values = [
@@ -124,7 +126,7 @@ def stamped_insert(statement: Any, binding: Binding, compiler: Any) -> Any:
         if given is None and column.key in (compiler.column_keys or ()):
             given = bindparam(column.key, required=True, type_=column.type)
         if given is not None:
-            stamped._values = _replaced(statement._values, column, _stamp_unless_kept(given))
+            stamped._values = _replaced(statement._values, column, stamp_unless_kept(given))
     return stamped
 
 
@@ -136,7 +138,7 @@ def _stamped_select(statement: Any, column: Column[Any]) -> Any:
     given = statement.select.subquery()
     return select(
         *(
-            _stamp_unless_kept(value) if is_stamp else value
+            stamp_unless_kept(value) if is_stamp else value
             for value, is_stamp in zip(given.c, positions, strict=True)
         )
     )
@@ -151,7 +153,7 @@ def _stamped_row(row: Any, column: Column[Any]) -> Any:
         return row
     if not isinstance(given, ColumnElement):
         given = literal(given, column.type)
-    return _replaced(row, column, _stamp_unless_kept(given))
+    return _replaced(row, column, stamp_unless_kept(given))
 
 
 def _given(values: Any, column: Column[Any]) -> Any:

@@ -1,0 +1,72 @@
+"""Upserts: the update half of ON CONFLICT and ON DUPLICATE KEY keeps the contract too.
+
+Expired holders of the keys are deleted just before the statement (`ttl_odm.sqlalchemy.keys`),
+so that an upsert which meets one is an insert. What the statement itself still meets is live,
+or has expired within the moment between: the predicate is in here as well, and such a row is
+left as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, and_, case, literal, or_
+
+from ttl_odm.sqlalchemy.stamping import kept, stamp_unless_kept
+
+if TYPE_CHECKING:
+    from ttl_odm.sqlalchemy.binding import Binding
+    from ttl_odm.sqlalchemy.clock import Clock
+    from ttl_odm.sqlalchemy.predicate import Verdicts
+
+
+def gated_on_conflict(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
+    """PostgreSQL's and SQLite's ``ON CONFLICT DO UPDATE``: stamped, and for live rows only."""
+    stamp = binding.last_modified
+    values = _by_key(clause.update_values_to_set)
+    values[stamp.key] = stamp_unless_kept(values.get(stamp.key, stamp))
+    gated = clause._clone()
+    # A list of pairs in SQLAlchemy 2.0, a dict in 2.1.
+    is_list = isinstance(clause.update_values_to_set, list)
+    gated.update_values_to_set = list(values.items()) if is_list else values
+    live = verdicts.live(binding, binding.columns_of(binding.table))
+    where = clause.update_whereclause
+    gated.update_whereclause = live if where is None else and_(where, live)
+    return gated
+
+
+def gated_on_duplicate_key(
+    clause: Any, binding: Binding, verdicts: Verdicts, clock: Clock
+) -> Any:
+    """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
+
+    Assignments are made in order and see each other: the first sets ``_ts`` to the statement's
+    now if the row is live, and the others look whether it has that value.
+    """
+    table, stamp = binding.table, binding.last_modified
+    live = verdicts.live(binding, binding.columns_of(table))
+    values = _by_key(clause.update)
+    now = clock.literal(clock.stamp)
+    was_live = or_(kept(), stamp == now)
+    given = _expression(values.pop(stamp.key, stamp), stamp)
+    gated = clause._clone()
+    gated.update = {
+        stamp.key: case((kept(), given), (live, now), else_=stamp),
+        **{
+            key: case((was_live, _expression(value, table.c[key])), else_=table.c[key])
+            for key, value in values.items()
+        },
+    }
+    order = clause._parameter_ordering or list(values)
+    gated._parameter_ordering = [stamp.key, *(key for key in order if key != stamp.key)]
+    return gated
+
+
+def _by_key(values: Any) -> dict[str, Any]:
+    return {
+        key if isinstance(key, str) else str(key.key): value for key, value in dict(values).items()
+    }
+
+
+def _expression(value: Any, column: Any) -> ColumnElement[Any]:
+    return value if isinstance(value, ColumnElement) else literal(value, column.type)
