@@ -53,13 +53,13 @@ class GatedContext:
                 flag.reset(token)
 
     def pre_exec(self) -> None:
-        """See to the database's clock and to the keys that expired rows still hold."""
+        """See to the database's clock, and to expired rows that are in the way."""
         compiled = self.compiled
         if getattr(compiled, "ttl_reads_clock", False):
             observe(self.root_connection)
-        freed_keys = getattr(compiled, "ttl_freed_keys", None)
-        if freed_keys is not None:
-            freed_keys.purge(self)
+        makes_room = getattr(compiled, "ttl_makes_room", None)
+        if makes_room is not None:
+            makes_room.free(self)
         super().pre_exec()  # type: ignore[misc]
 
 

@@ -23,7 +23,14 @@ from sqlalchemy.sql.expression import CompoundSelect
 from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.context import gate_context
-from ttl_odm.sqlalchemy.keys import FreedKeys, SweepDelete
+from ttl_odm.sqlalchemy.displacing import SweepDelete
+from ttl_odm.sqlalchemy.keys import (
+    DeletedReferences,
+    InsertedKeys,
+    MakesRoom,
+    UpdatedKeys,
+    written_columns,
+)
 from ttl_odm.sqlalchemy.options import includes_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts
 from ttl_odm.sqlalchemy.sources import LiveRows, LiveSource
@@ -55,12 +62,11 @@ class GatedCompiler:
     """Mixed in before a dialect's own statement compiler, see `_gated`.
 
     Attributes:
-        ttl_freed_keys: on a compiled INSERT of a TTL table, the keys that expired rows must
-            give up before it runs.
+        ttl_makes_room: on a compiled statement, what expired rows must give up before it runs.
         ttl_reads_clock: whether the compiled statement reads or writes a TTL table.
     """
 
-    ttl_freed_keys: FreedKeys | None = None
+    ttl_makes_room: MakesRoom | None = None
     ttl_reads_clock: bool = False
 
     _ttl_mode = _Mode(including=False, writing=False)
@@ -88,7 +94,11 @@ class GatedCompiler:
     ) -> Any:
         # Every SELECT comes through here with the FROM elements that it really renders, that
         # is, without those that are correlated to an enclosing statement.
-        criteria = [] if self._ttl_mode.including else _live_rows(self).where(froms)
+        criteria = (
+            []
+            if self._ttl_mode.including
+            else _live_rows(self).where(froms, select._where_criteria)
+        )
         if criteria:
             select = select._generate()
             select._where_criteria += tuple(criteria)
@@ -107,7 +117,7 @@ class GatedCompiler:
                 join = join._clone()
                 join.left, join.right = left, right
         elif join.isouter:
-            criteria = rows.of(join.right)
+            criteria = rows.optional(join)
             if criteria:
                 join = join._clone()
                 join.onclause = and_(join.onclause, *criteria)
@@ -125,6 +135,9 @@ class GatedCompiler:
         with _mode(self, writing=True):
             update_stmt = _only_live(self, update_stmt, kw)
             update_stmt = stamped_update(update_stmt, self)
+            binding = binding_of(update_stmt.table)
+            if binding is not None and not self.stack:
+                self.ttl_makes_room = UpdatedKeys.of(binding, written_columns(update_stmt, self))
             return super().visit_update(  # type: ignore[misc]
                 update_stmt, visiting_cte=visiting_cte, **kw
             )
@@ -134,6 +147,10 @@ class GatedCompiler:
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, SweepDelete):
                 delete_stmt = _only_live(self, delete_stmt, kw)
+                if not self.stack:
+                    self.ttl_makes_room = DeletedReferences.of(delete_stmt.table)
+                if self.ttl_makes_room is not None:
+                    gate_context(self.dialect)
             return super().visit_delete(  # type: ignore[misc]
                 delete_stmt, visiting_cte=visiting_cte, **kw
             )
@@ -146,7 +163,7 @@ class GatedCompiler:
             self.ttl_reads_clock = True
             insert_stmt = stamped_insert(insert_stmt, binding, self)
             if not self.stack:
-                self.ttl_freed_keys = FreedKeys.of(binding)
+                self.ttl_makes_room = InsertedKeys.of(binding)
         return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[misc]
 
     def visit_on_conflict_do_update(self: Any, on_conflict: Any, **kw: Any) -> Any:
@@ -189,8 +206,8 @@ def _only_live(compiler: Any, statement: UpdateBase, kw: dict[str, Any]) -> Upda
     clause brings in, and which table an ORM entity stands for.
     """
     state: Any = statement._compile_state_factory(statement, compiler, **kw)  # type: ignore[attr-defined]
-    target = state.statement.table
-    criteria = _live_rows(compiler).where([target, *state._extra_froms])
+    sources = [state.statement.table, *state._extra_froms]
+    criteria = _live_rows(compiler).where(sources, state.statement._where_criteria)
     if not criteria:
         return statement
     gated: Any = statement._generate()

@@ -1,10 +1,10 @@
-"""Freeing the keys of expired rows just before an INSERT takes them.
+"""Freeing the keys of expired rows just before a statement takes them.
 
-An expired row doesn't exist, so neither its primary key nor a unique value of its may stand in
-the way. One statement before the INSERT deletes the expired holders of exactly the keys that
-are about to be written, in the same transaction; live holders stay, and the INSERT then fails
-on them as it always would. In a race the losers wait for the winner's row and then see it
-live: one INSERT wins, whoever it is.
+Neither the primary key nor a unique value of an expired row may stand in the way of an INSERT,
+or of an UPDATE that moves a row there. One statement before it deletes the expired holders of
+exactly the keys that are about to be written, in the same transaction; live holders stay, and
+the write then fails on them as it always would. In a race the losers wait for the winner's row
+and then see it live: one wins, whoever it is.
 
 Savepoint-and-retry can't do this: a failed flush rolls back the whole transaction, and on
 PostgreSQL so does a failed statement.
@@ -13,141 +13,235 @@ PostgreSQL so does a failed statement.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import (
+    BindParameter,
     Column,
     ColumnElement,
-    Delete,
     Index,
+    Select,
     UniqueConstraint,
     and_,
+    literal,
     or_,
     select,
     tuple_,
 )
+from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
-from ttl_odm.sqlalchemy.options import include_expired
-from ttl_odm.sqlalchemy.predicate import Verdicts
+from ttl_odm.sqlalchemy.displacing import displace, in_subquery, restricting_children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
+
+    from sqlalchemy import Table
 
     from ttl_odm.sqlalchemy.binding import Binding
 
+Key = tuple[Column[Any], ...]
+
 _CHUNK: Final = 500
-"""Keys in one statement: well below every database's limit of bound values."""
+"""Rows in one statement: well below every database's limit of bound values."""
 
 
-class SweepDelete(Delete):
-    """A DELETE of expired rows; the gate lets it through as it is.
+class MakesRoom(Protocol):
+    """What has to happen just before a compiled statement runs."""
 
-    Being a class of its own, it has cache keys of its own.
-    """
+    def free(self, context: Any) -> None:
+        """Delete the expired rows that are in the way of the statement of this context."""
+        ...
 
-    inherit_cache = True
+
+def written_columns(statement: Any, compiler: Any) -> set[str]:
+    """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
+    given = {_name(column) for column, _ in _values_of(statement)}
+    return given.union(compiler.column_keys or ())
 
 
-@dataclass(frozen=True, slots=True)
-class FreedKeys:
-    """The keys of a TTL table that an INSERT may take from expired rows."""
-
-    binding: Binding
-    keys: tuple[tuple[Column[Any], ...], ...]
-
-    @classmethod
-    def of(cls, binding: Binding) -> FreedKeys | None:
-        """The primary key, unique constraints and unique indexes of a table, if any."""
-        table = binding.table
-        unique: list[Any] = [table.primary_key]
-        unique += [c for c in table.constraints if isinstance(c, UniqueConstraint)]
-        unique += [index for index in table.indexes if index.unique and _is_plain(index)]
-        keys = dict.fromkeys(tuple(key.columns) for key in unique if len(key.columns))
-        return cls(binding, tuple(keys)) if keys else None
-
-    def purge(self, context: Any) -> None:
-        """Delete the expired rows that hold a key of the INSERT which is about to run."""
-        for criterion in self._conflicts(context):
-            self._delete(context.root_connection, criterion)
-
-    def _delete(self, connection: Any, criterion: ColumnElement[bool]) -> None:
-        table = self.binding.table
-        verdicts = Verdicts(clock_of(connection.dialect), writing=True)
-        expired = verdicts.expired(self.binding, self.binding.columns_of(table))
-        if connection.dialect.name in MYSQL_FAMILY and not self._any(
-            connection, and_(expired, criterion)
-        ):
-            return
-        connection.execute(SweepDelete(table).where(expired, criterion))
-
-    def _any(self, connection: Any, criterion: ColumnElement[bool]) -> bool:
-        # On InnoDB a DELETE that finds nothing locks the gap where the key would be, and two
-        # such sessions that then insert deadlock. A plain read locks nothing.
-        found = select(self.binding.table.c[self.keys[0][0].key]).where(criterion).limit(1)
-        return connection.execute(found.options(include_expired())).first() is not None
-
-    def _conflicts(self, context: Any) -> Iterator[ColumnElement[bool]]:
-        """Conditions that together find every holder of a key of the INSERT."""
-        statement = context.invoked_statement
-        names = getattr(statement, "_select_names", None)
-        if names:
-            yield from self._selected(list(names), statement.select)
-            return
-        rows = list(_inserted_rows(context, self.binding.table))
-        for start in range(0, len(rows), _CHUNK):
-            chunk = rows[start : start + _CHUNK]
-            conditions = [
-                condition for key in self.keys for condition in _holders(key, chunk)
-            ]
-            if conditions:
-                yield or_(*conditions)
-
-    def _selected(self, names: list[Any], source: Any) -> Iterator[ColumnElement[bool]]:
-        keys = [name if isinstance(name, str) else name.key for name in names]
-        values = source.subquery()
-        columns = dict(zip(keys, values.c, strict=True))
-        for key in self.keys:
-            if all(column.key in columns for column in key):
-                wanted = select(*(columns[column.key] for column in key))
-                yield (key[0] if len(key) == 1 else tuple_(*key)).in_(wanted)
+def keys_of(table: Table) -> tuple[Key, ...]:
+    """The primary key, the unique constraints and the unique indexes of a table."""
+    unique: list[Any] = [table.primary_key]
+    unique += [c for c in table.constraints if isinstance(c, UniqueConstraint)]
+    unique += [index for index in table.indexes if index.unique and _is_plain(index)]
+    return tuple(dict.fromkeys(tuple(key.columns) for key in unique if len(key.columns)))
 
 
 def _is_plain(index: Index) -> bool:
     return all(isinstance(expression, Column) for expression in index.expressions)
 
 
-def _inserted_rows(context: Any, table: Any) -> Iterator[Mapping[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class InsertedKeys:
+    """Before an INSERT: the keys of its rows."""
+
+    binding: Binding
+    keys: tuple[Key, ...]
+
+    @classmethod
+    def of(cls, binding: Binding) -> InsertedKeys | None:
+        """For an INSERT into a TTL table; None where the table has no key."""
+        keys = keys_of(binding.table)
+        return cls(binding, keys) if keys else None
+
+    def free(self, context: Any) -> None:
+        """Delete the expired rows that hold a key of the INSERT which is about to run."""
+        for criterion in self._holders(context):
+            displace(context.root_connection, self.binding, criterion)
+
+    def _holders(self, context: Any) -> Iterator[ColumnElement[bool]]:
+        statement = context.invoked_statement
+        names = getattr(statement, "_select_names", None)
+        if names:
+            yield from self._holders_of_selected(names, statement.select)
+            return
+        rows = list(_inserted_rows(context, self.binding.table))
+        yield from _holders(self.keys, rows)
+
+    def _holders_of_selected(self, names: Any, source: Any) -> Iterator[ColumnElement[bool]]:
+        values = source.subquery()
+        columns = dict(zip(map(_name, names), values.c, strict=True))
+        for key in self.keys:
+            if all(column.key in columns for column in key):
+                wanted = select(*(columns[column.key] for column in key))
+                yield in_subquery(key, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedKeys:
+    """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
+
+    binding: Binding
+    keys: tuple[Key, ...]
+
+    @classmethod
+    def of(cls, binding: Binding, written: Collection[str]) -> UpdatedKeys | None:
+        """For an UPDATE that writes these columns; None where it touches no key."""
+        keys = tuple(
+            key for key in keys_of(binding.table) if any(column.key in written for column in key)
+        )
+        return cls(binding, keys) if keys else None
+
+    def free(self, context: Any) -> None:
+        """Delete the expired rows that hold a key which the UPDATE is about to write."""
+        statement = context.invoked_statement
+        written = written_columns(statement, context.compiled)
+        rows = [_row_of(statement, parameters) for parameters in context.compiled_parameters]
+        plain = tuple(key for key in self.keys if _is_known(key, written, rows[0]))
+        for criterion in _holders(plain, rows):
+            displace(context.root_connection, self.binding, criterion)
+        for key in set(self.keys).difference(plain):
+            # A part of the key stays as it is in each row, or is computed from the row: the
+            # database tells the keys that the rows will have.
+            for row in rows:
+                new = [_new_value(column, row, written) for column in key]
+                wanted = _filled(select(*new).where(*statement._where_criteria), row)
+                displace(context.root_connection, self.binding, in_subquery(key, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedReferences:
+    """Before a DELETE: the expired rows that refer to its rows and would restrict it."""
+
+    table: Table
+
+    @classmethod
+    def of(cls, table: Table) -> DeletedReferences | None:
+        """For a DELETE from this table; None where no TTL table refers to it."""
+        return cls(table) if any(True for _ in restricting_children(table)) else None
+
+    def free(self, context: Any) -> None:
+        """Delete the expired children of the rows that are about to be deleted."""
+        criteria = context.invoked_statement._where_criteria
+        for parameters in context.compiled_parameters:
+            for child, key in restricting_children(self.table):
+                doomed = _filled(select(*key.referred_columns).where(*criteria), parameters)
+                displace(
+                    context.root_connection,
+                    child,
+                    in_subquery(key.columns, doomed),
+                    above=(self.table,),
+                )
+
+
+def _inserted_rows(context: Any, table: Table) -> Iterator[Mapping[str, Any]]:
     """The values of each row to be inserted, by column key; SQL expressions as they are."""
     statement = context.invoked_statement
     multi = getattr(statement, "_multi_values", ())
-    if multi:
-        columns = [column.key for column in table.c]
-        for values in (values for group in multi for values in group):
-            given = values if hasattr(values, "items") else dict(zip(columns, values, strict=False))
-            yield {_key(column): _plain(value) for column, value in given.items()}
+    if not multi:
+        for parameters in context.compiled_parameters:
+            yield _row_of(statement, parameters)
         return
-    expressions = {
-        _key(column): value
-        for column, value in (getattr(statement, "_values", None) or {}).items()
-        if isinstance(value, ColumnElement) and not hasattr(value, "effective_value")
-    }
-    for parameters in context.compiled_parameters:
-        yield {**parameters, **expressions}
+    columns = [column.key for column in table.c]
+    for values in (values for rows in multi for values in rows):
+        given = values if hasattr(values, "items") else dict(zip(columns, values, strict=False))
+        yield {_name(column): _plain(value) for column, value in given.items()}
 
 
-def _key(column: Any) -> str:
+def _row_of(statement: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a statement writes, by column key, with one set of parameters."""
+    row = dict(parameters)
+    for column, value in _values_of(statement):
+        if isinstance(value, BindParameter):
+            # SQLAlchemy renames the anonymous ones after their column.
+            if not value.unique:
+                row[_name(column)] = parameters[value.key]
+        elif isinstance(value, ColumnElement):
+            row[_name(column)] = value
+    return row
+
+
+def _values_of(statement: Any) -> list[tuple[Any, Any]]:
+    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
+    return list(ordered or (getattr(statement, "_values", None) or {}).items())
+
+
+def _name(column: Any) -> str:
     return column if isinstance(column, str) else str(column.key)
 
 
 def _plain(value: Any) -> Any:
-    return value.effective_value if hasattr(value, "effective_value") else value
+    return value.effective_value if isinstance(value, BindParameter) else value
+
+
+def _filled(statement: Select[Any], parameters: Mapping[str, Any]) -> Select[Any]:
+    """A SELECT made of parts of a statement, with that statement's values for its parameters."""
+    # Only for parameters that wait for a value: the others go by names that the compiler made.
+    required = {
+        element.key
+        for element in visitors.iterate(statement)
+        if isinstance(element, BindParameter) and element.required
+    }
+    return statement.params({name: parameters[name] for name in required}) if required else statement
+
+
+def _is_known(key: Key, written: Collection[str], row: Mapping[str, Any]) -> bool:
+    return all(
+        column.key in written and not isinstance(row.get(column.key), ColumnElement)
+        for column in key
+    )
+
+
+def _new_value(column: Column[Any], row: Mapping[str, Any], written: Collection[str]) -> Any:
+    if column.key not in written:
+        return column
+    value = row.get(column.key)
+    return value if isinstance(value, ColumnElement) else literal(value, column.type)
 
 
 def _holders(
-    key: tuple[Column[Any], ...], rows: list[Mapping[str, Any]]
+    keys: tuple[Key, ...], rows: list[Mapping[str, Any]]
 ) -> Iterator[ColumnElement[bool]]:
-    """Conditions for the rows that hold one key with any of these values.
+    """Conditions that together find every holder of a key that the rows have."""
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        conditions = [condition for key in keys for condition in _holders_of(key, chunk)]
+        if conditions:
+            yield or_(*conditions)
+
+
+def _holders_of(key: Key, rows: list[Mapping[str, Any]]) -> Iterator[ColumnElement[bool]]:
+    """Conditions for the holders of one key.
 
     A key with a NULL conflicts with nothing, and one whose value the database makes
     (autoincrement, a server default) is new.
@@ -158,14 +252,16 @@ def _holders(
         if any(value is None for value in values):
             continue
         if any(isinstance(value, ColumnElement) for value in values):
-            yield and_(*(column == value for column, value in zip(key, values, strict=True)))
+            yield _has(key, values)
         else:
             plain[values] = None
-    if not plain:
-        return
-    if len(key) == 1:
+    if len(key) == 1 and plain:
         yield key[0].in_([value for (value,) in plain])
     elif len(plain) == 1:
-        yield and_(*(c == value for c, value in zip(key, next(iter(plain)), strict=True)))
-    else:
+        yield _has(key, next(iter(plain)))
+    elif plain:
         yield tuple_(*key).in_(list(plain))
+
+
+def _has(key: Key, values: tuple[Any, ...]) -> ColumnElement[bool]:
+    return and_(*(column == value for column, value in zip(key, values, strict=True)))
