@@ -1,0 +1,186 @@
+"""``ttl-odm demo``: what the library does, to watch, in about eight seconds.
+
+Nothing here is for show only: it is the public API on a real SQLite file. Counts called "in the
+file" are read by the standard library's sqlite3 on a connection of its own, which ttl_odm knows
+nothing of.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.syntax import Syntax
+from rich.table import Table
+from sqlalchemy import create_engine, func, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from ttl_odm import NEVER, ExpiredError
+from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from ttl_odm.sweeper import Progress as SweepProgress
+
+_WATCHED_SECONDS: Final = 5.0
+_REFRESH_SECONDS: Final = 0.2
+_CROWD: Final = 10_000
+"""Anonymous carts, so that the sweep has something to do."""
+
+_SOURCE: Final = """\
+class Cart(TTLMixin, Base):
+    __tablename__ = "carts"
+    __ttl__ = 3  # seconds after the last write
+
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    items: Mapped[int] = mapped_column(default=1)
+"""
+
+
+class Base(DeclarativeBase):
+    """The demo's declarative base."""
+
+
+class Cart(TTLMixin, Base):
+    """The model that `_SOURCE` shows."""
+
+    __tablename__ = "carts"
+    __ttl__ = 3
+
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    items: Mapped[int] = mapped_column(default=1)
+
+
+def run(console: Console | None = None) -> None:
+    """Show it."""
+    console = console or Console()
+    with tempfile.TemporaryDirectory(prefix="ttl-odm-demo-") as folder:
+        file = Path(folder) / "demo.sqlite3"
+        engine = create_engine(f"sqlite:///{file}")
+        try:
+            _Demo(console, engine, file).run()
+        finally:
+            engine.dispose()
+
+
+class _Demo:
+    def __init__(self, console: Console, engine: Engine, file: Path) -> None:
+        self._console = console
+        self._engine = engine
+        self._file = file
+
+    def run(self) -> None:
+        self._declare()
+        with Session(self._engine, expire_on_commit=False) as session:
+            ann = self._insert(session)
+            self._watch(session)
+            self._update_expired(session, ann)
+            self._insert_again(session)
+        self._sweep()
+
+    def _declare(self) -> None:
+        self._say("1. A model says how long its rows live.")
+        self._console.print(
+            Panel(Syntax(_SOURCE.rstrip(), "python", background_color="default"), expand=False)
+        )
+        self._console.print()
+        Base.metadata.create_all(self._engine)
+
+    def _insert(self, session: Session) -> Cart:
+        self._say(
+            "2. Rows go in: ann and bob with the default, cyd with a ttl of 1 s, dee with 10 s,\n"
+            f"   eve with -1 (never), and {_CROWD:,} guests with 2 s. Watch a plain select(Cart):"
+        )
+        ann = Cart(owner="ann")
+        session.add_all([ann, Cart(owner="bob"), Cart(owner="cyd", ttl=1)])
+        session.add_all([Cart(owner="dee", ttl=10), Cart(owner="eve", ttl=NEVER)])
+        session.add_all([Cart(owner=f"guest {number:04}", ttl=2) for number in range(_CROWD)])
+        session.commit()
+        return ann
+
+    def _watch(self, session: Session) -> None:
+        start = monotonic()
+        with Live(console=self._console, auto_refresh=False) as live:
+            while (passed := monotonic() - start) < _WATCHED_SECONDS:
+                live.update(self._look(session, passed), refresh=True)
+                sleep(_REFRESH_SECONDS)
+        self._console.print()
+
+    def _look(self, session: Session, passed: float) -> Group:
+        found = session.scalar(select(func.count()).select_from(Cart))
+        table = Table("owner", "ttl", "time left")
+        people = select(Cart).where(Cart.owner.not_like("guest%")).order_by(Cart.owner)
+        for cart in session.scalars(people):
+            left = cart.time_left
+            table.add_row(
+                cart.owner,
+                "default" if cart.ttl is None else str(cart.ttl),
+                "for ever" if left is None else f"{left.total_seconds():8.1f} s",
+            )
+        session.rollback()  # the next look is a transaction of its own
+        session.expunge_all()
+        return Group(
+            f"   after {passed:.1f} s, select(Cart) finds [bold]{found:,}[/] rows"
+            f" ({self._in_file():,} are in the file)",
+            Padding(table, (0, 0, 0, 3)),
+        )
+
+    def _update_expired(self, session: Session, ann: Cart) -> None:
+        self._say("3. Somebody still holds ann's cart, which has expired, and changes it:")
+        session.add(ann)
+        ann.items = 2
+        try:
+            session.commit()
+        except ExpiredError as error:
+            session.rollback()
+            self._console.print(f"   [red]ExpiredError:[/] {error}\n", highlight=False)
+
+    def _insert_again(self, session: Session) -> None:
+        self._say("4. The key is free, although the old row was still in the file:")
+        session.expunge_all()
+        session.add(Cart(owner="ann", items=7))
+        session.commit()
+        again = session.get_one(Cart, "ann")
+        self._console.print(
+            f"   session.add(Cart(owner='ann', items=7)) is stored: items = {again.items}\n",
+            highlight=False,
+        )
+
+    def _sweep(self) -> None:
+        self._say("5. Sweeper(engine, Base).run_once() deletes what has expired, in small batches:")
+        before = self._in_file()
+        columns = (TextColumn("   deleting"), BarColumn(), MofNCompleteColumn())
+        with Session(self._engine) as session:
+            expired = before - (session.scalar(select(func.count()).select_from(Cart)) or 0)
+        with Progress(*columns, console=self._console) as bar:
+            task = bar.add_task("rows", total=expired)
+
+            def show(progress: SweepProgress) -> None:
+                bar.update(task, completed=progress.deleted_so_far)
+
+            report = Sweeper(self._engine, Base, on_progress=show).run_once()
+        report.raise_for_failures()
+        self._console.print(Padding(str(report), (1, 0, 0, 3)), highlight=False)
+        self._console.print(
+            f"\n   In the file: {before:,} rows before, [bold]{self._in_file():,}[/] after.",
+            highlight=False,
+        )
+
+    def _in_file(self) -> int:
+        with closing(sqlite3.connect(self._file)) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM carts").fetchone()
+        return int(count)
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"[bold]{text}[/]\n", highlight=False)
