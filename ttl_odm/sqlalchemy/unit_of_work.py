@@ -20,6 +20,7 @@ from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
 from ttl_odm.sqlalchemy.binding import binding_of
+from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.options import include_expired
 
 if TYPE_CHECKING:
@@ -164,7 +165,11 @@ def _missing(
     base_mapper: Mapper[Any], keys: list[tuple[Any, ...]], connection: Connection
 ) -> list[tuple[Any, ...]]:
     """Those of the keys that no live row has."""
-    live = {tuple(row) for row in connection.execute(_keys(base_mapper, keys))}
+    statement = _keys(base_mapper, keys)
+    if connection.dialect.name in MYSQL_FAMILY:
+        # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
+        statement = statement.with_for_update(read=True)
+    live = {tuple(row) for row in connection.execute(statement)}
     return [key for key in keys if key not in live]
 
 

@@ -1,0 +1,226 @@
+"""Two and more connections at once: no revival, no displaced live row, one winner for a key."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine, select, text, update
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.orm import Session
+
+from tests.clocks import age
+from tests.sql.models import web_session
+from ttl_odm.sqlalchemy import ExpiredError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Engine
+
+    from tests.backends import Backend
+
+pytestmark = pytest.mark.databases("postgres", "mariadb")
+
+WORKERS = 6
+ROUNDS = 40
+
+
+@pytest.fixture
+def crowd(backend: Backend) -> Iterator[Engine]:
+    assert backend.sync_url is not None
+    engine = create_engine(backend.sync_url, pool_size=WORKERS + 1)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def model(crowd: Engine) -> Any:
+    made = web_session(3600)
+    made.metadata.create_all(crowd)
+    return made
+
+
+def all_at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Run ``work(0)``, ``work(1)``, ... in threads that start together; results or errors."""
+    barrier = threading.Barrier(count)
+
+    def one(number: int) -> Any:
+        barrier.wait()
+        try:
+            return work(number)
+        except DBAPIError as error:
+            return error
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def put_expired(engine: Engine, model: Any, *keys: str) -> None:
+    with Session(engine) as session:
+        session.execute(text("DELETE FROM web_sessions"))
+        session.add_all([model(id=key, email=f"{key}@example.org", views=-1) for key in keys])
+        session.flush()
+        for key in keys:
+            age(session.connection(), "web_sessions", key, 4000)
+        session.commit()
+
+
+def insert_as(engine: Engine, model: Any, number: int, **values: Any) -> int:
+    with Session(engine) as session:
+        session.add(model(views=number, **values))
+        session.commit()
+    return number
+
+
+@pytest.mark.parametrize("existing", ["expired", "absent"])
+def test_of_many_inserts_of_one_key_exactly_one_wins(
+    crowd: Engine, model: Any, existing: str
+) -> None:
+    for _ in range(ROUNDS):
+        put_expired(crowd, model, *(["k"] if existing == "expired" else ["other"]))
+        results = all_at_once(WORKERS, lambda n: insert_as(crowd, model, n, id="k"))
+        winners = [result for result in results if isinstance(result, int)]
+        losers = [result for result in results if not isinstance(result, int)]
+        assert len(winners) == 1
+        assert {type(each) for each in losers} == {IntegrityError}, losers  # and no deadlock
+        with Session(crowd) as session:
+            assert session.get_one(model, "k").views == winners[0]
+
+
+def test_inserts_of_different_keys_do_not_get_in_each_others_way(crowd: Engine, model: Any) -> None:
+    for round_ in range(ROUNDS):
+        put_expired(crowd, model, *(f"{round_}-{n}" for n in range(0, WORKERS, 2)))
+        results = all_at_once(
+            WORKERS,
+            lambda n, r=round_: insert_as(
+                crowd, model, n, id=f"{r}-{n}", email=f"{r}-{n}@example.org"
+            ),
+        )
+        assert results == list(range(WORKERS))
+
+
+def test_one_row_key_and_another_rows_unique_value_have_one_winner_each(
+    crowd: Engine, model: Any
+) -> None:
+    """Crosswise: each wants the primary key of one expired row and the email of the other."""
+    wanted = [{"id": "a", "email": "b@example.org"}, {"id": "b", "email": "a@example.org"}]
+    for _ in range(ROUNDS):
+        put_expired(crowd, model, "a", "b")
+        results = all_at_once(2, lambda n: insert_as(crowd, model, n, **wanted[n]))
+        # Both fit together. A deadlock may end one of them, and then says so: it is the
+        # transaction's to run again, as every deadlock.
+        for result in results:
+            assert isinstance(result, (int, OperationalError)), result
+        assert any(isinstance(result, int) for result in results)
+        with Session(crowd) as session:
+            rows = {row.id: row.views for row in session.scalars(select(model))}
+        assert rows == {wanted[n]["id"]: n for n in results if isinstance(n, int)}
+
+
+def test_an_insert_never_displaces_a_row_that_was_renewed_meanwhile(
+    crowd: Engine, model: Any
+) -> None:
+    """A writer renews the row (its default was raised for a moment); an insert wants its key."""
+    for _ in range(ROUNDS):
+        put_expired(crowd, model, "k")
+
+        def renew_or_insert(number: int) -> int:
+            if number:
+                return insert_as(crowd, model, number, id="k")
+            with Session(crowd) as session:  # raw, as another application would
+                now = {
+                    "postgresql": "clock_timestamp()",
+                    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+                }[crowd.dialect.name]
+                result: Any = session.execute(
+                    text(f"UPDATE web_sessions SET _ts = {now} WHERE id = 'k' AND views = -1")  # noqa: S608
+                )
+                session.commit()
+                return -1 if result.rowcount else -2
+
+        renewed, inserted = all_at_once(2, renew_or_insert)
+        with Session(crowd) as session:
+            row = session.get_one(model, "k")
+        if renewed == -1:  # it was there, and is live again: nobody may displace it
+            assert isinstance(inserted, IntegrityError)
+            assert row.views == -1
+        else:
+            assert (inserted, row.views) == (1, 1)
+
+
+def test_a_write_that_waited_for_a_lock_does_not_revive(crowd: Engine, model: Any) -> None:
+    """One transaction lets the row expire and holds its lock; a writer waits behind it."""
+    for write in ("flush", "bulk"):
+        put_expired(crowd, model, "other")
+        insert_as(crowd, model, 0, id="k")
+        ready, waiting = threading.Event(), threading.Event()
+
+        def expire_while_they_wait() -> None:
+            with Session(crowd) as session:
+                age(session.connection(), "web_sessions", "k", 4000)
+                ready.set()
+                assert waiting.wait(10)
+                wait_until_blocked(crowd)
+                session.commit()
+
+        def writer(write: str = write) -> object:
+            with Session(crowd) as session:
+                held = session.get_one(model, "k")
+                assert ready.wait(10)
+                waiting.set()
+                if write == "bulk":
+                    result: Any = session.execute(update(model).where(model.id == "k").values(views=9))
+                    session.commit()
+                    return result.rowcount
+                held.views = 9
+                try:
+                    session.commit()
+                except ExpiredError as error:
+                    return error
+                return None
+
+        with ThreadPoolExecutor(2) as pool:
+            written = pool.submit(writer)
+            pool.submit(expire_while_they_wait).result()
+            outcome = written.result()
+        assert outcome == 0 if write == "bulk" else isinstance(outcome, ExpiredError)
+        with Session(crowd) as session:
+            assert session.get(model, "k") is None
+            views = text("SELECT views FROM web_sessions WHERE id = 'k'")
+            assert session.scalar(views) == 0
+
+
+def test_no_update_is_lost(crowd: Engine, model: Any) -> None:
+    put_expired(crowd, model, "other")
+    insert_as(crowd, model, 0, id="k")
+
+    def count_up(_: int) -> None:
+        for _ in range(ROUNDS):
+            with Session(crowd) as session:
+                session.execute(update(model).values(views=model.views + 1))
+                session.commit()
+
+    assert all_at_once(4, count_up) == [None] * 4
+    with Session(crowd) as session:
+        assert session.get_one(model, "k").views == 4 * ROUNDS
+
+
+def wait_until_blocked(engine: Engine) -> None:
+    """Wait until some other connection of this database waits for a lock."""
+    query = {
+        "postgresql": "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        "mysql": "SELECT count(*) FROM information_schema.innodb_trx "
+        "WHERE trx_state = 'LOCK WAIT'",
+    }[engine.dialect.name]
+    deadline = threading.Event()
+    with engine.connect() as connection:
+        for _ in range(1000):
+            if connection.execute(text(query)).scalar_one():
+                return
+            connection.rollback()
+            deadline.wait(0.01)
+    raise AssertionError("nobody waits for the lock")
