@@ -20,6 +20,7 @@ from sqlalchemy import (
     inspect,
     join,
     select,
+    text,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import (
@@ -101,7 +102,7 @@ def test_a_column_of_the_wrong_type_is_refused(columns: dict[str, Any], message:
 
 
 def test_an_unknown_way_to_sweep_is_refused() -> None:
-    with pytest.raises(TTLConfigurationError, match="Thing.__ttl_sweep__ = 'fast'.*'index'"):
+    with pytest.raises(TTLConfigurationError, match=r"Thing\.__ttl_sweep__ = 'fast'.*'index'"):
         declare(60, __ttl_sweep__="fast")
 
 
@@ -149,71 +150,71 @@ def test_a_policy_on_a_joined_subclass_is_refused() -> None:
 
 
 def plain_base() -> Any:
-    class Session_(TTLMixin, declarative_base()):  # type: ignore[misc]
+    class Stored(TTLMixin, declarative_base()):  # type: ignore[misc]
         __tablename__ = "sessions"
         __ttl__ = 60
         id = Column(String(20), primary_key=True)
 
-    return Session_
+    return Stored
 
 
 def declarative_class() -> Any:
     class Base(DeclarativeBase):
         pass
 
-    class Session_(TTLMixin, Base):
+    class Stored(TTLMixin, Base):
         __tablename__ = "sessions"
         __ttl__ = 60
         id: Mapped[str] = mapped_column(String(20), primary_key=True)
 
-    return Session_
+    return Stored
 
 
 def mixin_on_the_base() -> Any:
     class Base(TTLMixin, DeclarativeBase):
         __ttl__ = 60
 
-    class Session_(Base):
+    class Stored(Base):
         __tablename__ = "sessions"
         id: Mapped[str] = mapped_column(String(20), primary_key=True)
 
-    return Session_
+    return Stored
 
 
 def dataclass() -> Any:
     class Base(MappedAsDataclass, DeclarativeBase):
         pass
 
-    class Session_(TTLMixin, Base):
+    class Stored(TTLMixin, Base):
         __tablename__ = "sessions"
         __ttl__ = 60
         id: Mapped[str] = mapped_column(String(20), primary_key=True)
 
-    return Session_
+    return Stored
 
 
 def decorated() -> Any:
     mapping = registry()
 
     @mapping.mapped
-    class Session_(TTLMixin):
+    class Stored(TTLMixin):
         __tablename__ = "sessions"
         __ttl__ = 60
         id = Column(String(20), primary_key=True)
 
-    return Session_
+    return Stored
 
 
 def decorated_dataclass() -> Any:
     mapping = registry()
 
     @mapping.mapped_as_dataclass
-    class Session_(TTLMixin):
+    class Stored(TTLMixin):
         __tablename__ = "sessions"
         __ttl__ = 60
         id: Mapped[str] = mapped_column(String(20), primary_key=True)
 
-    return Session_
+    return Stored
 
 
 def naming_convention() -> Any:
@@ -227,12 +228,12 @@ def naming_convention() -> Any:
             }
         )
 
-    class Session_(TTLMixin, Base):
+    class Stored(TTLMixin, Base):
         __tablename__ = "sessions"
         __ttl__ = 60
         id: Mapped[str] = mapped_column(String(20), primary_key=True)
 
-    return Session_
+    return Stored
 
 
 def imperative() -> Any:
@@ -247,14 +248,14 @@ def imperative() -> Any:
         Column("ttl", BigInteger, CheckConstraint("ttl <> 0")),
     )
 
-    class Session_:
+    class Stored:
         __ttl__ = 60
 
         def __init__(self, id: str) -> None:  # noqa: A002
             self.id = id
 
-    mapping.map_imperatively(Session_, table, properties={"last_modified": table.c._ts})
-    return Session_
+    mapping.map_imperatively(Stored, table, properties={"last_modified": table.c._ts})
+    return Stored
 
 
 STYLES = [
@@ -321,7 +322,7 @@ def test_raw_sql_is_kept_out_by_the_check(engine: Engine, ttl: int) -> None:
     model.metadata.create_all(engine)
     with engine.connect() as connection:
         with pytest.raises(DBAPIError):
-            connection.exec_driver_sql(f"INSERT INTO things (id, ttl) VALUES (1, {ttl})")
+            connection.execute(text("INSERT INTO things (id, ttl) VALUES (1, :ttl)"), {"ttl": ttl})
         connection.rollback()
 
 
@@ -345,5 +346,3 @@ def test_an_own_ttl_may_be_a_timedelta_or_an_integral_float(engine: Engine, ttl:
         session.execute(insert(model), [{"id": 2, "ttl": ttl}])
         session.flush()
         assert session.scalars(select(model.ttl)).all() == [3600, 3600]
-
-

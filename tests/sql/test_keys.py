@@ -93,7 +93,7 @@ def session(engine: Engine) -> Iterator[Session]:
 
 
 def stored(session: Session, table: str = "pages") -> list[int]:
-    return list(session.scalars(text(f"SELECT id FROM {table} ORDER BY id")))
+    return list(session.scalars(text(f"SELECT id FROM {table} ORDER BY id")))  # noqa: S608
 
 
 def test_a_flush_takes_a_unique_value_from_an_expired_row(session: Session) -> None:
@@ -197,7 +197,7 @@ def test_a_live_child_of_an_expired_row_explains_why_its_key_is_not_free(
     session.commit()
     session.expunge_all()
     session.add(Draft(id=1, author_id=1))
-    with pytest.raises(IntegrityError, match="expired row of 'drafts' is in the way.*ON DELETE"):
+    with pytest.raises(IntegrityError, match=r"expired row of 'drafts' is in the way.*ON DELETE"):
         session.flush()
     session.rollback()
     assert stored(session, "drafts") == [1]

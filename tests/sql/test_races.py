@@ -151,46 +151,46 @@ def test_an_insert_never_displaces_a_row_that_was_renewed_meanwhile(
             assert (inserted, row.views) == (1, 1)
 
 
-def test_a_write_that_waited_for_a_lock_does_not_revive(crowd: Engine, model: Any) -> None:
+@pytest.mark.parametrize("write", ["flush", "bulk"])
+def test_a_write_that_waited_for_a_lock_does_not_revive(
+    crowd: Engine, model: Any, write: str
+) -> None:
     """One transaction lets the row expire and holds its lock; a writer waits behind it."""
-    for write in ("flush", "bulk"):
-        put_expired(crowd, model, "other")
-        insert_as(crowd, model, 0, id="k")
-        ready, waiting = threading.Event(), threading.Event()
+    insert_as(crowd, model, 0, id="k")
+    ready, waiting = threading.Event(), threading.Event()
 
-        def expire_while_they_wait() -> None:
-            with Session(crowd) as session:
-                age(session.connection(), "web_sessions", "k", 4000)
-                ready.set()
-                assert waiting.wait(10)
-                wait_until_blocked(crowd)
-                session.commit()
-
-        def writer(write: str = write) -> object:
-            with Session(crowd) as session:
-                held = session.get_one(model, "k")
-                assert ready.wait(10)
-                waiting.set()
-                if write == "bulk":
-                    result: Any = session.execute(update(model).where(model.id == "k").values(views=9))
-                    session.commit()
-                    return result.rowcount
-                held.views = 9
-                try:
-                    session.commit()
-                except ExpiredError as error:
-                    return error
-                return None
-
-        with ThreadPoolExecutor(2) as pool:
-            written = pool.submit(writer)
-            pool.submit(expire_while_they_wait).result()
-            outcome = written.result()
-        assert outcome == 0 if write == "bulk" else isinstance(outcome, ExpiredError)
+    def expire_while_they_wait() -> None:
         with Session(crowd) as session:
-            assert session.get(model, "k") is None
-            views = text("SELECT views FROM web_sessions WHERE id = 'k'")
-            assert session.scalar(views) == 0
+            age(session.connection(), "web_sessions", "k", 4000)
+            ready.set()
+            assert waiting.wait(10)
+            wait_until_blocked(crowd)
+            session.commit()
+
+    def writer() -> object:
+        with Session(crowd) as session:
+            held = session.get_one(model, "k")
+            assert ready.wait(10)
+            waiting.set()
+            if write == "bulk":
+                result: Any = session.execute(update(model).where(model.id == "k").values(views=9))
+                session.commit()
+                return result.rowcount
+            held.views = 9
+            try:
+                session.commit()
+            except ExpiredError as error:
+                return error
+            return None
+
+    with ThreadPoolExecutor(2) as pool:
+        written = pool.submit(writer)
+        pool.submit(expire_while_they_wait).result()
+        outcome = written.result()
+    assert outcome == 0 if write == "bulk" else isinstance(outcome, ExpiredError)
+    with Session(crowd) as session:
+        assert session.get(model, "k") is None
+        assert session.scalar(text("SELECT views FROM web_sessions WHERE id = 'k'")) == 0
 
 
 def test_no_update_is_lost(crowd: Engine, model: Any) -> None:
@@ -213,8 +213,7 @@ def wait_until_blocked(engine: Engine) -> None:
     query = {
         "postgresql": "SELECT count(*) FROM pg_stat_activity "
         "WHERE datname = current_database() AND wait_event_type = 'Lock'",
-        "mysql": "SELECT count(*) FROM information_schema.innodb_trx "
-        "WHERE trx_state = 'LOCK WAIT'",
+        "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
     }[engine.dialect.name]
     deadline = threading.Event()
     with engine.connect() as connection:

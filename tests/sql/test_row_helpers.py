@@ -46,7 +46,7 @@ def test_a_row_tells_when_it_expires(session: Session, model: Any) -> None:
     assert never.expires_at is None
     assert HOUR - timedelta(minutes=1) < a.time_left <= HOUR
     assert never.time_left is None
-    assert not (a.is_expired or own.is_expired or never.is_expired)
+    assert [row.is_expired for row in (a, own, never)] == [False] * 3
     assert a.expires_at.tzinfo is timezone.utc
 
 
@@ -178,7 +178,7 @@ def test_the_helpers_refuse_a_class_without_ttl(session: Session) -> None:
         id: Mapped[int] = mapped_column(primary_key=True)
 
     for helper in (live, expired, expires_at):
-        with pytest.raises(TTLConfigurationError, match="Plain.*has no TTL"):
+        with pytest.raises(TTLConfigurationError, match=r"Plain.*has no TTL"):
             helper(Plain)
     with pytest.raises(TTLConfigurationError, match="has no TTL"):
         touch(Plain(id=1))

@@ -34,7 +34,7 @@ def model(engine: Engine) -> Any:
 
 
 @pytest.fixture
-def session(engine: Engine, model: Any) -> Iterator[Session]:  # noqa: ARG001
+def session(engine: Engine, model: Any) -> Iterator[Session]:
     with Session(engine) as session:
         yield session
 
@@ -166,7 +166,8 @@ def test_keep_last_modified_on_a_connection_covers_a_flush(engine: Engine, model
 
 def test_keep_last_modified_lets_a_caller_set_it(session: Session, model: Any) -> None:
     session.execute(
-        insert(model), [{"id": "old", "last_modified": LONG_AGO, "ttl": -1}, {"id": "new"}][:1],
+        insert(model),
+        [{"id": "old", "last_modified": LONG_AGO, "ttl": -1}, {"id": "new"}][:1],
         execution_options={"keep_last_modified": True},
     )
     query = select(model.last_modified).where(model.id == "old")
@@ -196,9 +197,7 @@ INSERTS: dict[str, Callable[[Session, Any], Any]] = {
         m.__table__.insert().from_select(["id"], select(m.id.concat("n")))
     ),
     "INSERT FROM SELECT with a stamp": lambda s, m: s.connection().execute(
-        m.__table__.insert().from_select(
-            ["id", "_ts"], select(m.id.concat("n"), m.last_modified)
-        )
+        m.__table__.insert().from_select(["id", "_ts"], select(m.id.concat("n"), m.last_modified))
     ),
 }
 

@@ -69,7 +69,8 @@ class World:
     def make_room(self, *, key: str | None, email: str | None) -> bool:
         """Remove expired holders; False where a live row is in the way."""
         holders = {
-            held for held, row in self.rows.items()
+            held
+            for held, row in self.rows.items()
             if held == key or (email is not None and row.email == email)
         }
         live = holders & self.live().keys()
@@ -79,7 +80,7 @@ class World:
         return not live
 
 
-def machine(connection: Connection) -> type[RuleBasedStateMachine]:
+def machine(connection: Connection) -> type[RuleBasedStateMachine]:  # noqa: C901 - a list of rules
     class Machine(RuleBasedStateMachine):
         @initialize()
         def begin(self) -> None:
@@ -147,7 +148,9 @@ def machine(connection: Connection) -> type[RuleBasedStateMachine]:
             elif (row.ttl, row.views) != (ttl, 3):
                 row.ttl, row.views, row.ts = ttl, 3, self.world.now
 
-        @rule(key=KEYS, change=st.sampled_from(["views", "touch", "persist", "inherit", "in", "now"]))
+        @rule(
+            key=KEYS, change=st.sampled_from(["views", "touch", "persist", "inherit", "in", "now"])
+        )
         def change_held_object(self, key: str, change: str) -> None:
             """Load with include_expired, so that the object is held even if it has expired."""
             row = self.world.rows.get(key)

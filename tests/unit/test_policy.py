@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 import copy
 import pickle
+from dataclasses import FrozenInstanceError
 from datetime import timedelta, timezone
 from typing import Any
 

@@ -27,16 +27,8 @@ def _binding(mapper: Any) -> Binding | None:
 
 def _wrap_evaluation(evaluate: Callable[..., Any]) -> Any:
     @wraps(evaluate)
-    def fetch_instead(
-        cls: Any,
-        session: Any,
-        statement: Any,
-        params: Any,
-        execution_options: Any,
-        bind_arguments: Any,
-        update_options: Any,
-    ) -> Any:
-        arguments = (session, statement, params, execution_options, bind_arguments)
+    def fetch_instead(cls: Any, *arguments_and_options: Any) -> Any:
+        *arguments, update_options = arguments_and_options
         if _binding(update_options._subject_mapper) is None:
             return evaluate(cls, *arguments, update_options)
         update_options += {"_synchronize_session": "fetch"}
@@ -69,7 +61,7 @@ def _wrap_update(before_execute: Callable[..., Any]) -> Any:
 
 
 def install() -> None:
-    """Wrap the ORM's bulk UPDATE and DELETE; called once, when ``ttl_odm.sqlalchemy`` is imported."""
+    """Wrap the ORM's bulk statements; called once, when ``ttl_odm.sqlalchemy`` is imported."""
     plugins: Any = CompileState.plugins
     update, delete = plugins["orm", "update"], plugins["orm", "delete"]
     for state in (update, delete):

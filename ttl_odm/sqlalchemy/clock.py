@@ -18,7 +18,6 @@ Three traps are settled here once:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +28,8 @@ from sqlalchemy.dialects.postgresql import TIMESTAMP
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 

@@ -8,7 +8,6 @@ for it, which is before that statement's context is made.
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,8 @@ from ttl_odm.sqlalchemy.observed import observe
 from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED, KEEP_LAST_MODIFIED
 
 if TYPE_CHECKING:
+    from contextvars import ContextVar
+
     from sqlalchemy.engine import Dialect
 
 _FLAGS: tuple[tuple[str, ContextVar[bool]], ...] = (
@@ -67,7 +68,8 @@ def gate_context(dialect: Dialect) -> None:
     """See that statements of this dialect (that is, of its engine) run in a gated context."""
     current = dialect.execution_ctx_cls
     if not issubclass(current, GatedContext):
-        dialect.execution_ctx_cls = _gated(current)
+        make: Any = _gated  # mypy takes a class that defines __eq__ for unhashable
+        dialect.execution_ctx_cls = make(current)
 
 
 @cache

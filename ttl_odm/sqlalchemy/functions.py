@@ -15,7 +15,6 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.binding import Binding, SourceColumns
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.predicate import Verdicts
 from ttl_odm.sqlalchemy.sources import binding_of_source
@@ -24,6 +23,8 @@ from ttl_odm.sqlalchemy.types import LastModified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ttl_odm.sqlalchemy.binding import Binding, SourceColumns
 
 
 class _Verdict(FunctionElement[bool]):
@@ -37,7 +38,7 @@ class _Verdict(FunctionElement[bool]):
         super().__init__(*columns.given())
         self.binding = binding
 
-    def columns(self) -> SourceColumns:
+    def source(self) -> SourceColumns:
         """The columns as they are spelled here."""
         return self.binding.columns_from(list(self.clauses))
 
@@ -69,13 +70,13 @@ class ExpiresAt(FunctionElement[datetime]):
 @compiles(Live)
 def _render_live(element: Live, compiler: Any, **kw: Any) -> str:
     verdicts = Verdicts(clock_of(compiler.dialect))
-    return _true_or_false(compiler, verdicts.live(element.binding, element.columns()), kw)
+    return _true_or_false(compiler, verdicts.live(element.binding, element.source()), kw)
 
 
 @compiles(Expired)
 def _render_expired(element: Expired, compiler: Any, **kw: Any) -> str:
     verdicts = Verdicts(clock_of(compiler.dialect))
-    return _true_or_false(compiler, verdicts.expired(element.binding, element.columns()), kw)
+    return _true_or_false(compiler, verdicts.expired(element.binding, element.source()), kw)
 
 
 def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, Any]) -> str:
@@ -125,7 +126,8 @@ def expires_at(target: Any) -> ColumnElement[datetime | None]:
     Raises:
         TTLConfigurationError: the target has no TTL.
     """
-    return ExpiresAt(*_bound(target))
+    end: Any = ExpiresAt(*_bound(target))
+    return end  # type: ignore[no-any-return]
 
 
 def touch(row: Any) -> None:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import ColumnElement, FromClause
-    from sqlalchemy.sql.dml import UpdateBase
 
     from ttl_odm.sqlalchemy.binding import Binding
 
@@ -128,7 +127,7 @@ class GatedCompiler:
         criterion = self.process(source.criterion)
         inner = source.element._compiler_dispatch(self, **kw)
         name = self.preparer.quote(source.visible_name(self._truncated_identifier))
-        return f"(SELECT * FROM {inner} WHERE {criterion}) AS {name}"
+        return f"(SELECT * FROM {inner} WHERE {criterion}) AS {name}"  # noqa: S608 - it is a compiler
 
     def visit_update(self: Any, update_stmt: Any, visiting_cte: Any = None, **kw: Any) -> Any:
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
@@ -199,20 +198,20 @@ def _live_rows(compiler: Any) -> LiveRows:
     return LiveRows(live)
 
 
-def _only_live(compiler: Any, statement: UpdateBase, kw: dict[str, Any]) -> UpdateBase:
+def _only_live(compiler: Any, statement: Any, kw: dict[str, Any]) -> Any:
     """The statement with the predicate on its target and on its extra FROM elements.
 
     The compile state is asked first, since only it knows which tables a WHERE or a SET
     clause brings in, and which table an ORM entity stands for.
     """
-    state: Any = statement._compile_state_factory(statement, compiler, **kw)  # type: ignore[attr-defined]
+    state: Any = statement._compile_state_factory(statement, compiler, **kw)
     sources = [state.statement.table, *state._extra_froms]
     criteria = _live_rows(compiler).where(sources, state.statement._where_criteria)
     if not criteria:
         return statement
     gated: Any = statement._generate()
     gated._where_criteria += tuple(criteria)
-    return gated  # type: ignore[no-any-return]
+    return gated
 
 
 @contextmanager
@@ -231,11 +230,14 @@ def _gated(compiler_class: type[Any]) -> type[Any]:
     return type(f"Gated{compiler_class.__name__}", (GatedCompiler, compiler_class), {})
 
 
-def install() -> None:
-    """Put the gate on every statement: when ``ttl_odm.sqlalchemy`` is imported, and again
-    whenever a policy is declared, in case another package has registered handlers since.
+_GATED: Any = _gated  # mypy takes a class of Any for unhashable
 
-    Such handlers are kept; they run inside the gate.
+
+def install() -> None:
+    """Put the gate on every statement.
+
+    Done when ``ttl_odm.sqlalchemy`` is imported, and again whenever a policy is declared, in
+    case another package has registered handlers since. Those are kept; they run inside the gate.
     """
     for construct in (Select, CompoundSelect, Update, Delete, Insert):
         if "_compiler_dispatcher" not in construct.__dict__:
@@ -260,5 +262,5 @@ class _Gateway:
 
     def __call__(self, element: Any, compiler: Any, **kw: Any) -> Any:
         if not isinstance(compiler, GatedCompiler):
-            compiler.__class__ = _gated(type(compiler))
+            compiler.__class__ = _GATED(type(compiler))
         return self._handler(element, compiler, **kw)

@@ -33,7 +33,7 @@ from sqlalchemy.sql import visitors
 from ttl_odm.sqlalchemy.displacing import displace, in_subquery, restricting_children
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy import Table
 
@@ -212,7 +212,9 @@ def _filled(statement: Select[Any], parameters: Mapping[str, Any]) -> Select[Any
         for element in visitors.iterate(statement)
         if isinstance(element, BindParameter) and element.required
     }
-    return statement.params({name: parameters[name] for name in required}) if required else statement
+    return (
+        statement.params({name: parameters[name] for name in required}) if required else statement
+    )
 
 
 def _is_known(key: Key, written: Collection[str], row: Mapping[str, Any]) -> bool:
@@ -230,7 +232,7 @@ def _new_value(column: Column[Any], row: Mapping[str, Any], written: Collection[
 
 
 def _holders(
-    keys: tuple[Key, ...], rows: list[Mapping[str, Any]]
+    keys: tuple[Key, ...], rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[ColumnElement[bool]]:
     """Conditions that together find every holder of a key that the rows have."""
     for start in range(0, len(rows), _CHUNK):
@@ -240,7 +242,7 @@ def _holders(
             yield or_(*conditions)
 
 
-def _holders_of(key: Key, rows: list[Mapping[str, Any]]) -> Iterator[ColumnElement[bool]]:
+def _holders_of(key: Key, rows: Sequence[Mapping[str, Any]]) -> Iterator[ColumnElement[bool]]:
     """Conditions for the holders of one key.
 
     A key with a NULL conflicts with nothing, and one whose value the database makes

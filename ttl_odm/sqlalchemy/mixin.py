@@ -47,7 +47,7 @@ class TTLMixin:
         # the mixin on a MappedAsDataclass.
 
         @declared_attr
-        def last_modified(cls):  # noqa: ANN202, N805 - what declared_attr passes
+        def last_modified(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """When the row was last written, by the database's clock (aware, UTC)."""
             return mapped_column(
                 "_ts",
@@ -58,12 +58,12 @@ class TTLMixin:
             )
 
         @declared_attr
-        def ttl(cls):  # noqa: ANN202, N805 - what declared_attr passes
+        def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
             return mapped_column("ttl", Seconds(f"{cls.__name__}.ttl"), nullable=True)
 
     @validates("ttl")
-    def _validate_ttl(self, key: str, value: Any) -> Any:  # noqa: ANN401 - SQL passes as it is
+    def _validate_ttl(self, key: str, value: Any) -> Any:
         if isinstance(value, ColumnElement):
             return value
         return row_ttl(value, where=f"{type(self).__name__}.{key}")
@@ -147,5 +147,5 @@ class TTLMixin:
                 f"{type(self).__name__}.expire_at({instant!r}): a naive datetime names no "
                 "instant; add tzinfo=datetime.timezone.utc if it is UTC."
             )
-        self.ttl = own_ttl_until(instant)  # type: ignore[assignment]
-        self.last_modified = stamp_until(instant)  # type: ignore[assignment]
+        self.ttl = own_ttl_until(instant)
+        self.last_modified = stamp_until(instant)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MAX_NAME: Final = 60
 """Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
 
+
 class TTLCheck(CheckConstraint):
     """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column.
 
@@ -110,9 +111,9 @@ def index_name(table: Table, suffix: str) -> str:
 
 def add_check(table: Table, override: Column[Any]) -> None:
     """Put the CHECK on the column of the row's own ttl."""
-    condition = "{0} IS NULL OR {0} = -1 OR {0} > 0".format(override.name)
+    condition = f"{override.name} IS NULL OR {override.name} = -1 OR {override.name} > 0"
     check = TTLCheck(condition, name=conv(index_name(table, "ttl").replace("ix_", "ck_", 1)))
-    check._set_parent_with_dispatch(override)  # noqa: SLF001 - what Column(..., check) does
+    check._set_parent_with_dispatch(override)
 
 
 def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any]) -> None:

@@ -34,8 +34,10 @@ class UnwrappedConfigurationError(TTLConfigurationError, DontWrapMixin):
 
 
 class LastModified(TypeDecorator[datetime]):
-    """An instant: ``timestamptz`` on PostgreSQL, epoch microseconds on MariaDB and MySQL,
-    epoch milliseconds on SQLite; always an aware UTC ``datetime`` in Python.
+    """An instant; always an aware UTC ``datetime`` in Python.
+
+    ``timestamptz`` on PostgreSQL, epoch microseconds on MariaDB and MySQL, epoch milliseconds
+    on SQLite.
     """
 
     impl = DateTime(timezone=True)
@@ -49,7 +51,7 @@ class LastModified(TypeDecorator[datetime]):
         """Store an aware datetime; a naive one is refused, for it names no instant."""
         to_storage = clock_of(dialect).to_storage()
 
-        def process(value: datetime | None) -> Any:  # noqa: ANN401 - whatever the driver takes
+        def process(value: Any) -> Any:
             if value is None:
                 return None
             if not isinstance(value, datetime) or value.tzinfo is None:
@@ -66,10 +68,10 @@ class LastModified(TypeDecorator[datetime]):
         dialect: Dialect,
         coltype: object,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> Callable[[Any], datetime | None]:
-        """Read an aware datetime in UTC. (Overridden whole: this runs once per row read.)"""
+        """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it is done per row."""
         from_storage = clock_of(dialect).from_storage()
 
-        def process(value: Any) -> datetime | None:  # noqa: ANN401 - whatever the driver gives
+        def process(value: Any) -> datetime | None:
             return None if value is None else from_storage(value)
 
         return process
@@ -88,7 +90,7 @@ class Seconds(TypeDecorator[int]):
 
     def process_bind_param(
         self,
-        value: int | float | timedelta | None,
+        value: float | timedelta | None,
         dialect: Dialect,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> int | None:
         """Whole seconds, -1 or None.

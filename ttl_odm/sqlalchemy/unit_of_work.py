@@ -59,7 +59,7 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
             try:
                 emit(base_mapper, uow, mapper, table, records, **options)
             except StaleDataError as error:
-                keys = [_key_of_update(mapper, record) for record in records]
+                keys = [_key_of_update(mapper, table, record) for record in records]
                 gone = _missing(base_mapper, keys, records[0][4])
                 if not gone:  # all are live: somebody else changed a version id
                     raise
@@ -129,7 +129,7 @@ def _countable(
 
 
 def _by_key(mapper: Mapper[Any], table: Table) -> Delete:
-    columns = list(mapper._pks_by_table[table])
+    columns: list[Any] = list(mapper._pks_by_table[table])
     version = mapper.version_id_col
     if version is not None and version in mapper._cols_by_table[table]:
         columns.append(version)
@@ -138,11 +138,11 @@ def _by_key(mapper: Mapper[Any], table: Table) -> Delete:
     )
 
 
-def _key_of_update(mapper: Mapper[Any], record: Any) -> tuple[Any, ...]:
+def _key_of_update(mapper: Any, table: Table, record: Any) -> tuple[Any, ...]:
     state, state_dict = record[0], record[1]
     if state is None:  # a bulk update by primary key has no states, only values
         params = record[2]
-        return tuple(params[column._label] for column in mapper.primary_key)
+        return tuple(params[column._label] for column in mapper._pks_by_table[table])
     return tuple(
         mapper._get_committed_state_attr_by_column(state, state_dict, column)
         for column in mapper.primary_key
