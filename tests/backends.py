@@ -1,0 +1,178 @@
+"""The databases that the tests run on: which there are, and a fresh one for each test.
+
+Every SQL test gets a database of its own, made empty before it and dropped after it, so that no
+test can depend on another's tables and any URL-taking tool (Alembic, the command line) can be
+tested as it is. Nothing here imports a driver before it is used: tests/unit runs without any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+
+SQLITE = "sqlite"
+DATABASES = (SQLITE, "postgres", "mariadb", "mongodb")
+
+# The servers' addresses; tools/servers.py sets these.
+VARIABLES = {
+    "postgres": "TTL_ODM_TEST_POSTGRES_URL",
+    "mariadb": "TTL_ODM_TEST_MARIADB_URL",
+    "mongodb": "TTL_ODM_TEST_MONGODB_URL",
+}
+
+
+class MissingServerError(Exception):
+    """A test needs a server whose address nobody gave."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One database reached through one driver.
+
+    Attributes:
+        name: the database, and the driver unless it is SQLite's own.
+        sync_url: SQLAlchemy's URL for `create_engine`; None if the driver is only asynchronous.
+        async_url: SQLAlchemy's URL for `create_async_engine`; None if it is only synchronous.
+    """
+
+    name: str
+    sync_url: str | None
+    async_url: str | None
+
+    @property
+    def database(self) -> str:
+        """Which database it is: sqlite, postgres or mariadb."""
+        return database_of(self.name)
+
+
+# Name: the URL schemes for synchronous and for asynchronous engines.
+_SCHEMES: dict[str, tuple[str | None, str | None]] = {
+    SQLITE: ("sqlite", "sqlite+aiosqlite"),
+    "postgres-psycopg": ("postgresql+psycopg", "postgresql+psycopg"),
+    "postgres-asyncpg": (None, "postgresql+asyncpg"),
+    "mariadb-pymysql": ("mysql+pymysql", None),
+    "mariadb-aiomysql": (None, "mysql+aiomysql"),
+}
+
+# What makes and drops databases.
+_ADMINISTRATORS = {"postgres": "postgresql+psycopg", "mariadb": "mysql+pymysql"}
+# PyMySQL would read all of the system's certificates for each connection: 20 ms.
+_CONNECT_ARGUMENTS = {"postgres": {}, "mariadb": {"ssl_disabled": True}}
+
+
+def database_of(name: str) -> str:
+    """Return the database's part of a backend's name."""
+    return name.partition("-")[0]
+
+
+def sync_backends(databases: Collection[str]) -> list[str]:
+    """List the backends of these databases that `create_engine` can use."""
+    return [name for name, (scheme, _) in _SCHEMES.items() if _fits(name, scheme, databases)]
+
+
+def async_backends(databases: Collection[str]) -> list[str]:
+    """List the backends of these databases that `create_async_engine` can use."""
+    return [name for name, (_, scheme) in _SCHEMES.items() if _fits(name, scheme, databases)]
+
+
+def _fits(name: str, scheme: str | None, databases: Collection[str]) -> bool:
+    return scheme is not None and database_of(name) in databases
+
+
+def server_url(database: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address of a server.
+
+    Raises:
+        MissingServerError: its environment variable is not set; the message says what to do.
+    """
+    variable = VARIABLES[database]
+    url = environment.get(variable)
+    if not url:
+        message = (
+            f"{variable} is not set. Run 'python3 tools/dev.py test', which starts the servers, "
+            "or 'python3 tools/servers.py -- .venv/bin/pytest', or set it to a server of yours, "
+            "or leave this database out with --only"
+        )
+        raise MissingServerError(message)
+    return url
+
+
+def with_scheme(url: str, scheme: str | None, database: str) -> str | None:
+    """Return a server's URL for a driver and a database; None if there is no driver."""
+    if scheme is None:
+        return None
+    return urlsplit(url)._replace(scheme=scheme, path=f"/{database}").geturl()
+
+
+@contextlib.contextmanager
+def fresh(name: str, folder: Path) -> Iterator[Backend]:
+    """Make an empty database and drop it afterwards, whoever is still connected to it.
+
+    Args:
+        name: a backend's name.
+        folder: where SQLite's file goes.
+    """
+    sync_scheme, async_scheme = _SCHEMES[name]
+    if name == SQLITE:
+        path = folder / "test.sqlite3"
+        yield Backend(name, f"{sync_scheme}:///{path}", f"{async_scheme}:///{path}")
+        return
+    database = database_of(name)
+    url = server_url(database)
+    fresh_name = f"ttl_odm_{uuid.uuid4().hex[:16]}"
+    with _administrator(url, database) as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {fresh_name}")
+        try:
+            yield Backend(
+                name,
+                with_scheme(url, sync_scheme, fresh_name),
+                with_scheme(url, async_scheme, fresh_name),
+            )
+        finally:
+            _DROP[database](connection, fresh_name)
+
+
+@contextlib.contextmanager
+def _administrator(url: str, database: str) -> Iterator[Connection]:
+    from sqlalchemy import create_engine
+
+    address = urlsplit(url)._replace(scheme=_ADMINISTRATORS[database]).geturl()
+    engine = create_engine(
+        address, isolation_level="AUTOCOMMIT", connect_args=_CONNECT_ARGUMENTS[database]
+    )
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def _drop_postgres(connection: Connection, name: str) -> None:
+    connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _drop_mariadb(connection: Connection, name: str) -> None:
+    # DROP DATABASE would wait a day for the metadata lock of a transaction that a test left open.
+    from sqlalchemy.exc import DBAPIError
+
+    connection.exec_driver_sql("SET SESSION lock_wait_timeout = 30")
+    threads = connection.exec_driver_sql(
+        "SELECT id FROM information_schema.processlist WHERE db = %s", (name,)
+    )
+    for thread in threads.scalars().all():
+        with contextlib.suppress(DBAPIError):  # It may just have ended by itself.
+            connection.exec_driver_sql(f"KILL CONNECTION {thread:d}")
+    connection.exec_driver_sql(f"DROP DATABASE {name}")
+
+
+_DROP = {"postgres": _drop_postgres, "mariadb": _drop_mariadb}

@@ -1,0 +1,161 @@
+"""Which databases a run covers, and the fixtures that hand them to tests.
+
+| fixture | what a test gets |
+|---|---|
+| `backend` | `Backend` with a fresh database, once for every synchronous driver |
+| `async_backend` | the same, once for every asynchronous driver |
+| `engine`, `async_engine` | an engine on it; fails the test if a connection was not given back |
+| `postgres_url`, `mariadb_url`, `mongodb_url` | a server's address, without a driver |
+
+`--only BACKEND` leaves the other databases out, and says so in the count of deselected tests.
+`@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
+A server that is wanted but has no address stops the run before its first test: it is no skip.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.backends import (
+    DATABASES,
+    VARIABLES,
+    MissingServerError,
+    async_backends,
+    database_of,
+    fresh,
+    server_url,
+    sync_backends,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from tests.backends import Backend
+
+_URL_FIXTURES = {f"{database}_url": database for database in VARIABLES}
+_BACKEND_FIXTURES = {"backend": sync_backends, "async_backend": async_backends}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --only."""
+    parser.addoption(
+        "--only",
+        action="append",
+        default=[],
+        choices=DATABASES,
+        help="run tests on this database and no other; may be repeated",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe our marker."""
+    config.addinivalue_line(
+        "markers", "databases(*names): the databases that have the feature under test"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for every backend that it can use.
+
+    All of them, also those that --only leaves out: these are deselected afterwards, and counted.
+    """
+    marker = metafunc.definition.get_closest_marker("databases")
+    databases = marker.args if marker else DATABASES
+    unknown = set(databases) - set(DATABASES)
+    if unknown:
+        raise pytest.UsageError(f"{metafunc.definition.nodeid}: no such database: {unknown}")
+    for fixture, names in _BACKEND_FIXTURES.items():
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, names(databases), indirect=True)
+
+
+def _databases(item: pytest.Item) -> set[str]:
+    """Tell which databases a test talks to."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return {
+        *(database for fixture, database in _URL_FIXTURES.items() if fixture in fixtures),
+        *(database_of(parameters[name]) for name in _BACKEND_FIXTURES if name in parameters),
+    }
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what --only leaves out, and stop if a server that is left has no address."""
+    only = set(config.getoption("--only")) or set(DATABASES)
+    needed = {item: _databases(item) for item in items}
+    left_out = [item for item in items if not needed[item] <= only]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if needed[item] <= only]
+    for database in sorted({name for item in items for name in needed[item]} & VARIABLES.keys()):
+        try:
+            server_url(database)
+        except MissingServerError as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> str:
+    """Return the address of a PostgreSQL server, `postgresql://...`."""
+    return server_url("postgres")
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> str:
+    """Return the address of a MariaDB server, `mysql://...`."""
+    return server_url("mariadb")
+
+
+@pytest.fixture(scope="session")
+def mongodb_url() -> str:
+    """Return the address of a MongoDB replica set, `mongodb://...`."""
+    return server_url("mongodb")
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    """Make a fresh database, on every backend with a synchronous driver."""
+    with fresh(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def async_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    """Make a fresh database, on every backend with an asynchronous driver."""
+    with fresh(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def engine(backend: Backend) -> Iterator[Engine]:
+    """Make an engine, and check that the test gave back every connection."""
+    from sqlalchemy import QueuePool, create_engine
+
+    assert backend.sync_url is not None
+    made = create_engine(backend.sync_url, poolclass=QueuePool)
+    try:
+        yield made
+        assert made.pool.checkedout() == 0, "the test did not give back every connection"
+    finally:
+        made.dispose()
+
+
+@pytest.fixture
+async def async_engine(async_backend: Backend) -> AsyncIterator[AsyncEngine]:
+    """Make an asynchronous engine, and check that the test gave back every connection."""
+    from sqlalchemy import AsyncAdaptedQueuePool
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    assert async_backend.async_url is not None
+    made = create_async_engine(async_backend.async_url, poolclass=AsyncAdaptedQueuePool)
+    try:
+        yield made
+        assert made.pool.checkedout() == 0, "the test did not give back every connection"
+    finally:
+        await made.dispose()

@@ -1,0 +1,185 @@
+"""The developers' commands: `python3 tools/dev.py COMMAND`. README and CI call nothing else.
+
+Any Python from 3.10 on runs this file: it imports only the standard library and its neighbours,
+and makes the virtual environments that the work itself needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an older one
+    sys.exit("ttl_odm needs Python 3.10 or newer")
+
+import environments
+from environments import ROOT, CannotMakeError, Environment
+from local_servers.children import ServerError
+from local_servers.lifetime import BACKENDS, running
+from terminal import end_orderly_on_signals, run, say, split_at_dashes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+FAILED = 1
+CANNOT_START = 3
+_REMOVABLE = (
+    *(".venv", ".venv-lowest", ".venv-demo", ".venv.lock", "build", "dist", ".hypothesis"),
+    *(".mypy_cache", ".ruff_cache", ".import_linter_cache", ".pytest_cache", ".benchmarks"),
+)
+
+
+@dataclass
+class Steps:
+    """The steps of one command and how each ended, for the summary."""
+
+    lines: list[str] = field(default_factory=list)
+    failed: bool = False
+
+    def take(
+        self, title: str, arguments: list[str], environment: Mapping[str, str] | None = None
+    ) -> bool:
+        """Run one step, remember how it ended, and tell whether it ended well."""
+        say(f"\n== {title}")
+        began = time.monotonic()
+        status = run(arguments, environment)
+        ending = "ok" if status == 0 else f"FAILED with status {status}"
+        self.lines.append(f"{title}: {ending}, {time.monotonic() - began:.1f} s")
+        self.failed = self.failed or status != 0
+        return status == 0
+
+    def finish(self) -> int:
+        """Print the summary and return the exit status."""
+        say("\n== summary")
+        for line in self.lines:
+            say(line)
+        return FAILED if self.failed else 0
+
+
+def lint(steps: Steps, development: Environment) -> None:
+    """Run every static check, also after one failed."""
+    program = development.program
+    steps.take("ruff check", [program("ruff"), "check", "."])
+    steps.take("ruff format", [program("ruff"), "format", "--check", "."])
+    steps.take("mypy", [program("mypy")])
+    steps.take("pyright", [program("pyright")])
+    steps.take("import-linter", [program("lint-imports"), "--no-logo"])
+
+
+def command_lint(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
+    """Run ruff, mypy, pyright and import-linter."""
+    development = environments.development()
+    development.make()
+    steps = Steps()
+    lint(steps, development)
+    return steps.finish()
+
+
+def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
+    """Run everything that CI runs: static checks, then all tests on two sets of versions.
+
+    A kind of step that fails ends it: nobody waits for tests of code that does not type-check.
+    """
+    both = [environments.development(), environments.lowest()]
+    for environment in both:
+        environment.make()
+    steps = Steps()
+    if not arguments.skip_lint:
+        lint(steps, both[0])
+    if steps.failed:
+        return steps.finish()
+    only = [word for name in arguments.only for word in ("--only", name)]
+    with running(arguments.only) as urls:
+        for environment in both:
+            pytest = [environment.program("python"), "-m", "pytest", *only, *passed_on]
+            if not steps.take(f"pytest in {environment.folder.name}", pytest, urls):
+                break
+    return steps.finish()
+
+
+def command_demo(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
+    """Show what the library does: `ttl-odm demo` with only what it needs."""
+    environment = environments.demo()
+    environment.make()
+    return run([environment.program("ttl-odm"), "demo", *passed_on])
+
+
+def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
+    """Run `python -m benchmarks` with servers."""
+    development = environments.development()
+    development.make()
+    with running(arguments.only) as urls:
+        return run([development.program("python"), "-m", "benchmarks", *passed_on], urls)
+
+
+def command_env(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
+    """Make .venv, or bring it up to date."""
+    environments.development().make()
+    return 0
+
+
+def command_env_lowest(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
+    """Make .venv-lowest, or bring it up to date."""
+    environments.lowest().make()
+    return 0
+
+
+def command_clean(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
+    """Remove the environments, the caches and what was built."""
+    for name in _REMOVABLE:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+    "test": command_test,
+    "lint": command_lint,
+    "demo": command_demo,
+    "bench": command_bench,
+    "env": command_env,
+    "env-lowest": command_env_lowest,
+    "clean": command_clean,
+}
+
+
+def main() -> int:
+    """Parse the command line and run one command."""
+    parser = argparse.ArgumentParser(
+        prog="dev.py",
+        description="What a developer of ttl_odm runs. Further words go to pytest, to the demo "
+        "or to the benchmarks; put them after -- where they could be meant for this program.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, function in COMMANDS.items():
+        summary = (function.__doc__ or "").partition("\n")[0]
+        command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        if name in {"test", "bench"}:
+            command.add_argument("--only", action="append", default=[], choices=BACKENDS)
+        if name == "test":
+            command.add_argument("--skip-lint", action="store_true", help="only the tests")
+    own_words, passed_on = split_at_dashes(sys.argv[1:])
+    arguments, unknown = parser.parse_known_args(own_words)
+    if unknown and arguments.command not in {"test", "demo", "bench"}:
+        parser.error(f"{arguments.command} takes no {unknown[0]}")
+    end_orderly_on_signals()
+    os.chdir(ROOT)
+    try:
+        return COMMANDS[arguments.command](arguments, [*unknown, *passed_on])
+    except (CannotMakeError, ServerError) as error:
+        say(str(error))
+        return CANNOT_START
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What every kind of server has to tell us: the one shape that `lifetime` works with."""
+
+from __future__ import annotations
+
+import random
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from local_servers.children import Children
+
+ADDRESS = "127.0.0.1"
+NAME = "ttl_odm"  # The user and the database of the SQL servers.
+
+# Below Linux's range for outgoing connections (from 32768): a port that is free when we look
+# cannot be taken by somebody's client before our server binds it.
+_PORTS = range(15_000, 32_000)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of server.
+
+    Attributes:
+        name: what `--only` calls it.
+        title: what people call it.
+        variable: the environment variable with its URL.
+        packages: names the Debian packages that would mend a `find` that found nothing; empty
+            if none would.
+        remedy: what else somebody can do who doesn't have it.
+        find: returns the programs it needs by their short names, or None if any is missing.
+        start: starts it in an empty folder and returns its URL once it answers.
+    """
+
+    name: str
+    title: str
+    variable: str
+    packages: Callable[[], tuple[str, ...]]
+    remedy: str
+    find: Callable[[], dict[str, str] | None]
+    start: Callable[[dict[str, str], Path, Children], str]
+
+
+def free_port() -> int:
+    """Find a port of the loopback address that nobody listens on."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((ADDRESS, port))
+            except OSError:
+                continue
+            return port

@@ -1,0 +1,101 @@
+"""A private MariaDB: no password, utf8mb4, a time zone that is not UTC, nothing safe on disk."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from typing import TYPE_CHECKING
+
+from local_servers.children import make_folder, unprivileged_account
+from local_servers.kind import ADDRESS, NAME, Kind, free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from local_servers.children import Children
+
+_PROTOCOL_VERSION = 10  # The first byte of the greeting; 255 stands there for an error.
+
+_SETTINGS = (
+    f"--bind-address={ADDRESS}",
+    "--max-connections=200",
+    "--character-set-server=utf8mb4",
+    "--default-time-zone=+03:00",
+    "--skip-name-resolve",
+    "--skip-log-bin",
+    "--innodb-buffer-pool-size=128M",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-flush-method=nosync",
+    "--skip-innodb-doublewrite",
+    "--innodb-fast-shutdown=2",
+)
+
+# The user may do everything, so that tests can make databases and users of their own.
+_FIRST_STATEMENTS = f"""\
+CREATE DATABASE {NAME};
+CREATE USER '{NAME}'@'%';
+GRANT ALL PRIVILEGES ON *.* TO '{NAME}'@'%' WITH GRANT OPTION;
+"""
+
+
+def find() -> dict[str, str] | None:
+    """Find mariadbd, which Debian keeps in sbin, and the script that makes its first tables."""
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    programs = {}
+    for name in ("mariadbd", "mariadb-install-db"):
+        program = shutil.which(name) or shutil.which(name, path=path)
+        if program is None:
+            return None
+        programs[name] = program
+    return programs
+
+
+def start(programs: dict[str, str], folder: Path, children: Children) -> str:
+    """Start a server with a user and a database that are both called ttl_odm."""
+    account = unprivileged_account("mysql")
+    data = make_folder(folder / "data", account)
+    children.run(
+        [
+            *(programs["mariadb-install-db"], "--no-defaults", f"--datadir={data}"),
+            *("--auth-root-authentication-method=normal", "--skip-test-db"),
+            *("--skip-name-resolve", "--innodb-flush-method=nosync"),
+        ],
+        log=folder / "install.log",
+        account=account,
+    )
+    statements = folder / "first.sql"
+    statements.write_text(_FIRST_STATEMENTS)
+    port = free_port()
+    server = children.start(
+        [
+            *(programs["mariadbd"], "--no-defaults", f"--datadir={data}", f"--port={port}"),
+            # Relative to the data folder: a full path may be too long for a socket's name.
+            *("--socket=mariadb.sock", "--pid-file=mariadb.pid"),
+            *(f"--init-file={statements}", *_SETTINGS),
+        ],
+        log=folder / "server.log",
+        account=account,
+    )
+    server.wait_until(lambda: _greets(port))
+    return f"mysql://{NAME}@{ADDRESS}:{port}/{NAME}"
+
+
+def _greets(port: int) -> bool:
+    """Tell whether the server greets a client; it runs its first statements before that."""
+    try:
+        with socket.create_connection((ADDRESS, port), timeout=1) as connection:
+            greeting = connection.recv(5)
+    except OSError:
+        return False
+    return len(greeting) == 5 and greeting[4] == _PROTOCOL_VERSION  # noqa: PLR2004 - header + 1
+
+
+MARIADB = Kind(
+    name="mariadb",
+    title="MariaDB",
+    variable="TTL_ODM_TEST_MARIADB_URL",
+    packages=lambda: ("mariadb-server-core", "mariadb-client-core"),
+    remedy="install MariaDB 10.6 or newer (mariadbd and mariadb-install-db)",
+    find=find,
+    start=start,
+)

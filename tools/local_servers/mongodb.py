@@ -1,0 +1,103 @@
+"""A private mongod: a replica set of one, because transactions need a replica set.
+
+mongod is in no Debian release. It comes from a PyPI wheel that the `dev` extra brings, or from
+PATH. It runs as whoever runs us, root too: an environment under root's home is closed to others.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from local_servers.children import make_folder
+from local_servers.kind import ADDRESS, Kind, free_port
+
+if TYPE_CHECKING:
+    from local_servers.children import Children
+
+_SET = "rs0"
+_ENVIRONMENTS = (Path(sys.prefix), Path(__file__).resolve().parents[2] / ".venv")
+
+# Fails while the server isn't there yet; may be run again.
+_MAKE_PRIMARY = """
+import sys
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+address, port, name = sys.argv[1:]
+options = {"directConnection": True, "serverSelectionTimeoutMS": 1000}
+with MongoClient(address, int(port), **options) as client:
+    member = {"_id": 0, "host": f"{address}:{port}"}
+    try:
+        client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
+    except OperationFailure as error:
+        if error.code != 23:  # it is initiated already
+            raise
+    sys.exit(not client.admin.command("hello")["isWritablePrimary"])
+"""
+
+_SETTINGS = (
+    *("--bind_ip", ADDRESS, "--nounixsocket", "--replSet", _SET),
+    *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.5"),
+    *("--setParameter", "diagnosticDataCollectionEnabled=false"),
+    # SIGTERM would let clients finish for 15 s.
+    *("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"),
+)
+
+
+def find() -> dict[str, str] | None:
+    """Find a mongod that runs, and a Python with PyMongo to initiate its replica set."""
+    program, python = _program(), _python()
+    if program is None or python is None or not _runs([program, "--version"]):
+        return None
+    return {"mongod": program, "python": python}
+
+
+def packages() -> tuple[str, ...]:
+    """Name the libraries that the wheel's mongod is linked to, if it is there but cannot run."""
+    return ("libcurl4", "libssl3") if _program() else ()
+
+
+def _program() -> str | None:
+    for environment in _ENVIRONMENTS:
+        for program in environment.glob("lib/python*/site-packages/fiftyone/db/bin/mongod"):
+            return str(program)
+    return shutil.which("mongod")
+
+
+def _python() -> str | None:
+    pythons = [str(environment / "bin" / "python") for environment in _ENVIRONMENTS]
+    return next((each for each in pythons if _runs([each, "-c", "import pymongo"])), None)
+
+
+def _runs(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def start(programs: dict[str, str], folder: Path, children: Children) -> str:
+    """Start a server and make it the primary of its own replica set."""
+    data = make_folder(folder / "data", account=None)
+    port = free_port()
+    server = children.start(
+        [programs["mongod"], "--dbpath", str(data), "--port", str(port), *_SETTINGS],
+        log=folder / "server.log",
+    )
+    make_primary = [programs["python"], "-c", _MAKE_PRIMARY, ADDRESS, str(port), _SET]
+    server.wait_until(lambda: _runs(make_primary))
+    return f"mongodb://{ADDRESS}:{port}/?replicaSet={_SET}"
+
+
+MONGODB = Kind(
+    name="mongodb",
+    title="MongoDB",
+    variable="TTL_ODM_TEST_MONGODB_URL",
+    packages=packages,
+    remedy="run 'python3 tools/dev.py env' (a wheel brings mongod) or put mongod on PATH",
+    find=find,
+    start=start,
+)

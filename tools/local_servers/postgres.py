@@ -1,0 +1,98 @@
+"""A private PostgreSQL: trusts everybody on the loopback address, keeps nothing safe on disk."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from local_servers.children import make_folder, unprivileged_account
+from local_servers.kind import ADDRESS, NAME, Kind, free_port
+
+if TYPE_CHECKING:
+    from local_servers.children import Children
+
+# fsync and its friends are off because the data live as long as the test run. The time zone is
+# one that nobody's code guesses (UTC+05:45): a query that mixes up zones gives a wrong answer.
+_SETTINGS = {
+    "listen_addresses": ADDRESS,
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "timezone": "Asia/Kathmandu",
+    "log_timezone": "UTC",
+}
+
+
+def _version(folder: Path) -> list[int]:
+    """Sort /usr/lib/postgresql/9.6/bin before /usr/lib/postgresql/15/bin."""
+    return [int(part) for part in folder.parent.name.split(".") if part.isdigit()]
+
+
+def find() -> dict[str, str] | None:
+    """Find initdb and postgres; Debian keeps both off PATH."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    on_path = shutil.which("initdb")
+    if on_path is not None:
+        folders.append(Path(on_path).resolve().parent)
+    for folder in folders:
+        programs = {name: str(folder / name) for name in ("initdb", "postgres")}
+        if all(Path(program).exists() for program in programs.values()):
+            return programs
+    return None
+
+
+def start(programs: dict[str, str], folder: Path, children: Children) -> str:
+    """Start a server whose superuser and whose database are both called ttl_odm."""
+    account = unprivileged_account("postgres")
+    data = make_folder(folder / "data", account)
+    children.run(
+        [
+            *(programs["initdb"], "--pgdata", str(data), "--username", NAME),
+            *("--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"),
+        ],
+        log=folder / "initdb.log",
+        account=account,
+    )
+    # Single-user mode makes the database without a client program, before anybody can connect.
+    statements = folder / "create.sql"
+    statements.write_text(f"CREATE DATABASE {NAME};\n")
+    children.run(
+        [programs["postgres"], "--single", "-D", str(data), "-c", "fsync=off", "postgres"],
+        log=folder / "create.log",
+        account=account,
+        read_from=statements,
+    )
+    port = free_port()
+    settings = {**_SETTINGS, "port": str(port)}
+    server = children.start(
+        [
+            *(programs["postgres"], "-D", str(data)),
+            *(word for key, value in settings.items() for word in ("-c", f"{key}={value}")),
+        ],
+        log=folder / "server.log",
+        account=account,
+        stop_signal=signal.SIGINT,  # "Fast": SIGTERM would wait until every client has gone.
+    )
+    server.wait_until(lambda: _says_ready(data / "postmaster.pid"))
+    return f"postgresql://{NAME}@{ADDRESS}:{port}/{NAME}"
+
+
+def _says_ready(pid_file: Path) -> bool:
+    """Read the server's own word, as pg_ctl does: the eighth line of its pid file."""
+    lines = pid_file.read_text().splitlines() if pid_file.exists() else []
+    return len(lines) > 7 and lines[7].strip() == "ready"  # noqa: PLR2004 - documented line
+
+
+POSTGRES = Kind(
+    name="postgres",
+    title="PostgreSQL",
+    variable="TTL_ODM_TEST_POSTGRES_URL",
+    packages=lambda: ("postgresql",),
+    remedy="install PostgreSQL 13 or newer (initdb and postgres)",
+    find=find,
+    start=start,
+)
