@@ -31,7 +31,7 @@ CONTRACT = [
 
 def modules_brought_in_by(module: str) -> set[str]:
     parent_of_package = str(Path(ttl_odm.__file__).parents[1])
-    run = subprocess.run(  # noqa: S603 (our own interpreter and text)
+    run = subprocess.run(
         [sys.executable, "-c", PROBE.format(module=module)],
         env={**os.environ, "PYTHONPATH": parent_of_package},
         capture_output=True,

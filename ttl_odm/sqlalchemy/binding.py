@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Table, bindparam, case, or_
 
 from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.core.values import NEVER
-from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.errors import InvalidTTL
 from ttl_odm.sqlalchemy.clock import FOREVER, Clock
 from ttl_odm.sqlalchemy.types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
@@ -99,10 +99,16 @@ class DefaultTTL:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A default of its own for some rows of a table (a single-table subclass)."""
+    """A default of its own for some rows of a table (a single-table subclass).
+
+    Attributes:
+        default: that default.
+        identities: what the discriminator says of these rows: the subclass itself, and those
+            under it that have no default of their own.
+    """
 
     default: DefaultTTL
-    identities: frozenset[Any]
+    identities: list[Any] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -117,6 +123,8 @@ class Binding:
         default: the container's default ttl.
         discriminator: the column that tells single-table subclasses apart.
         variants: subclasses that declared a default of their own.
+        sweep: how the sweeper finds expired rows: by the two indexes of
+            `ttl_odm.sqlalchemy.schema`, or by walking the table.
     """
 
     table: Table
@@ -126,6 +134,7 @@ class Binding:
     policy: TTL
     discriminator: Column[Any] | None = None
     variants: list[Variant] = field(default_factory=list)
+    sweep: Literal["index", "scan"] = "scan"
 
     @property
     def name(self) -> str:
@@ -152,14 +161,42 @@ class Binding:
             None if self.discriminator is None else next(rest),
         )
 
+    def variant_for(self, cls: type) -> Variant | None:
+        """The nearest default of its own that a class has or inherits, None for the table's."""
+        owners = {variant.default.owner: variant for variant in self.variants}
+        return next((owners[base] for base in cls.__mro__ if base in owners), None)
+
     def default_for(self, cls: type) -> DefaultTTL:
         """The default that rows of a class inherit."""
-        own = (v.default for v in self.variants if issubclass(cls, v.default.owner))
-        return next(own, self.default)
+        variant = self.variant_for(cls)
+        return self.default if variant is None else variant.default
 
     def defaults(self) -> list[DefaultTTL]:
         """Every default that rows of this table may inherit."""
         return [self.default, *(variant.default for variant in self.variants)]
+
+
+@dataclass(frozen=True, slots=True)
+class SubBinding:
+    """The table of a joined subclass: its rows live and die with those of the base.
+
+    It stands in ``Table.info`` where the base's table has its `Binding`.
+
+    Attributes:
+        table: the subclass's own table.
+        base: the policy of the table at the root, which holds the contract columns.
+        keys: each key column of this table, with the column of the root that it equals.
+    """
+
+    table: Table
+    base: Binding
+    keys: tuple[tuple[Column[Any], Column[Any]], ...]
+
+    def keys_of(self, source: FromClause) -> list[tuple[ColumnElement[Any], Column[Any]]]:
+        """The keys as an alias (or the table itself) spells them, with the root's columns."""
+        if source is self.table:
+            return list(self.keys)
+        return [(source.c[own.key], root) for own, root in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +238,9 @@ class BoundSpans:
         """A number of seconds that depends on the default which a row inherits."""
         otherwise = self._bind(binding.default, seconds)
         discriminator = columns.discriminator
-        if discriminator is None or not binding.variants:
+        # An abstract class has no rows of its own.
+        variants = [variant for variant in binding.variants if variant.identities]
+        if discriminator is None or not variants:
             return otherwise
         return case(
             *(
@@ -209,7 +248,7 @@ class BoundSpans:
                     or_(*(discriminator == identity for identity in variant.identities)),
                     self._bind(variant.default, seconds),
                 )
-                for variant in binding.variants
+                for variant in variants
             ),
             else_=otherwise,
         )
@@ -219,7 +258,7 @@ class BoundSpans:
     ) -> BindParameter[Any]:
         span, overridable = self._clock.span, self._overridable
 
-        def value() -> Any:  # noqa: ANN401 - a timedelta or an int, as the clock has it
+        def value() -> Any:
             if overridable and including_expired.get():
                 return span(FOREVER)
             now = seconds(default)
@@ -232,9 +271,19 @@ class BoundSpans:
 
 def binding_of(table: object) -> Binding | None:
     """The policy of a table, or None where it has none."""
+    found = _info_of(table)
+    return found if isinstance(found, Binding) else None
+
+
+def sub_binding_of(table: object) -> SubBinding | None:
+    """What a table of a joined subclass hangs on, or None where it is something else."""
+    found = _info_of(table)
+    return found if isinstance(found, SubBinding) else None
+
+
+def _info_of(table: object) -> object:
     if not isinstance(table, Table):
         return None
     # An annotated Table carries its own __dict__; the policy is on the original.
-    original = getattr(table, "_Annotated__element", table)
-    found = original.info.get(INFO_KEY)
-    return found if isinstance(found, Binding) else None
+    original: Table = getattr(table, "_Annotated__element", table)
+    return original.info.get(INFO_KEY)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnElement, Delete, Table, and_, select, tuple_
+from sqlalchemy import Column, ColumnElement, Delete, Table, and_, or_, select, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from ttl_odm.sqlalchemy.binding import Binding, binding_of
@@ -108,6 +108,16 @@ def in_subquery(columns: Sequence[Column[Any]], rows: Any) -> ColumnElement[bool
     wrapped = rows.subquery()
     wanted = select(*wrapped.c)
     return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(wanted)
+
+
+def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> ColumnElement[bool]:
+    """The condition for the rows with these keys."""
+    if len(columns) == 1:
+        return columns[0].in_([value for (value,) in keys])
+    # SQLite reads the whole table for (a, b) IN (VALUES ...).
+    return or_(
+        *(and_(*(key == value for key, value in zip(columns, each, strict=True))) for each in keys)
+    )
 
 
 def _refers_to(element: Any, table: Table) -> bool:

@@ -32,7 +32,7 @@ from ttl_odm.sqlalchemy.keys import (
     written_columns,
 )
 from ttl_odm.sqlalchemy.options import includes_expired
-from ttl_odm.sqlalchemy.predicate import Verdicts
+from ttl_odm.sqlalchemy.predicate import Verdicts, grouped
 from ttl_odm.sqlalchemy.sources import LiveRows, LiveSource
 from ttl_odm.sqlalchemy.stamping import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.upserts import gated_on_conflict, gated_on_duplicate_key
@@ -100,7 +100,7 @@ class GatedCompiler:
         )
         if criteria:
             select = select._generate()
-            select._where_criteria += tuple(criteria)
+            select._where_criteria = (*grouped(select._where_criteria), *criteria)
         return super()._compose_select_body(  # type: ignore[misc]
             text, select, compile_state, inner_columns, froms, *rest
         )
@@ -119,7 +119,7 @@ class GatedCompiler:
             criteria = rows.optional(join)
             if criteria:
                 join = join._clone()
-                join.onclause = and_(join.onclause, *criteria)
+                join.onclause = and_(*grouped((join.onclause,)), *criteria)
         return super().visit_join(join, *args, **kw)  # type: ignore[misc]
 
     def visit_ttl_live_source(self: Any, source: LiveSource, **kw: Any) -> str:
@@ -210,7 +210,7 @@ def _only_live(compiler: Any, statement: Any, kw: dict[str, Any]) -> Any:
     if not criteria:
         return statement
     gated: Any = statement._generate()
-    gated._where_criteria += tuple(criteria)
+    gated._where_criteria = (*grouped(gated._where_criteria), *criteria)
     return gated
 
 

@@ -26,11 +26,10 @@ from sqlalchemy import (
     literal,
     or_,
     select,
-    tuple_,
 )
 from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.displacing import displace, in_subquery, restricting_children
+from ttl_odm.sqlalchemy.displacing import displace, in_subquery, is_one_of, restricting_children
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -257,12 +256,8 @@ def _holders_of(key: Key, rows: Sequence[Mapping[str, Any]]) -> Iterator[ColumnE
             yield _has(key, values)
         else:
             plain[values] = None
-    if len(key) == 1 and plain:
-        yield key[0].in_([value for (value,) in plain])
-    elif len(plain) == 1:
-        yield _has(key, next(iter(plain)))
-    elif plain:
-        yield tuple_(*key).in_(list(plain))
+    if plain:
+        yield is_one_of(key, list(plain))
 
 
 def _has(key: Key, values: tuple[Any, ...]) -> ColumnElement[bool]:

@@ -6,20 +6,26 @@ it is left at run time. Every mistake in a declaration is found here, before a r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from sqlalchemy import Integer, Table, event
+from sqlalchemy import Column, ColumnDefault, Integer, Table, event
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import gate, schema
-from ttl_odm.sqlalchemy.binding import INFO_KEY, Binding, DefaultTTL, Variant, binding_of
+from ttl_odm.sqlalchemy.binding import (
+    INFO_KEY,
+    Binding,
+    DefaultTTL,
+    SubBinding,
+    Variant,
+    binding_of,
+    sub_binding_of,
+)
+from ttl_odm.sqlalchemy.observed import forget_compiled_statements
 from ttl_odm.sqlalchemy.stamping import Stamp
 from ttl_odm.sqlalchemy.types import LastModified, Seconds
-
-if TYPE_CHECKING:
-    from sqlalchemy import Column
 
 _SWEEPS: Final = ("index", "scan")
 
@@ -36,9 +42,9 @@ def _bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
     if mapper.inherits is None or mapper.concrete:
         _bind_own_table(mapper, cls)
     elif mapper.single:
-        _bind_variant(mapper, cls)
+        _bind_single(mapper, cls)
     else:
-        _check_joined(mapper, cls)
+        _bind_joined(mapper, cls)
 
 
 def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
@@ -67,15 +73,15 @@ def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
         override=_override(mapper, table, policy, where),
         default=DefaultTTL(cls, policy),
         policy=policy,
-        discriminator=mapper.polymorphic_on if _in_table(mapper, table) else None,
+        discriminator=_discriminator(mapper, table),
     )
     _prepare_schema(binding, getattr(cls, "__ttl_sweep__", "index"), where)
     table.info[INFO_KEY] = binding
 
 
-def _in_table(mapper: Mapper[Any], table: Table) -> bool:
+def _discriminator(mapper: Mapper[Any], table: Table) -> Column[Any] | None:
     column = mapper.polymorphic_on
-    return column is not None and getattr(column, "table", None) is table
+    return column if isinstance(column, Column) and column.table is table else None
 
 
 def _column(mapper: Mapper[Any], table: Table, name: str, where: str) -> Column[Any]:
@@ -126,41 +132,68 @@ def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
     schema.add_check(binding.table, own)
     if sweep == "index":
         schema.add_indexes(binding.table, stamp, own)
+        binding.sweep = "index"
 
 
 def _column_default(column: Column[Any]) -> Any:
-    from sqlalchemy import ColumnDefault
-
     default = ColumnDefault(Stamp())
     default._set_parent_with_dispatch(column)
     return default
 
 
-def _bind_variant(mapper: Mapper[Any], cls: type[Any]) -> None:
+def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
     """A single-table subclass: its own ``__ttl__``, if any, for the rows it stands for."""
-    binding = binding_of(mapper.local_table)
+    binding = _root_binding(mapper.local_table)
     where = f"{cls.__name__}.__ttl__"
     if binding is None:
         raise TTLConfigurationError(
             f"{where}: {cls.__name__} shares its table with a base class that has no TTL; "
             "declare __ttl__ on the base (None to switch it off there) and override it here."
         )
-    if not _declares_here(cls):
-        return
-    as_policy(cls.__ttl__, where=where)
-    binding.variants.append(
-        Variant(
-            DefaultTTL(cls, TTL(None)),
-            frozenset({mapper.polymorphic_identity}),
-        )
-    )
+    if _declares_here(cls):
+        as_policy(cls.__ttl__, where=where)
+        if binding.discriminator is None:
+            raise TTLConfigurationError(
+                f"{where}: the rows of {cls.__name__} can't be told from others of table "
+                f"{binding.table.fullname!r}; let polymorphic_on be a column of that table, or "
+                f"declare __ttl__ on {binding.name} only."
+            )
+        binding.variants.append(Variant(DefaultTTL(cls, TTL(None))))
+    _join_variant(mapper, cls, binding)
 
 
-def _check_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
+def _bind_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
     """A joined subclass lives and dies with its base row; it can't have another ttl."""
     base: Any = mapper.inherits
-    if binding_of(base.base_mapper.local_table) is None or _declares_here(cls):
+    binding = _root_binding(base.local_table)
+    if binding is None or _declares_here(cls):
         raise TTLConfigurationError(
             f"{cls.__name__}.__ttl__: a joined subclass shares its row with "
             f"{base.base_mapper.class_.__name__}; declare __ttl__ there, on the base class."
         )
+    table = mapper.local_table
+    if isinstance(table, Table):
+        above = sub_binding_of(base.local_table)
+        roots = {} if above is None else dict(above.keys)
+        pairs: Any = mapper._inherits_equated_pairs  # (the base's column, ours)
+        keys = tuple((own, roots.get(parent, parent)) for parent, own in pairs)
+        table.info[INFO_KEY] = SubBinding(table, binding, keys)
+    _join_variant(mapper, cls, binding)
+
+
+def _root_binding(table: object) -> Binding | None:
+    """The policy of a class's table, or of the table at the root that it joins."""
+    sub = sub_binding_of(table)
+    return binding_of(table) if sub is None else sub.base
+
+
+def _join_variant(mapper: Mapper[Any], cls: type[Any], binding: Binding) -> None:
+    """Count a subclass's rows among those of the nearest default of its own, if there is one."""
+    variant = binding.variant_for(cls)
+    if variant is None or mapper.polymorphic_identity is None:
+        return
+    variant.identities.append(mapper.polymorphic_identity)
+    # Statements that were compiled before don't tell these rows from others.
+    forget_compiled_statements()
+    for each in mapper.base_mapper.self_and_descendants:
+        each._compiled_cache.clear()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import inspect
 from sqlalchemy.orm import object_session
@@ -22,7 +22,7 @@ from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.clock import clock_of
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection, Dialect
+    from sqlalchemy.engine import Connection, Dialect, Engine
 
 MAX_AGE: Final = 300.0
 """Seconds after which a sample is renewed, in case the server's clock was set."""
@@ -47,6 +47,7 @@ class Sample:
 
 _samples: WeakKeyDictionary[Dialect, Sample] = WeakKeyDictionary()
 _latest: list[Sample] = []
+_engines: WeakSet[Engine] = WeakSet()
 
 
 def observe(connection: Connection) -> None:
@@ -60,6 +61,7 @@ def observe(connection: Connection) -> None:
     instant = connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one()
     sample = Sample(clock.from_storage()(instant).astimezone(timezone.utc), asked)
     _samples[dialect] = sample
+    _engines.add(connection.engine)
     _latest[:] = [sample]
 
 
@@ -83,3 +85,12 @@ def database_now(row: Any) -> datetime:
             )
         (sample,) = _latest
     return sample.now()
+
+
+def forget_compiled_statements() -> None:
+    """Let the engines that have met a TTL table compile their statements again.
+
+    (A statement cache that a user passes along can't be reached; only the engines' own.)
+    """
+    for engine in list(_engines):
+        engine.clear_compiled_cache()

@@ -22,6 +22,10 @@ class IncludeExpired(UserDefinedOption):
 
     propagate_to_loaders = True
 
+    # Without it SQLAlchemy leaves the option out of the key, and the statement would share its
+    # cached SQL with the same statement that has no such option.
+    _is_has_cache_key = True
+
     def _gen_cache_key(self, *_: Any) -> tuple[type[IncludeExpired]]:
         return (IncludeExpired,)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, and_, case, literal_column, or_, type_coerce
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import Grouping, TextClause
 from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import NEVER
@@ -44,7 +46,9 @@ class Verdicts:
         own = self._own(columns)
         return or_(
             and_(_inherits(binding, own), inherited),
-            and_(_has_own(binding, own), self._own_end(columns) > self._own_cutoff(binding, columns)),
+            and_(
+                _has_own(binding, own), self._own_end(columns) > self._own_cutoff(binding, columns)
+            ),
             _is_never(binding, own),
         )
 
@@ -61,9 +65,7 @@ class Verdicts:
             self.own_end_passed(binding, columns),
         )
 
-    def inherited_end_passed(
-        self, binding: Binding, columns: SourceColumns
-    ) -> ColumnElement[bool]:
+    def inherited_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True where a row that inherits the default would have expired."""
         return self._stamp(columns) <= self._inheriting_cutoff(binding, columns)
 
@@ -101,6 +103,18 @@ class Verdicts:
 
     def _own_cutoff(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         return self._now - self._spans.of(binding, columns, DefaultTTL.own_slack)
+
+
+def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A user's conditions, so that the predicate can follow with AND.
+
+    SQLAlchemy puts no parentheses around text: ``a OR b`` AND live would let a row in by ``a``.
+    """
+    for condition in conditions:
+        for element in visitors.iterate(condition):
+            if isinstance(element, TextClause) or getattr(element, "is_literal", False):
+                return (Grouping(and_(*conditions)),)
+    return conditions
 
 
 def _inherits(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:

@@ -10,6 +10,7 @@ index that mentions ``_ts`` ends HOT updates.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import CheckConstraint, Index, Table, event, type_coerce
@@ -124,18 +125,19 @@ def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any])
         ("ttl_own", OwnEnd(last_modified, override), own),
     ):
         index = Index(index_name(table, suffix), end, postgresql_where=rows, sqlite_where=rows)
-        index.ddl_if(callable_=_is_dialect("postgresql", "sqlite"))
+        index.ddl_if(callable_=_On(("postgresql", "sqlite")))
     event.listen(
         table,
         "after_create",
-        AddSweepColumns(table, last_modified, override).execute_if(
-            callable_=_is_dialect(*MYSQL_FAMILY)
-        ),
+        AddSweepColumns(table, last_modified, override).execute_if(callable_=_On(MYSQL_FAMILY)),
     )
 
 
-def _is_dialect(*names: str) -> Any:
-    def wanted(ddl: Any, target: Any, bind: Any, **kw: Any) -> bool:  # noqa: ARG001
-        return kw["dialect"].name in names
+@dataclass(frozen=True)
+class _On:
+    """True for DDL that is emitted for one of these dialects (a class, so that it pickles)."""
 
-    return wanted
+    names: tuple[str, ...]
+
+    def __call__(self, *_: Any, dialect: Any, **__: Any) -> bool:
+        return dialect.name in self.names

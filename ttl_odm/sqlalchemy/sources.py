@@ -4,22 +4,40 @@ A table, an alias of one and a sampled table are filtered in WHERE. An inner joi
 its sides on; the optional side of a LEFT JOIN is filtered in its ON clause, so that a left
 row without a live partner stays; both sides of a FULL JOIN are sealed into subqueries.
 Subqueries and CTEs need nothing: the SELECT inside them passes the gate itself.
+
+The table of a joined subclass has no lifetime of its own. Where the base's table is joined to it
+by primary key, as the ORM always does, the base's predicate decides; alone, it is filtered by an
+EXISTS on the base.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import Alias, ClauseElement, FromClause, Join, Table, TableSample
+from sqlalchemy import (
+    Alias,
+    ClauseElement,
+    FromClause,
+    Join,
+    Table,
+    TableSample,
+    exists,
+    literal_column,
+    select,
+)
 from sqlalchemy.exc import CompileError
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause
 from sqlalchemy.sql.selectable import FromGrouping
 
-from ttl_odm.sqlalchemy.binding import Binding, binding_of
+from ttl_odm.sqlalchemy.binding import Binding, SubBinding, binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.options import include_expired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Select
 
 
 class LiveCriterion(Protocol):
@@ -41,34 +59,137 @@ class LiveRows:
         """Nothing is looked at yet."""
         self._live = live
 
-    def where(self, sources: Iterable[Any]) -> list[ColumnElement[bool]]:
-        """What goes into WHERE for these FROM elements."""
-        return [criterion for source in sources for criterion in self.of(source)]
+    def where(
+        self, sources: Iterable[Any], conditions: Iterable[Any] = ()
+    ) -> list[ColumnElement[bool]]:
+        """What goes into WHERE for these FROM elements, beside the conditions already there."""
+        sources = list(sources)
+        ties = Ties(sources, conditions)
+        return [criterion for source in sources for criterion in self._of(source, ties)]
 
-    def of(self, source: Any) -> list[ColumnElement[bool]]:
+    def optional(self, join: Join) -> list[ColumnElement[bool]]:
+        """What goes into the ON clause of a LEFT JOIN, for its right side."""
+        return self._of(join.right, Ties([join]))
+
+    def _of(self, source: Any, ties: Ties) -> list[ColumnElement[bool]]:
         """What one FROM element asks of the clause it stands in."""
         if isinstance(source, Join):
             if source.full:
                 return []
             if source.isouter:
-                return self.of(source.left)
-            return self.of(source.left) + self.of(source.right)
+                return self._of(source.left, ties)
+            return self._of(source.left, ties) + self._of(source.right, ties)
         if isinstance(source, FromGrouping):
-            return self.of(source.element)
-        binding = binding_of_source(source)
-        return [] if binding is None else [self._live(binding, source)]
+            return self._of(source.element, ties)
+        criterion = self._alone(source, ties)
+        return [] if criterion is None else [criterion]
+
+    def _alone(self, source: Any, ties: Ties | None = None) -> ColumnElement[bool] | None:
+        """The condition for a table, an alias or a sample."""
+        table = _table_of(source)
+        binding, sub = binding_of(table), sub_binding_of(table)
+        if binding is not None:
+            return self._live(binding, source)
+        if sub is None or (ties is not None and ties.lead_to_base(sub, source)):
+            return None
+        base = sub.base.table.alias()
+        same_row = (base.c[root.key] == own for own, root in sub.keys_of(source))
+        found: Select[Any] = select(literal_column("1")).select_from(base).correlate(source)
+        found = found.where(*same_row, self._live(sub.base, base))
+        return exists(found.options(include_expired()))  # it has the predicate already
 
     def sealed(self, source: Any) -> Any:
         """The FROM element with every table in it replaced by its live rows."""
         if isinstance(source, Join):
             left, right = self.sealed(source.left), self.sealed(source.right)
-            return source if left is source.left and right is source.right else _join(
-                source, left, right
-            )
+            if left is source.left and right is source.right:
+                return source
+            return _join(source, left, right)
         if isinstance(source, FromGrouping):
             return self.sealed(source.element)
-        binding = binding_of_source(source)
-        return source if binding is None else LiveSource(source, self._live(binding, source))
+        criterion = self._alone(source)
+        return source if criterion is None else LiveSource(source, criterion)
+
+
+class Ties:
+    """Which rows of a FROM clause come only together with which others, by equal columns.
+
+    An inner join, and a condition in WHERE, tie both their sides to each other; a LEFT JOIN ties
+    its right side to the left, for a left row may come alone; a FULL JOIN ties nothing.
+
+    Args:
+        sources: the FROM elements.
+        conditions: what is in WHERE.
+    """
+
+    def __init__(self, sources: Iterable[Any], conditions: Iterable[Any] = ()) -> None:
+        """Nothing is looked at before `lead_to_base` is asked."""
+        self._sources = tuple(sources)
+        self._conditions = tuple(conditions)
+
+    def lead_to_base(self, sub: SubBinding, source: FromClause) -> bool:
+        """Whether each row of a joined subclass's table brings its row of the base along."""
+        keys = sub.keys_of(source)
+        reached = [self._reached(own) for own, _ in keys]
+        bases = (leaf for each in self._sources for leaf in _leaves(each))
+        return any(
+            all(base.c[root.key] in there for (_, root), there in zip(keys, reached, strict=True))
+            for base in bases
+            if _table_of(base) is sub.base.table
+        )
+
+    def _reached(self, column: Any) -> set[Any]:
+        """The columns that equal one wherever its row isn't made of NULLs."""
+        reached, waiting = {column}, [column]
+        while waiting:
+            new = [c for c in self._equals.get(waiting.pop(), ()) if c not in reached]
+            reached.update(new)
+            waiting += new
+        return reached
+
+    @cached_property
+    def _equals(self) -> dict[Any, list[Any]]:
+        equals: dict[Any, list[Any]] = {}
+        ties = [(condition, None) for condition in self._conditions]
+        for condition, tied in [*ties, *(tie for each in self._sources for tie in _ties(each))]:
+            for one, other in _equal_columns(condition):
+                for column, partner in ((one, other), (other, one)):
+                    if tied is None or column in tied:
+                        equals.setdefault(column, []).append(partner)
+        return equals
+
+
+def _ties(source: Any) -> Iterator[tuple[Any, set[Any]]]:
+    """Each ON clause in a FROM element, with the columns of the rows that come only if it holds."""
+    if isinstance(source, FromGrouping):
+        yield from _ties(source.element)
+    elif isinstance(source, Join):
+        yield from _ties(source.left)
+        yield from _ties(source.right)
+        if not source.full:
+            tied = source.right if source.isouter else source
+            yield source.onclause, {column for leaf in _leaves(tied) for column in leaf.c}
+
+
+def _equal_columns(condition: Any) -> Iterator[tuple[Any, Any]]:
+    """The pairs of columns that are equal wherever the condition is true."""
+    if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
+        for part in condition.clauses:
+            yield from _equal_columns(part)
+    elif isinstance(condition, BinaryExpression) and condition.operator is operators.eq:
+        left, right = condition.left, condition.right
+        if isinstance(left, ColumnClause) and isinstance(right, ColumnClause):
+            yield left, right
+
+
+def _leaves(source: Any) -> Iterator[Any]:
+    if isinstance(source, Join):
+        yield from _leaves(source.left)
+        yield from _leaves(source.right)
+    elif isinstance(source, FromGrouping):
+        yield from _leaves(source.element)
+    else:
+        yield source
 
 
 class LiveSource(ClauseElement):
@@ -113,6 +234,10 @@ def _join(source: Join, left: Any, right: Any) -> Join:
 
 def binding_of_source(source: Any) -> Binding | None:
     """The policy of a table, or of the table that an alias or a sample stands for."""
+    return binding_of(_table_of(source))
+
+
+def _table_of(source: Any) -> Any:
     while isinstance(source, (Alias, TableSample)):
         source = source.element
-    return binding_of(source)
+    return getattr(source, "_Annotated__element", source)

@@ -11,7 +11,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnElement, Integer, bindparam, case, literal, literal_column, select
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Integer,
+    bindparam,
+    case,
+    literal,
+    literal_column,
+    select,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -78,9 +87,7 @@ def _render_stamp_until(element: StampUntil, compiler: Any, **kw: Any) -> str:
 
 def kept() -> BindParameter[bool]:
     """True when the statement runs with ``keep_last_modified``."""
-    return bindparam(
-        "ttl_keep", callable_=keeping_last_modified.get, unique=True, type_=Boolean()
-    )
+    return bindparam("ttl_keep", callable_=keeping_last_modified.get, unique=True, type_=Boolean())
 
 
 def stamp_unless_kept(value: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, and_, case, literal, or_
 
+from ttl_odm.sqlalchemy.predicate import grouped
 from ttl_odm.sqlalchemy.stamping import kept, stamp_unless_kept
 
 if TYPE_CHECKING:
@@ -31,13 +32,11 @@ def gated_on_conflict(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
     gated.update_values_to_set = list(values.items()) if is_list else values
     live = verdicts.live(binding, binding.columns_of(binding.table))
     where = clause.update_whereclause
-    gated.update_whereclause = live if where is None else and_(where, live)
+    gated.update_whereclause = live if where is None else and_(*grouped((where,)), live)
     return gated
 
 
-def gated_on_duplicate_key(
-    clause: Any, binding: Binding, verdicts: Verdicts, clock: Clock
-) -> Any:
+def gated_on_duplicate_key(clause: Any, binding: Binding, verdicts: Verdicts, clock: Clock) -> Any:
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
     Assignments are made in order and see each other: the first sets ``_ts`` to the statement's

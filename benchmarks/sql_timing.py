@@ -1,0 +1,278 @@
+"""The timed comparisons inside one process: reads, identity-map hits and flushes of new rows.
+
+What is compared has an engine of its own each: an engine on which a TTL table was met runs all
+its statements in a gated context, and a model without TTL beside it would hide that cost.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count, cycle, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import bindparam, create_engine, select, text
+
+from benchmarks.harness import estimate, rotated, sitting
+from benchmarks.report import Finding
+from benchmarks.sql_models import (
+    ROWS,
+    Item,
+    ItemByHand,
+    Keyed,
+    KeyedByHand,
+    KeyedPlain,
+    Numbered,
+    NumberedByHand,
+    NumberedPlain,
+    empty_tables,
+    is_live,
+    live_by_hand,
+)
+from benchmarks.sql_samples import flushing, reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sqlalchemy import Engine, Select
+    from sqlalchemy.orm import Session
+
+    from benchmarks.harness import Round, Sample
+
+    NewEngine = Callable[[], Engine]
+    Prepare = Callable[[NewEngine], Mapping[str, Sample]]
+
+BY_HAND = "1. ORM read with the gate / the same read with a hand-written WHERE"
+UNFILTERED = "2. ORM read with the gate / without any filter"
+INSERTS = "4. Time of a flush that inserts rows, with TTL / without"
+HITS = "6. session.get() of a live object that is in memory"
+NOISE = "Noise: the same thing without TTL, twice"
+
+_LIST = 100
+_IN_MEMORY = 100
+_STEP = 7
+"""Keys are read in strides, so that one page doesn't serve all reads."""
+
+_NEW_ROWS = (1, 10, 100)
+
+
+class Comparison(NamedTuple):
+    """A ratio of two operations of one group, as it will be told."""
+
+    section: str
+    what: str
+    over: str
+    under: str
+    goal: float | None = None
+
+
+class Cost(NamedTuple):
+    """The time of one operation of a group, in microseconds, as it will be told."""
+
+    section: str
+    what: str
+    of: str
+    goal: float | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations that take turns with each other, and what is told of them."""
+
+    prepare: Prepare
+    told: tuple[Comparison | Cost, ...]
+
+
+_LITERALLY = {"literal_binds": True}
+
+
+def _reads(finish: Callable[[Any, Any], Select[Any]], fetch: Callable[[Any], object]) -> Prepare:
+    """A prebuilt statement in every variant, each run with a key that changes."""
+
+    def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
+        by_hand = live_by_hand(new_engine().dialect.name)
+        literally = text(f"({by_hand.compile(compile_kwargs=_LITERALLY)})")
+        unfiltered = finish(select(ItemByHand), ItemByHand)
+
+        def sample(statement: Select[Any]) -> Sample:
+            keys = _keys()
+
+            def make(session: Session) -> Callable[[], object]:
+                return lambda: fetch(session.scalars(statement, {"key": next(keys)}))
+
+            return reading(new_engine(), make)
+
+        return {
+            "gate": sample(finish(select(Item), Item)),
+            "expressions": sample(unfiltered.where(by_hand)),
+            "literals": sample(unfiltered.where(literally)),
+            "none": sample(unfiltered),
+            "none again": sample(unfiltered),
+        }
+
+    return prepare
+
+
+def _keys() -> Iterator[int]:
+    return cycle([key for key in range(1, ROWS - 2 * _LIST, _STEP) if is_live(key)])
+
+
+def _by_key(statement: Select[Any], model: Any) -> Select[Any]:
+    return statement.where(model.id == bindparam("key"))
+
+
+def _hundred(statement: Select[Any], model: Any) -> Select[Any]:
+    return statement.where(model.id >= bindparam("key")).order_by(model.id).limit(_LIST)
+
+
+def _gets(new_engine: NewEngine) -> Mapping[str, Sample]:
+    """``session.get()`` of an object that is not in memory."""
+
+    def sample(model: Any) -> Sample:
+        keys = _keys()
+        return reading(new_engine(), lambda session: lambda: session.get_one(model, next(keys)))
+
+    return {"gate": sample(Item), "none": sample(ItemByHand), "none again": sample(ItemByHand)}
+
+
+def _hits(new_engine: NewEngine) -> Mapping[str, Sample]:
+    """``session.get()`` of an object that is in memory."""
+
+    def sample(model: Any) -> Sample:
+        def make(session: Session) -> Callable[[], object]:
+            objects = session.scalars(select(model).order_by(model.id).limit(_IN_MEMORY)).all()
+            session.info["held"] = objects  # the identity map itself refers weakly
+            keys = cycle([each.id for each in objects])
+            return lambda: session.get(model, next(keys))
+
+        return reading(new_engine(), make)
+
+    return {"gate": sample(Item), "none": sample(ItemByHand)}
+
+
+def _flushes(rows: int) -> Prepare:
+    def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
+        numbers = count()
+
+        def keyed(model: Any) -> Sample:
+            def add(session: Session) -> None:
+                keys = islice(numbers, rows)
+                session.add_all([model(key=f"{key:030}", payload="x" * 100) for key in keys])
+
+            return flushing(new_engine(), add)
+
+        def numbered(model: Any) -> Sample:
+            def add(session: Session) -> None:
+                session.add_all([model(payload="x" * 100) for _ in range(rows)])
+
+            return flushing(new_engine(), add)
+
+        return {
+            "keyed": keyed(Keyed),
+            "keyed by hand": keyed(KeyedByHand),
+            "keyed plain": keyed(KeyedPlain),
+            "numbered": numbered(Numbered),
+            "numbered by hand": numbered(NumberedByHand),
+            "numbered plain": numbered(NumberedPlain),
+        }
+
+    return prepare
+
+
+def _told_of_read(what: str) -> tuple[Comparison, ...]:
+    return (
+        Comparison(BY_HAND, f"{what}; by hand as expressions", "gate", "expressions", goal=1.0),
+        Comparison(BY_HAND, f"{what}; by hand as literal SQL", "gate", "literals", goal=1.0),
+        Comparison(UNFILTERED, what, "gate", "none", goal=1.1),
+        Comparison(NOISE, what, "none again", "none"),
+    )
+
+
+def _told_of_flush(rows: int) -> Iterator[Comparison]:
+    amount = "1 row" if rows == 1 else f"{rows} rows"
+    for kind, whose in (("keyed", "its own key"), ("numbered", "the database's key")):
+        what = f"{amount}, {whose}"
+        yield Comparison(INSERTS, f"{what}; without the columns", kind, f"{kind} plain")
+        yield Comparison(INSERTS, f"{what}; stamped by hand", kind, f"{kind} by hand")
+
+
+GROUPS = (
+    Group(_reads(_by_key, lambda found: found.one()), _told_of_read("select by key")),
+    Group(_reads(_hundred, lambda found: found.all()), _told_of_read("list of 100")),
+    Group(
+        _gets,
+        (
+            Comparison(UNFILTERED, "session.get", "gate", "none", goal=1.1),
+            Comparison(NOISE, "session.get", "none again", "none"),
+        ),
+    ),
+    *(Group(_flushes(rows), tuple(_told_of_flush(rows))) for rows in _NEW_ROWS),
+    Group(_hits, (Cost(HITS, "with TTL", "gate", goal=8.0), Cost(HITS, "without TTL", "none"))),
+)
+
+
+@contextmanager
+def _engines(url: str) -> Iterator[NewEngine]:
+    """What makes engines, each with a connection of its own; they end with the block."""
+    with ExitStack() as stack:
+
+        def new_engine() -> Engine:
+            engine = create_engine(url)
+            stack.callback(engine.dispose)
+            return engine
+
+        yield new_engine
+
+
+class Timing:
+    """The timed comparisons on one database, sitting by sitting.
+
+    Args:
+        database: its name in the report.
+        url: SQLAlchemy's URL of a database with the tables.
+    """
+
+    def __init__(self, database: str, url: str) -> None:
+        """Nothing is measured yet."""
+        self._database = database
+        self._url = url
+        self._sittings: dict[Group, list[list[Round]]] = {group: [] for group in GROUPS}
+
+    def sit(self, number: int) -> None:
+        """Measure everything once, on new connections.
+
+        Args:
+            number: how often this was done before; another engine connects first each time.
+        """
+        with _engines(self._url) as new_engine:
+            empty_tables(new_engine())
+        for group, sittings in self._sittings.items():
+            with _engines(self._url) as new_engine:
+                samples = group.prepare(new_engine)
+                sittings.append(sitting(dict(rotated(samples.items(), number))))
+
+    def findings(self) -> Iterator[Finding]:
+        """Sum up."""
+        for group, sittings in self._sittings.items():
+            for told in group.told:
+                yield compared(told, self._database, sittings)
+
+
+def compared(told: Comparison | Cost, database: str, sittings: list[list[Round]]) -> Finding:
+    """What the sittings of a group say of one comparison or cost.
+
+    Args:
+        told: which.
+        database: where.
+        sittings: the rounds of each sitting.
+    """
+
+    def microseconds(name: str) -> float:
+        return estimate(sittings, lambda times: times[name] * 1e6).value
+
+    if isinstance(told, Cost):
+        taken = estimate(sittings, lambda times: times[told.of] * 1e6)
+        return Finding(told.section, told.what, database, "µs", taken, goal=told.goal)
+    ratio = estimate(sittings, lambda times: times[told.over] / times[told.under])
+    times = microseconds(told.over), microseconds(told.under)
+    return Finding(told.section, told.what, database, "ratio", ratio, times, told.goal)

@@ -1,0 +1,1 @@
+"""The leak matrix: every way of reading, held against a database without expired rows."""

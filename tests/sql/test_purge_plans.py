@@ -1,0 +1,185 @@
+"""How the databases carry the sweeper's statements out: by the indexes, never by reading a table.
+
+Each statement of a sweep is explained with its own values just before it runs, on a table of
+which a small part has expired.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+HOUR = 3_600
+LIVE, EXPIRED = 20_000, 300
+
+EXPLAIN = {"postgresql": "EXPLAIN", "mysql": "EXPLAIN", "sqlite": "EXPLAIN QUERY PLAN"}
+NUMBERS = {
+    "postgresql": "SELECT i FROM generate_series(1, {rows}) AS n(i)",
+    "mysql": "SELECT seq AS i FROM seq_1_to_{rows}",
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) "
+    "SELECT i FROM n",
+}
+
+
+def cart(sweep: str) -> Any:
+    class Base(DeclarativeBase):
+        pass
+
+    class Cart(TTLMixin, Base):
+        __tablename__ = "carts"
+        __ttl__ = HOUR
+        __ttl_sweep__ = sweep
+
+        site: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    return Cart
+
+
+def fill(engine: Engine, ttl: int | None) -> None:
+    """Write many live rows and a few that have expired, the oldest first."""
+    clock = clock_of(engine.dialect)
+    dialect = engine.dialect.name
+    numbers = NUMBERS[dialect].format(rows=LIVE + EXPIRED)
+    age = f"CASE WHEN i <= {EXPIRED} THEN 9000 - i ELSE 60 END * {clock.second}"
+    rows = f"SELECT i % 7, i, :ttl, {clock.now} - {age} FROM ({numbers}) AS n"  # noqa: S608
+    with engine.begin() as connection:
+        connection.execute(text(f"INSERT INTO carts (site, id, ttl, _ts) {rows}"), {"ttl": ttl})
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        analyze = {"postgresql": "VACUUM ANALYZE carts", "mysql": "ANALYZE TABLE carts"}
+        connection.execute(text(analyze.get(dialect, "ANALYZE")))
+
+
+def explained(engine: Engine, model: Any, **config: Any) -> dict[str, list[str]]:
+    """Sweep, and return the plans of the statements on the table by their first word."""
+    plans: dict[str, list[str]] = {}
+
+    def explain(
+        connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> None:
+        kind = statement.partition(" ")[0]
+        # The DELETE of nothing only takes SQLite's lock for writing.
+        if "carts" not in statement or kind == "INSERT" or "0 = 1" in statement:
+            return
+        cursor = connection.connection.cursor()
+        cursor.execute(f"{EXPLAIN[engine.dialect.name]} {statement}", parameters)
+        lines = [" ".join(map(str, row)) for row in cursor.fetchall()]
+        plans.setdefault(kind, []).append("\n".join(lines))
+        cursor.close()
+
+    event.listen(engine, "before_cursor_execute", explain)
+    Sweeper(engine, model, **config).run_once().raise_for_failures()
+    event.remove(engine, "before_cursor_execute", explain)
+    assert plans
+    return plans
+
+
+def reads_whole_table(engine: Engine, plan: str) -> bool:
+    signs = {"postgresql": "Seq Scan", "mysql": " carts ALL ", "sqlite": "SCAN carts"}
+    whole_index = {"postgresql": "\0", "mysql": " carts index ", "sqlite": "SCAN carts"}
+    return signs[engine.dialect.name] in plan or whole_index[engine.dialect.name] in plan
+
+
+INDEXES = {None: "ix_carts_ttl_inherited", HOUR: "ix_carts_ttl_own"}
+
+
+@pytest.mark.parametrize("ttl", [None, HOUR])
+def test_a_sweep_uses_the_indexes_only(engine: Engine, ttl: int | None) -> None:
+    model = cart("index")
+    model.metadata.create_all(engine)
+    fill(engine, ttl)
+    plans = explained(engine, model, batch_size=100)
+    assert len(plans["DELETE"]) >= 2
+    for plan in [*plans["SELECT"], *plans["DELETE"]]:
+        assert not reads_whole_table(engine, plan), plan
+        assert INDEXES[ttl] in plan, plan
+
+
+def test_asking_what_is_due_reads_the_first_entry_of_both_indexes(engine: Engine) -> None:
+    model = cart("index")
+    model.metadata.create_all(engine)
+    fill(engine, -1)
+    plans = explained(engine, model)
+    assert plans.keys() == {"SELECT"}
+    (plan,) = plans["SELECT"]
+    assert not reads_whole_table(engine, plan), plan
+    for index in INDEXES.values():
+        assert index in plan, plan
+
+
+@pytest.mark.parametrize("ttl", [None, HOUR])
+def test_rows_of_one_instant_are_found_by_the_index_too(engine: Engine, ttl: int | None) -> None:
+    model = cart("index")
+    model.metadata.create_all(engine)
+    fill(engine, ttl)
+    clock = clock_of(engine.dialect)
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"UPDATE carts SET _ts = {clock.now} - 9000 * {clock.second} WHERE id <= 300")  # noqa: S608
+        )
+    plans = explained(engine, model, batch_size=100)
+    first, *_ = deletes = plans["DELETE"]
+    assert len(deletes) >= 2
+    for plan in deletes:
+        assert not reads_whole_table(engine, plan), plan
+        assert INDEXES[ttl] in plan, plan
+    if engine.dialect.name == "postgresql":
+        assert "Tid Scan on carts" in first, first
+
+
+PRIMARY = {"mysql": " carts range PRIMARY ", "sqlite": "sqlite_autoindex_carts_1 ("}
+
+
+def test_walking_a_table_reads_a_stretch_at_a_time(engine: Engine) -> None:
+    model = cart("scan")
+    model.metadata.create_all(engine)
+    fill(engine, None)
+    plans = explained(engine, model, batch_size=100)
+    if engine.dialect.name == "postgresql":
+        for plan in plans["SELECT"]:
+            assert "pg_partition_tree" in plan or "Tid Range Scan on carts" in plan, plan
+        deletes = plans["DELETE"]
+    else:
+        # All but the last: what is left of the table is a stretch as well.
+        deletes = plans["DELETE"][:-1]
+        assert all(PRIMARY[engine.dialect.name] in plan for plan in deletes), deletes
+    assert deletes
+    for plan in deletes:
+        assert not reads_whole_table(engine, plan), plan
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize("ttl", [None, HOUR])
+def test_an_idle_sweep_reads_a_few_pages(engine: Engine, ttl: int | None) -> None:
+    model = cart("index")
+    model.metadata.create_all(engine)
+    fill(engine, ttl)
+    Sweeper(engine, model).run_once()
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM carts"))
+    asked: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if "carts" in statement:
+            asked.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    Sweeper(engine, model).run_once()
+    event.remove(engine, "before_cursor_execute", note)
+    ((statement, parameters),) = asked
+    with engine.connect() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters)
+        [[[plan]]] = cursor.fetchall()
+        cursor.close()
+    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] <= 20

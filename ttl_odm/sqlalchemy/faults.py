@@ -1,0 +1,111 @@
+"""Which errors of a database pass by themselves, and how each reads in one line.
+
+The sweeper tries again after a `TransientStoreError` and gives a table up after any other error.
+Drivers tell the two apart by codes; what has no code (a server that can't be reached) may pass.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from ttl_odm.sqlalchemy.targets import referred_table
+from ttl_odm.sweeper import StoreError, TransientStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Table
+
+_LOCKED: Final = frozenset({"55P03", "40P01", 1205, 1213})
+"""lock_not_available and deadlock_detected; MySQL's lock wait timeout and deadlock."""
+
+_PASSING: Final = _LOCKED | {
+    "40001",  # serialization_failure
+    "57014",  # query_canceled, as by a statement timeout
+    "57P01",  # admin_shutdown
+    "57P02",  # crash_shutdown
+    "57P03",  # cannot_connect_now
+    "53300",  # too_many_connections
+    1020,  # the row has changed since it was read (innodb_snapshot_isolation)
+    1040,  # too many connections
+    1053,  # the server is shutting down
+    1317,  # the query was interrupted
+    1927,  # the connection was killed
+    1969,  # max_statement_time
+    2002,  # can't connect
+    2003,  # can't connect
+    2006,  # the server has gone away
+    2013,  # the connection was lost
+    3024,  # max_execution_time
+}
+
+
+def is_locked(error: DBAPIError) -> bool:
+    """Whether a statement gave up because somebody else holds a row."""
+    return _code(error.orig) in _LOCKED
+
+
+@contextmanager
+def store_errors(table: Table) -> Iterator[None]:
+    """Raise the sweeper's errors in place of SQLAlchemy's, which become their cause."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise StoreError(_still_referenced(table, error)) from error
+    except DBAPIError as error:
+        passing = error.connection_invalidated or _passes(error)
+        raise (TransientStoreError if passing else StoreError)(_in_short(error.orig)) from error
+    except PoolTimeoutError as error:
+        raise TransientStoreError(_in_short(error)) from error
+    except OSError as error:  # asyncpg connects without SQLAlchemy's wrapping
+        raise TransientStoreError(f"The database can't be reached: {error}") from error
+
+
+def _passes(error: DBAPIError) -> bool:
+    code = _code(error.orig)
+    if code is None:  # psycopg while it connects, and SQLite
+        return isinstance(error, OperationalError) and not _is_sqlite_logic(error.orig)
+    return code in _PASSING or (isinstance(code, str) and code.startswith("08"))
+
+
+def _is_sqlite_logic(error: BaseException | None) -> bool:
+    # SQLite raises OperationalError for "no such table" as well as for "database is locked".
+    return type(error).__module__ == "sqlite3" and not re.search("locked|busy", str(error))
+
+
+def _code(error: Any) -> str | int | None:
+    """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
+    number = next(iter(getattr(error, "args", ())), None)
+    if isinstance(number, int):  # PyMySQL has a SQLSTATE too, which tells less
+        return number
+    state = getattr(error, "sqlstate", None)
+    return None if state is None else str(state)
+
+
+def _in_short(error: BaseException | None) -> str:
+    """The driver's message, without its details: these hold values of rows."""
+    args: tuple[Any, ...] = getattr(error, "args", ())
+    text = str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(error)
+    text = re.sub(r"^<class '[^']*'>: ", "", text)  # asyncpg, by way of SQLAlchemy
+    return text.split("\n", 1)[0]
+
+
+def _still_referenced(table: Table, error: IntegrityError) -> str:
+    # Spelled out, because SQLite doesn't say which foreign key it was.
+    keys = [
+        f"{constraint.name or 'a foreign key'}: "
+        f"{other.fullname}({', '.join(column.name for column in constraint.columns)})"
+        for other in table.metadata.tables.values()
+        for constraint in other.foreign_key_constraints
+        if constraint.ondelete is None and referred_table(constraint) is table
+    ]
+    which = f" ({'; '.join(keys)})" if keys else ""
+    return (
+        f"A row elsewhere still refers to an expired row: {_in_short(error.orig)}{which}. "
+        "Give the foreign key ON DELETE CASCADE or SET NULL, or its table a __ttl__."
+    )

@@ -1,0 +1,174 @@
+"""Where the next expired rows are, by the sweeper's indexes: one window after the other.
+
+A window is a stretch that holds no more rows than a batch may have, found by reading before
+anything is locked. What it says of its rows is outdated the moment it is known, so its criteria
+end in the predicate: the statement that deletes decides again.
+
+Each window begins where the one before it ended. Otherwise every batch would walk over what the
+batches before it left behind: index entries of deleted rows that no vacuum has removed yet, rows
+that somebody holds, rows of single-table subclasses that live longer than the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import literal, literal_column, select, type_coerce
+from sqlalchemy.types import Integer
+
+from ttl_odm.core.values import NEVER
+from ttl_odm.sqlalchemy.options import include_expired
+from ttl_odm.sqlalchemy.predicate import Verdicts
+from ttl_odm.sqlalchemy.schema import InheritedEnd, OwnEnd
+from ttl_odm.sweeper import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+
+    from ttl_odm.sqlalchemy.binding import Binding
+    from ttl_odm.sqlalchemy.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of a table with rows to delete.
+
+    Attributes:
+        rows: How many there are, at most. More than a batch may have when the stretch can't be
+            cut smaller; then they are to be deleted by count.
+        bounds: The conditions for a row of the table, or of an alias of it, to be in this window.
+        expired: The predicate for the table or an alias of it, in a DELETE.
+        again: Where this window begins.
+        resume: Where the next one begins; None when this is the last.
+    """
+
+    rows: int
+    bounds: Callable[[FromClause], list[ColumnElement[bool]]]
+    expired: Callable[[FromClause], ColumnElement[bool]]
+    again: object
+    resume: object
+
+    def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
+        """What makes a row one to delete: both of these."""
+        return [*self.bounds(source), self.expired(source)]
+
+
+def finite_defaults(binding: Binding) -> list[int]:
+    """The defaults of a table, in seconds, that let inheriting rows expire at all."""
+    defaults = (default() for default in binding.defaults())
+    return [seconds for seconds in defaults if seconds is not None and seconds != NEVER]
+
+
+class PartIndex:
+    """The index over one part of a table's rows, by the end of their lives.
+
+    Args:
+        binding: The table.
+        part: `Part.INHERITING` or `Part.OWN`.
+        clock: The database's clock.
+    """
+
+    def __init__(self, binding: Binding, part: Part, clock: Clock) -> None:
+        self._binding = binding
+        self._part = part
+        self._clock = clock
+
+    @property
+    def table(self) -> Table:
+        """The table of the index."""
+        return self._binding.table
+
+    def holds(self, source: FromClause) -> ColumnElement[bool]:
+        """The condition of the partial index, word for word.
+
+        A row with an invalid ttl (0, -2: raw SQL, where no CHECK kept it out) is in neither
+        index. It expires like an inheriting row; only walking the table finds and deletes it.
+        """
+        own = self._binding.columns_of(source).override
+        if self._part is Part.INHERITING:
+            return type_coerce(own, Integer()).is_(None)
+        return type_coerce(own, Integer()) > literal_column("0", Integer())
+
+    def end(self, source: FromClause) -> ColumnElement[Any]:
+        """What the index is ordered by, word for word: for inheriting rows, where they began."""
+        columns = self._binding.columns_of(source)
+        if self._part is Part.INHERITING:
+            return type_coerce(InheritedEnd(columns.last_modified), self._clock.storage)
+        return type_coerce(OwnEnd(columns.last_modified, columns.override), self._clock.storage)
+
+    def cutoff(self, seconds: int) -> ColumnElement[Any]:
+        """The latest `end` that is an end of life, where inheriting rows live for so long.
+
+        A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
+        And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
+        """
+        span = self._clock.span(seconds if self._part is Part.INHERITING else 0)
+        return self._clock.literal(self._clock.now) - literal(span, self._clock.span_type)
+
+    def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
+        """The predicate for rows of this part."""
+        verdicts = Verdicts(self._clock, writing=writing)
+        passed = (
+            verdicts.inherited_end_passed
+            if self._part is Part.INHERITING
+            else verdicts.own_end_passed
+        )
+        return passed(self._binding, self._binding.columns_of(source))
+
+    def next_window(self, connection: Connection, size: int, resume: Any) -> Window | None:
+        """Find the window of the next batch.
+
+        Args:
+            connection: Is only read from.
+            size: Rows.
+            resume: What the window before it says; None for the first one.
+
+        Returns:
+            None when nothing is left.
+        """
+        # The shortest of the defaults bounds the stretch; whose rows live longer is left to the
+        # predicate.
+        seconds = min(finite_defaults(self._binding), default=None)
+        if seconds is None and self._part is Part.INHERITING:
+            return None
+        end = self.end(self.table)
+        entries = select(end).where(self.holds(self.table), end <= self.cutoff(seconds or 0))
+        if resume is not None:
+            entries = entries.where(end >= self._value(resume))
+        # Three look-ups rather than an aggregate, which takes twice as long.
+        upward, downward = entries.order_by(end), entries.order_by(end.desc())
+        found = (upward.limit(1), upward.offset(size).limit(1), downward.limit(1))
+        first, beyond, last = connection.execute(
+            select(*(each.scalar_subquery() for each in found)).options(include_expired())
+        ).one()
+        if first is None:
+            return None
+        if beyond is None:
+            return self._window(size, first, _after(last), None)
+        if first < beyond:
+            return self._window(size, first, beyond, beyond)
+        # Written at one instant, as by a migration's backfill: no bound lies between them.
+        return self._window(size + 1, first, _after(first), _after(first))
+
+    def _window(self, rows: int, first: Any, end: Any, resume: Any) -> Window:
+        def bounds(source: FromClause) -> list[ColumnElement[bool]]:
+            return [
+                self.holds(source),
+                self.end(source) >= self._value(first),
+                self.end(source) < self._value(end),
+            ]
+
+        return Window(rows, bounds, partial(self.expired, writing=True), again=first, resume=resume)
+
+    def _value(self, moment: Any) -> ColumnElement[Any]:
+        return literal(moment, self._clock.storage)
+
+
+def _after(moment: Any) -> Any:
+    """The next moment that the database can tell: a microsecond, or one of its integers, later."""
+    return moment + (timedelta(microseconds=1) if isinstance(moment, datetime) else 1)

@@ -1,0 +1,78 @@
+"""How many rows one batch deletes, and how long to wait: arithmetic without a clock.
+
+A batch should take about as long as a database's other users can bear to stand behind it. How
+many rows that is depends on indexes, row width, caches and load, so it is found by measuring:
+each batch that took longer or shorter than its target changes the size of the next one, by at
+most a factor of two.
+
+This module must not know what a batch does, nor a clock or a source of chance: what was measured,
+and what was drawn, is passed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+_FIRST_BACKOFF: Final = 0.1
+_LONGEST_BACKOFF: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The batch sizes that suit one kind of database.
+
+    Attributes:
+        start: Rows in the first batch.
+        lowest: Rows that a batch never falls below by itself.
+        highest: Rows that a batch never exceeds.
+        target: Seconds that a batch should take.
+        rest: Seconds to pause after a batch, for each second that it took. For databases with a
+            single writer, where a pause is the only way to let others in.
+    """
+
+    start: int
+    lowest: int
+    highest: int
+    target: float
+    rest: float = 0.0
+
+    def starting_at(self, size: int) -> Pace:
+        """Return the same pace with another first batch, which is also within its range."""
+        return replace(
+            self, start=size, lowest=min(self.lowest, size), highest=max(self.highest, size)
+        )
+
+    def next(self, size: int, elapsed: float) -> int:
+        """Return the size of the batch after one that was full.
+
+        Args:
+            size: Rows that the batch was allowed.
+            elapsed: Seconds that it took.
+
+        Returns:
+            Rows: `size`, at most halved or doubled towards the target, and within the range.
+        """
+        # A clock of coarse steps may say that no time has passed.
+        ratio = self.target / elapsed if elapsed > 0 else 2.0
+        wanted = round(size * min(max(ratio, 0.5), 2.0))
+        return min(max(wanted, self.lowest), self.highest)
+
+    def shrunk(self, size: int) -> int:
+        """Return the size to try after a batch of this size has failed."""
+        return max(size // 2, min(size, self.lowest))
+
+
+def backoff(failures: int, jitter: float) -> float:
+    """Return how long to wait before trying again.
+
+    The whole wait is drawn by lot, so that several who failed together don't meet again.
+
+    Args:
+        failures: How often in a row it has failed, from 1.
+        jitter: A number from 0 to 1, drawn evenly.
+
+    Returns:
+        Seconds.
+    """
+    return min(_FIRST_BACKOFF * 2.0 ** (failures - 1), _LONGEST_BACKOFF) * jitter
