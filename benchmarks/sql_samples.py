@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def reading(engine: Engine, make: Callable[[Session], Callable[[], object]]) -> Sample:
-    """Time a read, inside a transaction that has already begun.
+    """Time a read inside a transaction that has already begun, as one of many reads in it.
 
     Args:
         engine: where.
@@ -32,9 +32,27 @@ def reading(engine: Engine, make: Callable[[Session], Callable[[], object]]) -> 
     def sample(count: int) -> float:
         with Session(engine) as session:
             _begin(session)
-            return timed(make(session))(count)
+            seconds = timed(make(session))(count)
+            # Psycopg drops its prepared statements on ROLLBACK, which a session sends on closing.
+            session.commit()
+        return seconds
 
     return sample
+
+
+def reading_alone(engine: Engine, make: Callable[[Session], Callable[[], object]]) -> Sample:
+    """Time a session that reads once and is closed: BEGIN, the read, ROLLBACK.
+
+    Args:
+        engine: where.
+        make: makes the operation for a session.
+    """
+
+    def operation() -> None:
+        with Session(engine) as session:
+            make(session)()
+
+    return timed(operation)
 
 
 def flushing(engine: Engine, change: Callable[[Session], None]) -> Sample:
@@ -49,12 +67,14 @@ def flushing(engine: Engine, change: Callable[[Session], None]) -> Sample:
         seconds = 0.0
         with Session(engine, autoflush=False) as session, undisturbed():
             _begin(session)
+            change(session)
+            session.flush()
             for _ in range(count):
+                session.expunge_all()
                 change(session)
                 begin = perf_counter()
                 session.flush()
                 seconds += perf_counter() - begin
-                session.expunge_all()
         return seconds
 
     return sample

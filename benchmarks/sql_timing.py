@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import bindparam, create_engine, select, text
+from sqlalchemy import ScalarResult, bindparam, create_engine, select, text
 
 from benchmarks.harness import estimate, rotated, sitting
 from benchmarks.report import Finding
@@ -29,7 +29,7 @@ from benchmarks.sql_models import (
     is_live,
     live_by_hand,
 )
-from benchmarks.sql_samples import flushing, reading
+from benchmarks.sql_samples import flushing, reading, reading_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -86,7 +86,11 @@ class Group:
 _LITERALLY = {"literal_binds": True}
 
 
-def _reads(finish: Callable[[Any, Any], Select[Any]], fetch: Callable[[Any], object]) -> Prepare:
+def _reads(
+    take: Callable[[Engine, Callable[[Session], Callable[[], object]]], Sample],
+    finish: Callable[[Any, Any], Select[Any]],
+    fetch: Callable[[Any], object],
+) -> Prepare:
     """A prebuilt statement in every variant, each run with a key that changes."""
 
     def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
@@ -100,7 +104,7 @@ def _reads(finish: Callable[[Any, Any], Select[Any]], fetch: Callable[[Any], obj
             def make(session: Session) -> Callable[[], object]:
                 return lambda: fetch(session.scalars(statement, {"key": next(keys)}))
 
-            return reading(new_engine(), make)
+            return take(new_engine(), make)
 
         return {
             "gate": sample(finish(select(Item), Item)),
@@ -197,8 +201,12 @@ def _told_of_flush(rows: int) -> Iterator[Comparison]:
 
 
 GROUPS = (
-    Group(_reads(_by_key, lambda found: found.one()), _told_of_read("select by key")),
-    Group(_reads(_hundred, lambda found: found.all()), _told_of_read("list of 100")),
+    Group(_reads(reading, _by_key, ScalarResult.one), _told_of_read("select by key")),
+    Group(
+        _reads(reading_alone, _by_key, ScalarResult.one),
+        _told_of_read("select by key and nothing else"),
+    ),
+    Group(_reads(reading, _hundred, ScalarResult.all), _told_of_read("list of 100")),
     Group(
         _gets,
         (

@@ -29,6 +29,7 @@ from sqlalchemy.orm import (
     Mapped,
     aliased,
     column_property,
+    join,
     mapped_column,
     query_expression,
     relationship,
@@ -49,6 +50,7 @@ class Models:
         for declare in (_shop, _ties, _catalogue, _documents, _events, _assets):
             vars(self).update(declare(mixin, base))
         _expressions(self)
+        _over_a_join(self)
         base.registry.configure()
         _leave_foreign_keys_out(base.metadata)
 
@@ -382,6 +384,18 @@ def _expressions(models: Models) -> None:
     customer.best_orders = relationship(
         ranked_order,
         primaryjoin=(ranked_order.customer_id == customer.id) & (ranked.c.place == 1),
+        viewonly=True,
+    )
+
+
+def _over_a_join(models: Models) -> None:
+    """A relationship whose secondary is no table, but a join."""
+    region, customer, order, item = models.Region, models.Customer, models.Order, models.Item
+    region.items = relationship(
+        item,
+        secondary=join(customer, order, customer.id == order.customer_id),
+        primaryjoin=region.id == customer.region_id,
+        secondaryjoin=item.order_id == order.id,
         viewonly=True,
     )
 

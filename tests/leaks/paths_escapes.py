@@ -8,7 +8,7 @@ from sqlalchemy import delete, exists, func, select, union, update
 from sqlalchemy.orm import Session, joinedload, selectinload, subqueryload
 
 from tests.leaks.registry import Sees, path, rows
-from ttl_odm.sqlalchemy import include_expired
+from ttl_odm.sqlalchemy import expired, include_expired, live
 
 if TYPE_CHECKING:
     from tests.leaks.worlds import World
@@ -164,6 +164,29 @@ def _(s: Session, m: World) -> Any:
 def _(s: Session, m: World) -> Any:
     with Session(m.engine.execution_options(include_expired=True)) as session:
         return names(session.scalars(select(m.Customer)))
+
+
+@path("expired() without include_expired", answer=[], own=True)
+def _(s: Session, m: World) -> Any:
+    if not hasattr(m.Customer, "is_expired"):
+        return names(s.scalars(select(m.Customer).where(m.Customer.name.in_(["dan", "eve"]))))
+    return names(s.scalars(select(m.Customer).where(expired(m.Customer))))
+
+
+@path("expired() with include_expired", answer=["dan", "eve"], own=True)
+def _(s: Session, m: World) -> Any:
+    if not hasattr(m.Customer, "is_expired"):
+        return names(s.scalars(select(m.Customer)))
+    statement = select(m.Customer).where(expired(m.Customer)).options(include_expired())
+    return names(s.scalars(statement))
+
+
+@path("live() with include_expired", answer=["ann", "bob", "cid", "fay"], own=True)
+def _(s: Session, m: World) -> Any:
+    if not hasattr(m.Customer, "is_expired"):
+        return names(s.scalars(select(m.Customer)))
+    statement = select(m.Customer).where(live(m.Customer)).options(include_expired())
+    return names(s.scalars(statement))
 
 
 def with_and_without(s: Session, statement: Any, *, first: bool, option: bool) -> list[int]:

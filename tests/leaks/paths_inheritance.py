@@ -159,6 +159,23 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(select(m.Line.text, invoices.c.amount).select_from(joined)))
 
 
+@path("joined: a subclass fully joined to another class", without=("sqlite", "mariadb"))
+def _(s: Session, m: World) -> Any:
+    joined = select(m.Line.text, m.Invoice.title, m.Invoice.amount)
+    joined = joined.outerjoin(m.Invoice, m.Line.invoice_id == m.Invoice.id, full=True)
+    return rows(s.execute(joined))
+
+
+@path(
+    "joined: a flat alias of a subclass fully joined to another class",
+    without=("sqlite", "mariadb"),
+)
+def _(s: Session, m: World) -> Any:
+    note = aliased(m.CreditNote, flat=True)
+    joined = select(m.Line.text, note.title, note.reason)
+    return rows(s.execute(joined.outerjoin(note, m.Line.invoice_id == note.note_id, full=True)))
+
+
 @path("joined: base and subclass tables joined by key")
 def _(s: Session, m: World) -> Any:
     base, sub = m.Document.__table__, m.Invoice.__table__

@@ -11,6 +11,7 @@ from sqlalchemy import (
     column,
     func,
     join,
+    or_,
     orm,
     outerjoin,
     select,
@@ -221,6 +222,34 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(select(m.Customer.name, m.Order.number, m.Item.sku).select_from(joined)))
 
 
+@path("a full join whose right side is an outer join", without=("sqlite", "mariadb"))
+def _(s: Session, m: World) -> Any:
+    right = orm.outerjoin(m.Order, m.Item, m.Item.order_id == m.Order.id)
+    joined = orm.outerjoin(m.Customer, right, m.Order.customer_id == m.Customer.id, full=True)
+    return rows(s.execute(select(m.Customer.name, m.Order.number, m.Item.sku).select_from(joined)))
+
+
+@path("a full join whose left side is an inner join", without=("mariadb",))
+def _(s: Session, m: World) -> Any:
+    left = orm.join(m.Customer, m.Order, m.Customer.orders)
+    joined = orm.outerjoin(left, m.Item, m.Item.order_id == m.Order.id, full=True)
+    return rows(s.execute(select(m.Customer.name, m.Order.number, m.Item.sku).select_from(joined)))
+
+
+@path("a full join with a subquery", without=("mariadb",))
+def _(s: Session, m: World) -> Any:
+    big = select(m.Order).where(m.Order.total >= 20).subquery()
+    joined = orm.outerjoin(m.Customer, big, big.c.customer_id == m.Customer.id, full=True)
+    return rows(s.execute(select(m.Customer.name, big.c.number).select_from(joined)))
+
+
+@path("a full join with WHERE", without=("mariadb",))
+def _(s: Session, m: World) -> Any:
+    joined = select(m.Customer.name, m.Order.number)
+    joined = joined.outerjoin(m.Order, m.Customer.orders, full=True)
+    return rows(s.execute(joined.where(or_(m.Customer.id.is_(None), m.Order.id.is_(None)))))
+
+
 @path("a full join with a table without a ttl", without=("mariadb",))
 def _(s: Session, m: World) -> Any:
     joined = select(m.Region.name, m.Customer.name)
@@ -290,6 +319,14 @@ def _(s: Session, m: World) -> Any:
     best = select(m.Order.number).where(m.Order.customer_id == m.Customer.id)
     best = best.order_by(m.Order.total.desc()).limit(1).lateral()
     return rows(s.execute(select(m.Customer.name, best.c.number).outerjoin(best, true())))
+
+
+@path("an entity of a lateral subquery", without=("sqlite", "mariadb"))
+def _(s: Session, m: World) -> Any:
+    mine = select(m.Order).where(m.Order.customer_id == m.Customer.id).lateral()
+    order = aliased(m.Order, mine)
+    found = s.execute(select(m.Customer.name, order).join(order, true()))
+    return sorted((name, each.number) for name, each in found)
 
 
 @path("a join to VALUES", without=("sqlite", "mariadb"))

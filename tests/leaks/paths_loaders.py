@@ -49,6 +49,7 @@ RELATIONSHIPS = [
     ("many-to-many from the other side", "Tag", "label", "customers", "name"),
     ("many-to-many over a table with a ttl", "Customer", "name", "clubs", "name"),
     ("many-to-many over a table with a ttl, both ends", "Club", "name", "customers", "name"),
+    ("many-to-many over a join", "Region", "name", "items", "sku"),
     ("association object", "Customer", "name", "memberships", "club_name"),
     ("self-referential one-to-many", "Category", "name", "children", "name"),
     ("self-referential many-to-one", "Category", "name", "parent", "name"),
@@ -87,6 +88,23 @@ for _what, *_where in RELATIONSHIPS:
 def _(s: Session, m: World) -> Any:
     statement = select(m.Order).options(joinedload(m.Order.customer, innerjoin=True))
     return sorted((order.number, order.customer.name) for order in s.scalars(statement))
+
+
+@path("joinedload, then joinedload with innerjoin=True")
+def _(s: Session, m: World) -> Any:
+    loaded = joinedload(m.Region.customers).joinedload(m.Customer.profile, innerjoin=True)
+    regions = s.scalars(select(m.Region).options(loaded)).unique()
+    return sorted((r.name, sorted((c.name, c.profile.bio) for c in r.customers)) for r in regions)
+
+
+@path("joinedload, then joinedload with innerjoin='unnested'")
+def _(s: Session, m: World) -> Any:
+    loaded = joinedload(m.Region.customers)
+    loaded = loaded.joinedload(m.Customer.profile, innerjoin="unnested")
+    regions = s.scalars(select(m.Region).options(loaded)).unique()
+    return sorted(
+        (r.name, sorted((c.name, names(c.profile, "bio")) for c in r.customers)) for r in regions
+    )
 
 
 @path("a relationship mapped with lazy='joined' and innerjoin=True")

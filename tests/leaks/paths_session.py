@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 from sqlalchemy.exc import InvalidRequestError, NoResultFound
+from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import (
     make_transient,
     make_transient_to_detached,
@@ -339,6 +340,20 @@ def _(s: Session, m: World) -> Any:
 def _(s: Session, m: World) -> Any:
     with sessionmaker(binds={m.Base: s.get_bind()})() as other:
         return sorted(other.scalars(select(m.Customer.name)))
+
+
+@path("a horizontally sharded session")
+def _(s: Session, m: World) -> Any:
+    engine: Any = s.get_bind()
+    with ShardedSession(
+        shards={"one": engine},
+        shard_chooser=lambda *_, **__: "one",
+        identity_chooser=lambda *_, **__: ["one"],
+        execute_chooser=lambda _: ["one"],
+    ) as other:
+        found = [other.get(m.Customer, key) for key in (1, 4, 1, 4)]
+        names = [customer and customer.name for customer in found]
+        return names, sorted(other.scalars(select(m.Customer.name)))
 
 
 @path("a session that is bound to a connection")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, bindparam, delete, exists, func, insert, select, text, update
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm.exc import StaleDataError
 
 from tests.leaks.registry import path, rows
@@ -181,6 +182,36 @@ def _(s: Session, m: World) -> Any:
     statement = update(lines).where(lines.c.invoice_id == invoices.c.id)
     s.connection().execute(statement.values({lines.c.text: "billed"}))
     return rows(s.execute(select(lines.c.id, lines.c.text)))
+
+
+@path("UPDATE of a base's table by a subclass's table", writes=True)
+def _(s: Session, m: World) -> Any:
+    documents, invoices = table(m.Document), table(m.Invoice)
+    changed = update(documents).where(documents.c.id.in_(select(invoices.c.id)))
+    return s.connection().execute(changed.values(title="x")).rowcount
+
+
+@path("DELETE of a base's table by a subclass's table", writes=True)
+def _(s: Session, m: World) -> Any:
+    documents, invoices = table(m.Document), table(m.Invoice)
+    gone = delete(documents).where(documents.c.id.in_(select(invoices.c.id)))
+    return s.connection().execute(gone).rowcount
+
+
+@path("an upsert whose new value is a subquery", writes=True)
+def _(s: Session, m: World) -> Any:
+    highest = select(func.max(m.Order.number)).scalar_subquery()
+    dialect: Any = s.get_bind().dialect
+    if dialect.name == "mysql":
+        added: Any = mysql.insert(m.archive).values(id=1, name="old")
+        upsert = added.on_duplicate_key_update(name=highest)
+    else:
+        insert_into = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect.name]
+        added = insert_into(m.archive).values(id=1, name="old")
+        upsert = added.on_conflict_do_update(index_elements=["id"], set_={"name": highest})
+    s.execute(upsert)
+    s.execute(upsert)
+    return s.scalars(select(m.archive.c.name)).all()
 
 
 @path("UPDATE with a CTE", without=("mariadb",), writes=True)

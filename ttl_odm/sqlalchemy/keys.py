@@ -20,7 +20,6 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Index,
-    Select,
     UniqueConstraint,
     and_,
     literal,
@@ -203,7 +202,7 @@ def _plain(value: Any) -> Any:
     return value.effective_value if isinstance(value, BindParameter) else value
 
 
-def _filled(statement: Select[Any], parameters: Mapping[str, Any]) -> Select[Any]:
+def _filled(statement: Any, parameters: Mapping[str, Any]) -> Any:
     """A SELECT made of parts of a statement, with that statement's values for its parameters."""
     # Only for parameters that wait for a value: the others go by names that the compiler made.
     required = {

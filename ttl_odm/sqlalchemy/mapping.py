@@ -174,7 +174,7 @@ def _bind_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
     table = mapper.local_table
     if isinstance(table, Table):
         above = sub_binding_of(base.local_table)
-        roots = {} if above is None else dict(above.keys)
+        roots: dict[Any, Any] = {} if above is None else dict(above.keys)
         pairs: Any = mapper._inherits_equated_pairs  # (the base's column, ours)
         keys = tuple((own, roots.get(parent, parent)) for parent, own in pairs)
         table.info[INFO_KEY] = SubBinding(table, binding, keys)

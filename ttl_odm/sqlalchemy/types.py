@@ -18,8 +18,6 @@ from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.operators import OperatorType
     from sqlalchemy.types import TypeEngine
@@ -47,7 +45,7 @@ class LastModified(TypeDecorator[datetime]):
         """The storage type of the dialect's clock."""
         return dialect.type_descriptor(clock_of(dialect).storage)
 
-    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
+    def bind_processor(self, dialect: Dialect) -> Any:
         """Store an aware datetime; a naive one is refused, for it names no instant."""
         to_storage = clock_of(dialect).to_storage()
 
@@ -67,7 +65,7 @@ class LastModified(TypeDecorator[datetime]):
         self,
         dialect: Dialect,
         coltype: object,  # noqa: ARG002 - SQLAlchemy's signature
-    ) -> Callable[[Any], datetime | None]:
+    ) -> Any:
         """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it is done per row."""
         from_storage = clock_of(dialect).from_storage()
 

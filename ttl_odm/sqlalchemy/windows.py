@@ -143,9 +143,10 @@ class PartIndex:
         # Three look-ups rather than an aggregate, which takes twice as long.
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
         found = (upward.limit(1), upward.offset(size).limit(1), downward.limit(1))
-        first, beyond, last = connection.execute(
+        row: Any = connection.execute(
             select(*(each.scalar_subquery() for each in found)).options(include_expired())
         ).one()
+        first, beyond, last = row
         if first is None:
             return None
         if beyond is None:
