@@ -30,7 +30,7 @@ from ttl_odm.core import effective_ttl
 from ttl_odm.sqlalchemy import ExpiredError, observed
 from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.displacing import SweepDelete
+from ttl_odm.sqlalchemy.deleting import SweepDelete
 from ttl_odm.sqlalchemy.predicate import Verdicts
 
 if TYPE_CHECKING:

@@ -118,7 +118,7 @@ def test_a_row_that_expires_within_the_upsert_is_not_revived(
     """The moment between the purge of the key and the upsert, held open."""
     from ttl_odm.sqlalchemy.keys import InsertedKeys
 
-    monkeypatch.setattr(InsertedKeys, "free", lambda *_: None)
+    monkeypatch.setattr(InsertedKeys, "prepare", lambda *_: None)
     before = stamp(session, model, "dead")
     run(session, model, [{"id": "dead", "views": 1}], changes={"ttl": -1})
     assert views(session) == {"live": 7, "dead": 7}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import false
 
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.displacing import SweepDelete
+from ttl_odm.sqlalchemy.deleting import SweepDelete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

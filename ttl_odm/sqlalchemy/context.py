@@ -58,9 +58,9 @@ class GatedContext:
         compiled = self.compiled
         if getattr(compiled, "ttl_reads_clock", False):
             observe(self.root_connection)
-        makes_room = getattr(compiled, "ttl_makes_room", None)
-        if makes_room is not None:
-            makes_room.free(self)
+        preparation = getattr(compiled, "ttl_preparation", None)
+        if preparation is not None:
+            preparation.prepare(self)
         super().pre_exec()  # type: ignore[misc]
 
 

@@ -9,27 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnElement, Delete, Table, and_, or_, select, tuple_
+from sqlalchemy import Column, ColumnElement, Table, and_, select
 from sqlalchemy.exc import IntegrityError
 
 from ttl_odm.sqlalchemy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.deleting import SweepDelete, in_subquery
+from ttl_odm.sqlalchemy.joined import delete_from_subtables, subtables
 from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection, ForeignKeyConstraint
-
-
-class SweepDelete(Delete):
-    """A DELETE of expired rows; the gate lets it through as it is.
-
-    Being a class of its own, it has cache keys of its own.
-    """
-
-    inherit_cache = True
 
 
 def displace(
@@ -68,6 +61,13 @@ def displace(
                 in_subquery(key.columns, referred.options(include_expired())),
                 above=(*above, table),
             )
+    subs = subtables(binding, connection.dialect.name)
+    if subs:
+        columns = list(table.primary_key)
+        rows = select(*columns).where(doomed).with_for_update().options(include_expired())
+        keys = [tuple(row) for row in connection.execute(rows)]
+        if keys:
+            delete_from_subtables(connection, subs, columns, keys)
     try:
         connection.execute(SweepDelete(table).where(doomed))
     except IntegrityError as error:
@@ -100,24 +100,6 @@ def restricting_children(table: Table) -> Iterator[tuple[Binding, ReferringKey]]
                 continue
             if all(_refers_to(element, table) for element in constraint.elements):
                 yield binding, ReferringKey(constraint)
-
-
-def in_subquery(columns: Sequence[Column[Any]], rows: Any) -> ColumnElement[bool]:
-    """Whether columns have one of the values that a SELECT finds."""
-    # The SELECT is wrapped since MySQL may not read a table that the same statement deletes from.
-    wrapped = rows.subquery()
-    wanted = select(*wrapped.c)
-    return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(wanted)
-
-
-def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> ColumnElement[bool]:
-    """The condition for the rows with these keys."""
-    if len(columns) == 1:
-        return columns[0].in_([value for (value,) in keys])
-    # SQLite reads the whole table for (a, b) IN (VALUES ...).
-    return or_(
-        *(and_(*(key == value for key, value in zip(columns, each, strict=True))) for each in keys)
-    )
 
 
 def _refers_to(element: Any, table: Table) -> bool:

@@ -20,19 +20,14 @@ from sqlalchemy import Delete, Insert, Select, Update, and_
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import CompoundSelect
 
-from ttl_odm.sqlalchemy.binding import binding_of
+from ttl_odm.sqlalchemy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.context import gate_context
-from ttl_odm.sqlalchemy.displacing import SweepDelete
-from ttl_odm.sqlalchemy.keys import (
-    DeletedReferences,
-    InsertedKeys,
-    MakesRoom,
-    UpdatedKeys,
-    written_columns,
-)
+from ttl_odm.sqlalchemy.deleting import SweepDelete
+from ttl_odm.sqlalchemy.keys import InsertedKeys, UpdatedKeys, written_columns
 from ttl_odm.sqlalchemy.options import includes_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts, grouped
+from ttl_odm.sqlalchemy.preparing import DeletedReferences, Preparation, StampedBase
 from ttl_odm.sqlalchemy.sources import LiveRows, LiveSource
 from ttl_odm.sqlalchemy.stamping import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.upserts import gated_on_conflict, gated_on_duplicate_key
@@ -61,11 +56,11 @@ class GatedCompiler:
     """Mixed in before a dialect's own statement compiler, see `_gated`.
 
     Attributes:
-        ttl_makes_room: on a compiled statement, what expired rows must give up before it runs.
+        ttl_preparation: on a compiled statement, what has to happen before it runs.
         ttl_reads_clock: whether the compiled statement reads or writes a TTL table.
     """
 
-    ttl_makes_room: MakesRoom | None = None
+    ttl_preparation: Preparation | None = None
     ttl_reads_clock: bool = False
 
     _ttl_mode = _Mode(including=False, writing=False)
@@ -134,9 +129,8 @@ class GatedCompiler:
         with _mode(self, writing=True):
             update_stmt = _only_live(self, update_stmt, kw)
             update_stmt = stamped_update(update_stmt, self)
-            binding = binding_of(update_stmt.table)
-            if binding is not None and not self.stack:
-                self.ttl_makes_room = UpdatedKeys.of(binding, written_columns(update_stmt, self))
+            if not self.stack:
+                self.ttl_preparation = _before_update(update_stmt, self)
             return super().visit_update(  # type: ignore[misc]
                 update_stmt, visiting_cte=visiting_cte, **kw
             )
@@ -147,8 +141,8 @@ class GatedCompiler:
             if not isinstance(delete_stmt, SweepDelete):
                 delete_stmt = _only_live(self, delete_stmt, kw)
                 if not self.stack:
-                    self.ttl_makes_room = DeletedReferences.of(delete_stmt.table)
-                if self.ttl_makes_room is not None:
+                    self.ttl_preparation = DeletedReferences.of(delete_stmt.table)
+                if self.ttl_preparation is not None:
                     gate_context(self.dialect)
             return super().visit_delete(  # type: ignore[misc]
                 delete_stmt, visiting_cte=visiting_cte, **kw
@@ -162,7 +156,7 @@ class GatedCompiler:
             self.ttl_reads_clock = True
             insert_stmt = stamped_insert(insert_stmt, binding, self)
             if not self.stack:
-                self.ttl_makes_room = InsertedKeys.of(binding)
+                self.ttl_preparation = InsertedKeys.of(binding)
         return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[misc]
 
     def visit_on_conflict_do_update(self: Any, on_conflict: Any, **kw: Any) -> Any:
@@ -212,6 +206,13 @@ def _only_live(compiler: Any, statement: Any, kw: dict[str, Any]) -> Any:
     gated: Any = statement._generate()
     gated._where_criteria = (*grouped(gated._where_criteria), *criteria)
     return gated
+
+
+def _before_update(statement: Any, compiler: Any) -> Preparation | None:
+    binding, sub = binding_of(statement.table), sub_binding_of(statement.table)
+    if binding is not None:
+        return UpdatedKeys.of(binding, written_columns(statement, compiler))
+    return None if sub is None else StampedBase(sub)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sqlalchemy.binding import Binding, SubBinding, sub_binding_of
-from ttl_odm.sqlalchemy.displacing import SweepDelete, is_one_of
+from ttl_odm.sqlalchemy.deleting import SweepDelete, is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ PostgreSQL so does a failed statement.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     BindParameter,
@@ -26,9 +26,9 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.displacing import displace, in_subquery, is_one_of, restricting_children
+from ttl_odm.sqlalchemy.deleting import filled, in_subquery, is_one_of
+from ttl_odm.sqlalchemy.displacing import displace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,14 +41,6 @@ Key = tuple[Column[Any], ...]
 
 _CHUNK: Final = 500
 """Rows in one statement: well below every database's limit of bound values."""
-
-
-class MakesRoom(Protocol):
-    """What has to happen just before a compiled statement runs."""
-
-    def free(self, context: Any) -> None:
-        """Delete the expired rows that are in the way of the statement of this context."""
-        ...
 
 
 def written_columns(statement: Any, compiler: Any) -> set[str]:
@@ -82,7 +74,7 @@ class InsertedKeys:
         keys = keys_of(binding.table)
         return cls(binding, keys) if keys else None
 
-    def free(self, context: Any) -> None:
+    def prepare(self, context: Any) -> None:
         """Delete the expired rows that hold a key of the INSERT which is about to run."""
         for criterion in self._holders(context):
             displace(context.root_connection, self.binding, criterion)
@@ -120,7 +112,7 @@ class UpdatedKeys:
         )
         return cls(binding, keys) if keys else None
 
-    def free(self, context: Any) -> None:
+    def prepare(self, context: Any) -> None:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
         statement = context.invoked_statement
         written = written_columns(statement, context.compiled)
@@ -133,33 +125,8 @@ class UpdatedKeys:
             # database tells the keys that the rows will have.
             for row in rows:
                 new = [_new_value(column, row, written) for column in key]
-                wanted = _filled(select(*new).where(*statement._where_criteria), row)
+                wanted = filled(select(*new).where(*statement._where_criteria), row)
                 displace(context.root_connection, self.binding, in_subquery(key, wanted))
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedReferences:
-    """Before a DELETE: the expired rows that refer to its rows and would restrict it."""
-
-    table: Table
-
-    @classmethod
-    def of(cls, table: Table) -> DeletedReferences | None:
-        """For a DELETE from this table; None where no TTL table refers to it."""
-        return cls(table) if any(True for _ in restricting_children(table)) else None
-
-    def free(self, context: Any) -> None:
-        """Delete the expired children of the rows that are about to be deleted."""
-        criteria = context.invoked_statement._where_criteria
-        for parameters in context.compiled_parameters:
-            for child, key in restricting_children(self.table):
-                doomed = _filled(select(*key.referred_columns).where(*criteria), parameters)
-                displace(
-                    context.root_connection,
-                    child,
-                    in_subquery(key.columns, doomed),
-                    above=(self.table,),
-                )
 
 
 def _inserted_rows(context: Any, table: Table) -> Iterator[Mapping[str, Any]]:
@@ -200,19 +167,6 @@ def _name(column: Any) -> str:
 
 def _plain(value: Any) -> Any:
     return value.effective_value if isinstance(value, BindParameter) else value
-
-
-def _filled(statement: Any, parameters: Mapping[str, Any]) -> Any:
-    """A SELECT made of parts of a statement, with that statement's values for its parameters."""
-    # Only for parameters that wait for a value: the others go by names that the compiler made.
-    required = {
-        element.key
-        for element in visitors.iterate(statement)
-        if isinstance(element, BindParameter) and element.required
-    }
-    return (
-        statement.params({name: parameters[name] for name in required}) if required else statement
-    )
 
 
 def _is_known(key: Key, written: Collection[str], row: Mapping[str, Any]) -> bool:

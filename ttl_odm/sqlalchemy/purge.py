@@ -20,13 +20,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from ttl_odm.sqlalchemy import scanning
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
 from ttl_odm.sqlalchemy.connections import writing
-from ttl_odm.sqlalchemy.displacing import (
-    SweepDelete,
-    displace,
-    in_subquery,
-    is_one_of,
-    restricting_children,
-)
+from ttl_odm.sqlalchemy.deleting import SweepDelete, in_subquery, is_one_of
+from ttl_odm.sqlalchemy.displacing import displace, restricting_children
 from ttl_odm.sqlalchemy.faults import is_locked
 from ttl_odm.sqlalchemy.joined import delete_from_subtables, subtables
 from ttl_odm.sqlalchemy.options import include_expired

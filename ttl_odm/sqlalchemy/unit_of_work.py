@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, persistence
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
-from ttl_odm.sqlalchemy.binding import binding_of
+from ttl_odm.sqlalchemy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.options import include_expired
 
@@ -47,7 +47,8 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
         update: Iterable[Any],
         **options: Any,
     ) -> None:
-        if binding_of(base_mapper.local_table) is None:
+        binding = binding_of(base_mapper.local_table)
+        if binding is None:
             emit(base_mapper, uow, mapper, table, update, **options)
             return
         try:
@@ -63,9 +64,19 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 gone = _missing(base_mapper, keys, records[0][4])
                 if not gone:  # all are live: somebody else changed a version id
                     raise
-                raise _expired(mapper, gone, "updated") from error
+                raise _expired(uow, mapper, gone, "updated") from error
+            if table is not binding.table:
+                _expire_stamps(binding, records)
 
     return emit_updates
+
+
+def _expire_stamps(binding: Binding, records: list[Any]) -> None:
+    """Let objects forget a ``_ts`` that an UPDATE of their sub-table has reset at the root."""
+    for state, state_dict, *_ in records:
+        if state is not None:
+            key = state.mapper.get_property_by_column(binding.last_modified).key
+            state._expire_attributes(state_dict, [key])
 
 
 def _wrap_deletes(emit: Callable[..., None]) -> Callable[..., None]:
@@ -98,7 +109,7 @@ def _wrap_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                 if checked and result.rowcount != len(batch):
                     keys = [_key_of_delete(mapper, table, params) for params in batch]
                     left = _present(base_mapper, keys, connection)
-                    raise _expired(mapper, left or keys, "deleted")
+                    raise _expired(uow, mapper, left or keys, "deleted")
 
     return emit_deletes
 
@@ -112,7 +123,8 @@ def _expired_on_load(base_mapper: Mapper[Any], uow: Any) -> ExpiredError:
     ]
     keys = [state.key[1] for state in states]
     connection = uow.transaction.connection(base_mapper)
-    return _expired(states[0].mapper, _missing(base_mapper, keys, connection) or keys, "updated")
+    gone = _missing(base_mapper, keys, connection) or keys
+    return _expired(uow, base_mapper, gone, "updated")
 
 
 def _countable(
@@ -188,8 +200,14 @@ def _keys(base_mapper: Mapper[Any], keys: list[tuple[Any, ...]]) -> Select[Any]:
     )
 
 
-def _expired(mapper: Mapper[Any], keys: list[tuple[Any, ...]], verb: str) -> ExpiredError:
-    model = mapper.class_.__name__
+def _expired(uow: Any, mapper: Mapper[Any], keys: list[tuple[Any, ...]], verb: str) -> ExpiredError:
+    # The mapper is that of the table; the object may be of a class below it.
+    classes = {
+        state.key[1]: state.class_
+        for state in uow.states
+        if state.key is not None and state.mapper.base_mapper is mapper.base_mapper
+    }
+    model = classes.get(keys[0], mapper.class_).__name__
     shown = [key[0] if len(key) == 1 else key for key in keys]
     names = f"{model} {shown[0]!r}" if len(shown) == 1 else f"one of {model} {shown!r}"
     return ExpiredError(
