@@ -25,7 +25,7 @@ class Base(DeclarativeBase):
 class Token(TTLMixin, Base):
     __tablename__ = "tokens"
     __ttl__ = 3600
-    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "token"}  # noqa: RUF012
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "token"}
 
     id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(String(20))
@@ -34,7 +34,7 @@ class Token(TTLMixin, Base):
 
 class ApiToken(Token):
     __tablename__ = "api_tokens"
-    __mapper_args__ = {"polymorphic_identity": "api"}  # noqa: RUF012
+    __mapper_args__ = {"polymorphic_identity": "api"}
 
     id: Mapped[int] = mapped_column(ForeignKey("tokens.id"), primary_key=True)
     scope: Mapped[str] = mapped_column(String(20), default="read")
