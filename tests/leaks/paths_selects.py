@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
+    Boolean,
+    ColumnElement,
     Integer,
     and_,
     case,
@@ -23,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext import baked
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Bundle, aliased, with_loader_criteria
 
 from tests.leaks.registry import Sees, path, rows
@@ -239,6 +242,29 @@ def _(s: Session, m: World) -> Any:
 def _(s: Session, m: World) -> Any:
     either: Any = literal_column("total = 20 OR total = 50 OR total = 60")
     return sorted(s.scalars(select(m.Order.number).where(either)))
+
+
+class Either(ColumnElement[bool]):
+    """A condition of a user's own, which puts no parentheses around itself."""
+
+    inherit_cache = True
+    type = Boolean()
+
+
+@compiles(Either)
+def _render(element: Either, compiler: Any, **_: Any) -> str:
+    return "total = 20 OR total = 50 OR total = 60"
+
+
+@path("a condition that renders itself, with OR, unparenthesised")
+def _(s: Session, m: World) -> Any:
+    return sorted(s.scalars(select(m.Order.number).where(Either())))
+
+
+@path("a condition in ON that renders itself, with OR, unparenthesised")
+def _(s: Session, m: World) -> Any:
+    joined = select(m.Customer.name, m.Order.number).outerjoin(m.Order, Either())
+    return rows(s.execute(joined))
 
 
 @path("a text column of a table that is named in select_from")

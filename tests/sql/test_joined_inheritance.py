@@ -146,3 +146,30 @@ def test_deleting_a_live_object_deletes_all_its_parts(session: Session) -> None:
     session.commit()
     assert session.scalars(text("SELECT id FROM tokens")).all() == [2]
     assert session.scalars(text("SELECT id FROM api_tokens")).all() == [2]
+
+
+def test_a_flush_may_change_the_subclass_table_and_end_the_row(session: Session) -> None:
+    row = session.get_one(ApiToken, 1)
+    row.scope = "write"
+    row.expire_in(0)
+    session.commit()
+    session.expunge_all()
+    assert session.get(ApiToken, 1) is None
+    assert session.scalar(text("SELECT scope FROM api_tokens WHERE id = 1")) == "write"
+
+
+def test_an_exact_end_survives_a_change_of_the_subclass_table(session: Session) -> None:
+    row = session.get_one(ApiToken, 1)
+    instant = (row.last_modified + timedelta(hours=5)).replace(microsecond=250_000)
+    row.scope = "write"
+    row.expire_at(instant)
+    session.commit()
+    assert row.expires_at == instant
+
+
+def test_a_bulk_update_by_primary_key_names_the_expired_row(session: Session) -> None:
+    with pytest.raises(ExpiredError, match="2 can't be updated"):
+        session.execute(
+            update(ApiToken), [{"id": 1, "scope": "write"}, {"id": 2, "scope": "write"}]
+        )
+    session.rollback()

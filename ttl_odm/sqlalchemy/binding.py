@@ -33,6 +33,12 @@ including_expired: ContextVar[bool] = ContextVar("ttl_odm_including_expired", de
 keeping_last_modified: ContextVar[bool] = ContextVar("ttl_odm_keeping", default=False)
 """True while the values of a statement that runs with ``keep_last_modified`` are collected."""
 
+base_row_written: ContextVar[bool] = ContextVar("ttl_odm_base_row_written", default=False)
+"""True while a flush writes sub-tables of rows that it has just written at the root.
+
+Their lifetime was judged and set there; the flush may have let them expire.
+"""
+
 
 class DefaultTTL:
     """The default ttl as its owner declares it at this moment.
@@ -259,7 +265,7 @@ class BoundSpans:
         span, overridable = self._clock.span, self._overridable
 
         def value() -> Any:
-            if overridable and including_expired.get():
+            if (including_expired if overridable else base_row_written).get():
                 return span(FOREVER)
             now = seconds(default)
             return None if now is None else span(now)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, and_, case, literal_column, or_, type_coerce
-from sqlalchemy.sql import visitors
-from sqlalchemy.sql.elements import Grouping, TextClause
+from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import NEVER
@@ -108,13 +107,10 @@ class Verdicts:
 def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
     """A user's conditions, so that the predicate can follow with AND.
 
-    SQLAlchemy puts no parentheses around text: ``a OR b`` AND live would let a row in by ``a``.
+    SQLAlchemy puts no parentheses around text, nor around what a user's own construct renders:
+    ``a OR b AND live`` would let a row in by ``a``.
     """
-    for condition in conditions:
-        for element in visitors.iterate(condition):
-            if isinstance(element, TextClause) or getattr(element, "is_literal", False):
-                return (Grouping(and_(*conditions)),)
-    return conditions
+    return (Grouping(and_(*conditions)),) if conditions else ()
 
 
 def _inherits(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:

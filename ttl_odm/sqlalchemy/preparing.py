@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Table, select, update
 
+from ttl_odm.sqlalchemy.binding import base_row_written
 from ttl_odm.sqlalchemy.deleting import filled, in_subquery
 from ttl_odm.sqlalchemy.displacing import displace, restricting_children
 from ttl_odm.sqlalchemy.options import KEEP_LAST_MODIFIED
@@ -62,7 +63,7 @@ class StampedBase:
 
     def prepare(self, context: Any) -> None:
         """Reset ``_ts`` in the table at the root, of the rows that the UPDATE will match."""
-        if context.execution_options.get(KEEP_LAST_MODIFIED):
+        if context.execution_options.get(KEEP_LAST_MODIFIED) or base_row_written.get():
             return
         base = self.sub.base
         own, roots = zip(*self.sub.keys, strict=True)

@@ -19,12 +19,12 @@ from sqlalchemy.orm import Session, persistence
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
-from ttl_odm.sqlalchemy.binding import Binding, binding_of
+from ttl_odm.sqlalchemy.binding import Binding, base_row_written, binding_of
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.options import include_expired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from sqlalchemy import Connection, Delete, Table
     from sqlalchemy.orm import InstanceState, Mapper
@@ -56,7 +56,9 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
         except ObjectDeletedError as error:
             # The object's attributes had to be loaded first (as after every commit).
             raise _expired_on_load(base_mapper, uow) from error
-        for records in _countable(found, connection_at=4):
+        at_root = _written_at_root(uow)
+        for records in _countable(found, connection_at=4, apart=at_root):
+            token = base_row_written.set(records[0][0] in at_root)
             try:
                 emit(base_mapper, uow, mapper, table, records, **options)
             except StaleDataError as error:
@@ -65,10 +67,22 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 if not gone:  # all are live: somebody else changed a version id
                     raise
                 raise _expired(uow, mapper, gone, "updated") from error
-            if table is not binding.table:
+            finally:
+                base_row_written.reset(token)
+            if table is binding.table:
+                at_root.update(record[0] for record in records)
+            else:
                 _expire_stamps(binding, records)
 
     return emit_updates
+
+
+def _written_at_root(uow: Any) -> set[Any]:
+    """The objects whose row in the table at the root this flush has updated."""
+    if uow is None:  # a bulk update by primary key
+        return set()
+    written: set[Any] = uow.attributes.setdefault("ttl_odm_written_at_root", set())
+    return written
 
 
 def _expire_stamps(binding: Binding, records: list[Any]) -> None:
@@ -128,9 +142,17 @@ def _expired_on_load(base_mapper: Mapper[Any], uow: Any) -> ExpiredError:
 
 
 def _countable(
-    records: list[Any], *, connection_at: int | None = None, dialect: Any = None
+    records: list[Any],
+    *,
+    connection_at: int | None = None,
+    dialect: Any = None,
+    apart: Collection[Any] = (),
 ) -> Iterator[list[Any]]:
-    """The records in batches whose row count the driver will tell."""
+    """The records in batches whose row count the driver will tell; those of some objects apart."""
+    if apart:
+        written = [record for record in records if record[0] in apart]
+        records = [record for record in records if record[0] not in apart]
+        yield from _countable(written, connection_at=connection_at, dialect=dialect)
     if connection_at is not None and records:
         dialect = records[0][connection_at].dialect
     if dialect is None or dialect.supports_sane_multi_rowcount or len(records) == 1:
@@ -204,7 +226,7 @@ def _expired(uow: Any, mapper: Mapper[Any], keys: list[tuple[Any, ...]], verb: s
     # The mapper is that of the table; the object may be of a class below it.
     classes = {
         state.key[1]: state.class_
-        for state in uow.states
+        for state in (() if uow is None else uow.states)  # None: a bulk update by primary key
         if state.key is not None and state.mapper.base_mapper is mapper.base_mapper
     }
     model = classes.get(keys[0], mapper.class_).__name__
