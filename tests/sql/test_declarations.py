@@ -34,6 +34,7 @@ from sqlalchemy.orm import (
     registry,
 )
 
+from tests.clocks import age
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin
 
@@ -284,8 +285,6 @@ def test_every_declarative_style_works(engine: Engine, style: Callable[[], Any])
         assert row.last_modified.tzinfo is not None
         model.__ttl__ = 1
         row = session.get(model, "a")
-        from tests.clocks import age
-
         age(session.connection(), "sessions", "a", 5)
         assert [each.id for each in session.scalars(select(model))] == ["b"]
         session.commit()
@@ -346,3 +345,32 @@ def test_an_own_ttl_may_be_a_timedelta_or_an_integral_float(engine: Engine, ttl:
         session.execute(insert(model), [{"id": 2, "ttl": ttl}])
         session.flush()
         assert session.scalars(select(model.ttl)).all() == [3600, 3600]
+
+
+def test_a_concrete_subclass_gets_the_columns_of_its_own_table(engine: Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Asset(TTLMixin, Base):
+        __tablename__ = "assets"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class Car(Asset):
+        __tablename__ = "cars"
+        __ttl__ = 60
+        __mapper_args__ = {"concrete": True}
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([Asset(id=1), Car(id=1), Car(id=2, ttl=-1)])
+        session.commit()
+        for table in ("assets", "cars"):
+            age(session.connection(), table, 1, 100)
+        session.commit()
+        assert session.scalars(select(Asset.id)).all() == [1]
+        assert session.scalars(select(Car.id)).all() == [2]
+        session.get_one(Car, 2).expire_in(0)
+        session.commit()
+        assert session.scalars(select(Car.id)).all() == []

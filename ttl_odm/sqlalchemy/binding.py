@@ -287,6 +287,14 @@ def sub_binding_of(table: object) -> SubBinding | None:
     return found if isinstance(found, SubBinding) else None
 
 
+def root_binding_of(table: object) -> Binding | None:
+    """The policy of a class's table, or of the table at the root that it hangs on."""
+    found = _info_of(table)
+    if isinstance(found, SubBinding):
+        return found.base
+    return found if isinstance(found, Binding) else None
+
+
 def _info_of(table: object) -> object:
     if not isinstance(table, Table):
         return None

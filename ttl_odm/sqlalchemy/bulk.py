@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.sql.base import CompileState
 
-from ttl_odm.sqlalchemy.binding import Binding, binding_of
+from ttl_odm.sqlalchemy.binding import binding_of, root_binding_of
 from ttl_odm.sqlalchemy.options import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.stamping import Stamp
 
@@ -21,15 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _binding(mapper: Any) -> Binding | None:
-    return binding_of(mapper.local_table) or binding_of(mapper.base_mapper.local_table)
-
-
 def _wrap_evaluation(evaluate: Callable[..., Any]) -> Any:
     @wraps(evaluate)
     def fetch_instead(cls: Any, *arguments_and_options: Any) -> Any:
         *arguments, update_options = arguments_and_options
-        if _binding(update_options._subject_mapper) is None:
+        if root_binding_of(update_options._subject_mapper.local_table) is None:
             return evaluate(cls, *arguments, update_options)
         update_options += {"_synchronize_session": "fetch"}
         return cls._do_pre_synchronize_fetch(*arguments, update_options)

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from ttl_odm.core import expiry
 from ttl_odm.errors import TTLError
-from ttl_odm.sqlalchemy.binding import Binding, binding_of
+from ttl_odm.sqlalchemy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.observed import database_now
 from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED
 
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy.orm import InstanceState, Mapper
-
-
-def _binding(mapper: Mapper[Any]) -> Binding | None:
-    return binding_of(mapper.local_table) or binding_of(mapper.base_mapper.local_table)
 
 
 def _lifetime_keys(mapper: Mapper[Any], binding: Binding) -> tuple[str, str | None]:
@@ -67,7 +63,7 @@ def _wrap_identity_lookup(lookup: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(lookup)
     def live_lookup(session: Session, mapper: Mapper[Any], *args: Any, **kw: Any) -> Any:
         found = lookup(session, mapper, *args, **kw)
-        binding = _binding(mapper)
+        binding = root_binding_of(mapper.local_table)
         if binding is None or not isinstance(found, mapper.base_mapper.class_):
             return found
         if kw.get("execution_options", {}).get(INCLUDE_EXPIRED):
@@ -92,7 +88,7 @@ def _forget_lifetime(state: InstanceState[Any], binding: Binding) -> None:
 def _drop_if_gone(session: Session, state: InstanceState[Any]) -> None:
     """Take an object out of the session whose row is gone and whose key ``state`` has."""
     mapper = state.mapper
-    binding = _binding(mapper)
+    binding = root_binding_of(mapper.local_table)
     if binding is None:
         return
     key = state.key or mapper._identity_key_from_state(state)

@@ -21,8 +21,10 @@ from ttl_odm.sqlalchemy.binding import (
     SubBinding,
     Variant,
     binding_of,
+    root_binding_of,
     sub_binding_of,
 )
+from ttl_odm.sqlalchemy.mixin import TTLMixin, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.observed import forget_compiled_statements
 from ttl_odm.sqlalchemy.stamping import Stamp
 from ttl_odm.sqlalchemy.types import LastModified, Seconds
@@ -40,11 +42,23 @@ def _bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
         return
     gate.install()
     if mapper.inherits is None or mapper.concrete:
+        _add_columns_of_concrete(mapper, cls)
         _bind_own_table(mapper, cls)
     elif mapper.single:
         _bind_single(mapper, cls)
     else:
         _bind_joined(mapper, cls)
+
+
+def _add_columns_of_concrete(mapper: Mapper[Any], cls: type[Any]) -> None:
+    """Give a concrete subclass the columns of the mixin, which it doesn't inherit."""
+    table = mapper.local_table
+    if not (mapper.concrete and issubclass(cls, TTLMixin) and isinstance(table, Table)):
+        return
+    for key, column in (("last_modified", last_modified_column()), ("ttl", ttl_column(cls))):
+        if column.name not in table.c:
+            table.append_column(column)
+            mapper.add_property(key, column)
 
 
 def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
@@ -143,7 +157,7 @@ def _column_default(column: Column[Any]) -> Any:
 
 def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
     """A single-table subclass: its own ``__ttl__``, if any, for the rows it stands for."""
-    binding = _root_binding(mapper.local_table)
+    binding = root_binding_of(mapper.local_table)
     where = f"{cls.__name__}.__ttl__"
     if binding is None:
         raise TTLConfigurationError(
@@ -165,7 +179,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
 def _bind_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
     """A joined subclass lives and dies with its base row; it can't have another ttl."""
     base: Any = mapper.inherits
-    binding = _root_binding(base.local_table)
+    binding = root_binding_of(base.local_table)
     if binding is None or _declares_here(cls):
         raise TTLConfigurationError(
             f"{cls.__name__}.__ttl__: a joined subclass shares its row with "
@@ -179,12 +193,6 @@ def _bind_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
         keys = tuple((own, roots.get(parent, parent)) for parent, own in pairs)
         table.info[INFO_KEY] = SubBinding(table, binding, keys)
     _join_variant(mapper, cls, binding)
-
-
-def _root_binding(table: object) -> Binding | None:
-    """The policy of a class's table, or of the table at the root that it joins."""
-    sub = sub_binding_of(table)
-    return binding_of(table) if sub is None else sub.base
 
 
 def _join_variant(mapper: Mapper[Any], cls: type[Any], binding: Binding) -> None:

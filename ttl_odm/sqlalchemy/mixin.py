@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sqlalchemy import ColumnElement, FetchedValue
+from sqlalchemy import Column, ColumnElement, FetchedValue
 from sqlalchemy.ext.hybrid import hybrid_property
-from sqlalchemy.orm import declared_attr, mapped_column, validates
+from sqlalchemy.orm import declared_attr, validates
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import Policy, as_policy
@@ -20,6 +20,22 @@ from ttl_odm.sqlalchemy.types import LastModified, Seconds
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Mapped
+
+
+def last_modified_column() -> Column[datetime]:
+    """A new column ``_ts``."""
+    return Column(
+        "_ts",
+        LastModified(),
+        nullable=False,
+        server_default=Stamp(),
+        server_onupdate=FetchedValue(),
+    )
+
+
+def ttl_column(owner: type) -> Column[int]:
+    """A new column ``ttl`` for a class."""
+    return Column("ttl", Seconds(f"{owner.__name__}.ttl"))
 
 
 class TTLMixin:
@@ -49,18 +65,12 @@ class TTLMixin:
         @declared_attr
         def last_modified(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """When the row was last written, by the database's clock (aware, UTC)."""
-            return mapped_column(
-                "_ts",
-                LastModified(),
-                nullable=False,
-                server_default=Stamp(),
-                server_onupdate=FetchedValue(),
-            )
+            return last_modified_column()
 
         @declared_attr
         def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
-            return mapped_column("ttl", Seconds(f"{cls.__name__}.ttl"), nullable=True)
+            return ttl_column(cls)
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:

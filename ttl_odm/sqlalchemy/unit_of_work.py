@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, persistence
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
-from ttl_odm.sqlalchemy.binding import Binding, base_row_written, binding_of
+from ttl_odm.sqlalchemy.binding import Binding, base_row_written, root_binding_of
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.options import include_expired
 
@@ -47,7 +47,7 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
         update: Iterable[Any],
         **options: Any,
     ) -> None:
-        binding = binding_of(base_mapper.local_table)
+        binding = root_binding_of(table)
         if binding is None:
             emit(base_mapper, uow, mapper, table, update, **options)
             return
@@ -55,7 +55,7 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
             found = list(update)
         except ObjectDeletedError as error:
             # The object's attributes had to be loaded first (as after every commit).
-            raise _expired_on_load(base_mapper, uow) from error
+            raise _expired_on_load(binding, mapper, uow) from error
         at_root = _written_at_root(uow)
         for records in _countable(found, connection_at=4, apart=at_root):
             token = base_row_written.set(records[0][0] in at_root)
@@ -63,7 +63,7 @@ def _wrap_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 emit(base_mapper, uow, mapper, table, records, **options)
             except StaleDataError as error:
                 keys = [_key_of_update(mapper, table, record) for record in records]
-                gone = _missing(base_mapper, keys, records[0][4])
+                gone = _missing(binding, keys, records[0][4])
                 if not gone:  # all are live: somebody else changed a version id
                     raise
                 raise _expired(uow, mapper, gone, "updated") from error
@@ -102,7 +102,7 @@ def _wrap_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         table: Table,
         delete: Iterable[Any],
     ) -> None:
-        binding = binding_of(base_mapper.local_table)
+        binding = root_binding_of(table)
         if binding is None:
             emit(base_mapper, uow, mapper, table, delete)
             return
@@ -122,23 +122,23 @@ def _wrap_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                 )
                 if checked and result.rowcount != len(batch):
                     keys = [_key_of_delete(mapper, table, params) for params in batch]
-                    left = _present(base_mapper, keys, connection)
+                    left = _present(binding, keys, connection)
                     raise _expired(uow, mapper, left or keys, "deleted")
 
     return emit_deletes
 
 
-def _expired_on_load(base_mapper: Mapper[Any], uow: Any) -> ExpiredError:
+def _expired_on_load(binding: Binding, mapper: Mapper[Any], uow: Any) -> ExpiredError:
     states = [
         state
         for state, (isdelete, listonly) in uow.states.items()
         if state.key is not None and not (isdelete or listonly)
-        if state.mapper.base_mapper is base_mapper
+        if root_binding_of(state.mapper.local_table) is binding
     ]
     keys = [state.key[1] for state in states]
-    connection = uow.transaction.connection(base_mapper)
-    gone = _missing(base_mapper, keys, connection) or keys
-    return _expired(uow, base_mapper, gone, "updated")
+    connection = uow.transaction.connection(mapper)
+    gone = _missing(binding, keys, connection) or keys
+    return _expired(uow, mapper, gone, "updated")
 
 
 def _countable(
@@ -196,10 +196,10 @@ def _explicitly_deleted(uow: Any) -> set[tuple[Any, ...]]:
 
 
 def _missing(
-    base_mapper: Mapper[Any], keys: list[tuple[Any, ...]], connection: Connection
+    binding: Binding, keys: list[tuple[Any, ...]], connection: Connection
 ) -> list[tuple[Any, ...]]:
     """Those of the keys that no live row has."""
-    statement = _keys(base_mapper, keys)
+    statement = _keys(binding, keys)
     if connection.dialect.name in MYSQL_FAMILY:
         # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
         statement = statement.with_for_update(read=True)
@@ -208,15 +208,15 @@ def _missing(
 
 
 def _present(
-    base_mapper: Mapper[Any], keys: list[tuple[Any, ...]], connection: Connection
+    binding: Binding, keys: list[tuple[Any, ...]], connection: Connection
 ) -> list[tuple[Any, ...]]:
     """Those of the keys that a row still has, live or not."""
-    statement = _keys(base_mapper, keys).options(include_expired())
+    statement = _keys(binding, keys).options(include_expired())
     return [tuple(row) for row in connection.execute(statement)]
 
 
-def _keys(base_mapper: Mapper[Any], keys: list[tuple[Any, ...]]) -> Select[Any]:
-    columns = base_mapper.primary_key
+def _keys(binding: Binding, keys: list[tuple[Any, ...]]) -> Select[Any]:
+    columns = list(binding.table.primary_key)
     return select(*columns).where(
         or_(*(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys))
     )
@@ -243,7 +243,7 @@ def _wrap_delete_impl(delete_impl: Callable[..., None]) -> Callable[..., None]:
     @wraps(delete_impl)
     def marked(session: Session, state: InstanceState[Any], obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
         delete_impl(session, state, obj, head)
-        if head and binding_of(state.mapper.base_mapper.local_table) is not None:
+        if head and root_binding_of(state.mapper.local_table) is not None:
             state.info[_EXPLICIT] = True
 
     return marked
