@@ -110,11 +110,13 @@ def command_demo(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
 
 
 def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
-    """Run `python -m benchmarks` with servers."""
+    """Run the benchmarks with servers."""
     development = environments.development()
     development.make()
     with running(arguments.only) as urls:
-        return run([development.program("python"), "-m", "benchmarks", *passed_on], urls)
+        return run(
+            [development.program("python"), "-m", "benchmarks.sql_overhead", *passed_on], urls
+        )
 
 
 def command_env(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
