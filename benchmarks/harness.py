@@ -39,7 +39,7 @@ FEWEST_SITTINGS = 6
 _SAMPLE_SECONDS = 0.002
 """Shorter than a scheduler's time slice, so that most samples are not interrupted at all."""
 
-LEAD_IN = 5
+_LEAD_IN = 5
 """Runs before each sample, so that no sample pays for what the one before did to the caches."""
 
 _WARM_UP_RUNS = 25
@@ -57,7 +57,7 @@ def timed(operation: Callable[[], object]) -> Sample:
 
     def sample(count: int) -> float:
         with undisturbed():
-            for _ in range(LEAD_IN):
+            for _ in range(_LEAD_IN):
                 operation()
             begin = perf_counter()
             for _ in range(count):

@@ -154,7 +154,7 @@ def main() -> int:
     versions: list[str] = []
     findings: list[Finding] = []
     missing: list[str] = []
-    for key in arguments.only or DATABASES:
+    for key in dict.fromkeys(arguments.only or DATABASES):
         database, variable = DATABASES[key], VARIABLES.get(key)
         if variable is not None and not os.environ.get(variable):
             missing.append(f"{database.name}: not measured, {variable} is not set")
@@ -166,13 +166,16 @@ def main() -> int:
             return CANNOT_RUN
         versions.append(line)
         findings += found
+    if not findings:
+        _tell("\n".join(missing))
+        return CANNOT_RUN
     report = Report(_circumstances(arguments.sittings, versions), findings, missing)
     sys.stdout.write(f"{report.as_text()}\n")
     if arguments.json is not None:
         arguments.json.write_text(f"{report.as_json()}\n", encoding="utf-8")
     if arguments.update_readme:
         update_readme(README, report)
-    return 0 if findings else CANNOT_RUN
+    return 0
 
 
 if __name__ == "__main__":
