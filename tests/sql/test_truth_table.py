@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -108,3 +108,28 @@ async def test_the_truth_table_holds_asynchronously(
         await connection.run_sync(model.metadata.create_all)
     async with AsyncSession(async_engine) as session:
         await session.run_sync(check, model, default)
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize("own", [None, 86_400], ids=["default", "own ttl"])
+@pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"], ids=["spring", "autumn"])
+def test_a_day_has_24_hours_when_the_clocks_change(
+    engine: Engine, own: int | None, change: str
+) -> None:
+    """Drivers send a timedelta of a day as ``1 day``, which PostgreSQL counts in local time."""
+    model = web_session(86_400)
+    model.metadata.create_all(engine)
+    now = datetime.fromisoformat(f"{change}T12:00:00+00:00")
+    with Session(engine) as session:
+        connection = session.connection()
+        connection.execute(text("SET LOCAL timezone = 'Europe/Berlin'"))
+        session.add_all([model(id="23.5 h", ttl=own), model(id="24.5 h", ttl=own)])
+        session.flush()
+        stop_clock(connection, now)
+        for hours in (23.5, 24.5):
+            instant = now - timedelta(hours=hours)
+            set_last_modified(connection, "web_sessions", f"{hours} h", instant)
+        session.expunge_all()
+        assert session.scalars(select(model.id)).all() == ["23.5 h"]
+        updated: Any = session.execute(update(model).values(views=1))
+        assert updated.rowcount == 1

@@ -11,8 +11,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakSet
 
-from sqlalchemy import Table, bindparam, case, or_
+from sqlalchemy import BigInteger, Table, bindparam, case, or_
 
 from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.core.values import NEVER
@@ -23,7 +24,7 @@ from ttl_odm.sqlalchemy.types import UnwrappedConfigurationError, UnwrappedInval
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import BindParameter, Column, ColumnElement, FromClause
+    from sqlalchemy import Column, ColumnElement, FromClause
 
 INFO_KEY: Final = "ttl_odm"
 
@@ -261,18 +262,26 @@ class BoundSpans:
 
     def _bind(
         self, default: DefaultTTL, seconds: Callable[[DefaultTTL], int | None]
-    ) -> BindParameter[Any]:
-        span, overridable = self._clock.span, self._overridable
+    ) -> ColumnElement[Any]:
+        overridable = self._overridable
 
-        def value() -> Any:
+        def value() -> int | None:
             if (including_expired if overridable else base_row_written).get():
-                return span(FOREVER)
-            now = seconds(default)
-            return None if now is None else span(now)
+                return FOREVER
+            return seconds(default)
 
-        return bindparam(
-            seconds.__name__, callable_=value, unique=True, type_=self._clock.span_type
-        )
+        bound = bindparam(seconds.__name__, callable_=value, unique=True, type_=BigInteger())
+        return self._clock.span(bound)
+
+
+bound_tables: WeakSet[Table] = WeakSet()
+"""Every table with a policy, and every one that hangs on such a table, while it is in use."""
+
+
+def bind(table: Table, found: Binding | SubBinding) -> None:
+    """Put a policy on a table."""
+    table.info[INFO_KEY] = found
+    bound_tables.add(table)
 
 
 def binding_of(table: object) -> Binding | None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Interval, literal_column
+from sqlalchemy import BigInteger, ColumnElement, Interval, literal_column, type_coerce
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from ttl_odm.errors import TTLConfigurationError
@@ -76,24 +76,20 @@ class Clock:
         return BigInteger()
 
     @property
-    def span_type(self) -> TypeEngine[Any]:
-        """The type of a bound number of seconds, see `span`."""
-        return Interval() if self.per_second is None else BigInteger()
-
-    def span(self, seconds: int) -> timedelta | int:
-        """A number of seconds as a value that can be taken from ``now``."""
-        if self.per_second is None:
-            return timedelta(seconds=seconds)
-        return seconds * self.per_second
-
-    @property
     def second(self) -> str:
         """SQL for one second, to be multiplied and added to ``_ts``."""
         return "interval '1 second'" if self.per_second is None else str(self.per_second)
 
-    def own_span(self, ttl: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A column of seconds as an expression that can be added to ``_ts``."""
-        return ttl * literal_column(self.second, self.span_type)
+    def span(self, seconds: ColumnElement[Any]) -> ColumnElement[Any]:
+        """A number of seconds as an expression that can be added to ``_ts`` or taken from it.
+
+        Never a bound interval: drivers send a ``timedelta`` of a day as ``1 day``, and PostgreSQL
+        takes a day off in the session's time zone, where it may have 23 or 25 hours.
+        """
+        unit = Interval() if self.per_second is None else BigInteger()
+        return type_coerce(seconds, BigInteger()).op("*", return_type=unit)(
+            literal_column(self.second)
+        )
 
     def literal(self, sql: str) -> ColumnElement[Any]:
         """One of this clock's SQL texts as an expression of the storage type."""

@@ -44,9 +44,10 @@ class GatedContext:
     ) -> Any:
         # The values of the statement are collected in here.
         make = super()._init_compiled  # type: ignore[misc]
-        tokens = [
-            (flag, flag.set(True)) for option, flag in _FLAGS if execution_options.get(option)
-        ]
+        flags = [flag for option, flag in _FLAGS if execution_options.get(option)]
+        if not flags:  # nearly always
+            return make(dialect, connection, dbapi_connection, execution_options, *args, **kwargs)
+        tokens = [(flag, flag.set(True)) for flag in flags]
         try:
             return make(dialect, connection, dbapi_connection, execution_options, *args, **kwargs)
         finally:

@@ -15,11 +15,11 @@ from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import gate, schema
 from ttl_odm.sqlalchemy.binding import (
-    INFO_KEY,
     Binding,
     DefaultTTL,
     SubBinding,
     Variant,
+    bind,
     binding_of,
     root_binding_of,
     sub_binding_of,
@@ -90,7 +90,7 @@ def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
         discriminator=_discriminator(mapper, table),
     )
     _prepare_schema(binding, getattr(cls, "__ttl_sweep__", "index"), where)
-    table.info[INFO_KEY] = binding
+    bind(table, binding)
 
 
 def _discriminator(mapper: Mapper[Any], table: Table) -> Column[Any] | None:
@@ -191,7 +191,7 @@ def _bind_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
         roots: dict[Any, Any] = {} if above is None else dict(above.keys)
         pairs: Any = mapper._inherits_equated_pairs  # (the base's column, ours)
         keys = tuple((own, roots.get(parent, parent)) for parent, own in pairs)
-        table.info[INFO_KEY] = SubBinding(table, binding, keys)
+        bind(table, SubBinding(table, binding, keys))
     _join_variant(mapper, cls, binding)
 
 

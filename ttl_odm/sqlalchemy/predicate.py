@@ -98,7 +98,7 @@ class Verdicts:
         return self._now - self._spans.of(binding, columns, DefaultTTL.inherited_age)
 
     def _own_end(self, columns: SourceColumns) -> ColumnElement[Any]:
-        return self._stamp(columns) + self._clock.own_span(self._own(columns))
+        return self._stamp(columns) + self._clock.span(self._own(columns))
 
     def _own_cutoff(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         return self._now - self._spans.of(binding, columns, DefaultTTL.own_slack)

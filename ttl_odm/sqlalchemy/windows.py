@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import literal, literal_column, select, type_coerce
-from sqlalchemy.types import Integer
+from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
 from ttl_odm.sqlalchemy.options import include_expired
@@ -107,8 +107,8 @@ class PartIndex:
         A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
         And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
         """
-        span = self._clock.span(seconds if self._part is Part.INHERITING else 0)
-        return self._clock.literal(self._clock.now) - literal(span, self._clock.span_type)
+        age = literal(seconds if self._part is Part.INHERITING else 0, BigInteger())
+        return self._clock.literal(self._clock.now) - self._clock.span(age)
 
     def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
         """The predicate for rows of this part."""
