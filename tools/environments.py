@@ -5,7 +5,7 @@
 | `.venv` | every extra, every tool, the newest SQLAlchemy that pyproject.toml allows |
 | `.venv-lowest` | what the tests need, the lowest SQLAlchemy, the lowest Python that works here |
 | `.venv-demo` | what a user of the demo would install, and nothing else |
-| `.venv-rivals-X.Y` | another package, for the comparison in docs/leaks.md (tools/leaks.py makes it) |
+| `.venv-rivals-X.Y` | another package, for the comparison in docs/leaks.md (tools/leaks.py) |
 """
 
 from __future__ import annotations

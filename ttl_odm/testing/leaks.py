@@ -1,0 +1,252 @@
+"""`assert_no_leaks`: a watcher for tests that finds SQL which goes around the gate.
+
+Statements that SQLAlchemy compiles from models and Tables with a policy have the predicate.
+What is left is raw: ``text()``, ``exec_driver_sql()``, literal columns, lightweight ``table()``
+constructs and Tables that were reflected a second time. Only those are looked at here, so a
+statement that passed the gate can't be reported by mistake, and one that passed it with a piece
+of raw SQL inside is still found.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sqlalchemy import Insert, Join, Select, TableClause, TextClause, event
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.ext.asyncio import async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import ColumnClause
+
+from ttl_odm.sqlalchemy.binding import binding_of, bound_tables, sub_binding_of
+from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED, includes_expired
+from ttl_odm.testing.raw_sql import names_in, tables_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+
+    from sqlalchemy import Connection, Engine, Table
+
+_SQL_SHOWN: Final = 300
+"""Characters of a statement that a report shows."""
+
+# A listener runs before the driver does, so no driver is on the stack. The last three are thin
+# layers over SQLAlchemy: the line that matters is the one that called them.
+_LIBRARIES: Final = {
+    "sqlalchemy",
+    "ttl_odm",
+    "greenlet",
+    "flask_sqlalchemy",
+    "sqlmodel",
+    "advanced_alchemy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """A statement that touched TTL tables without the predicate.
+
+    Attributes:
+        tables: the names of these tables, in order.
+        sql: the statement as the driver got it.
+        line: ``file:line in function`` of the code that sent it.
+    """
+
+    tables: tuple[str, ...]
+    sql: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.tables)}: {shorten(self.sql, _SQL_SHOWN)}\n    {self.line}"
+
+
+@contextmanager
+def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
+    """Fail a test whose code sends raw SQL that sees, or changes, expired rows.
+
+    Raw SQL that names the column of the last modification (``_ts``), or that runs with the
+    execution option ``include_expired``, is taken for deliberate. INSERTs are none of its
+    business, but a SELECT inside one is. What bypasses SQLAlchemy (a cursor of the driver, a
+    view, a stored procedure) can't be seen.
+
+    Args:
+        watched: an Engine, Connection or Session, their async forms, or a scoped session. With
+            a session or an engine, everything that is sent through the engine is watched,
+            whoever sends it.
+
+    Yields:
+        The leaks so far; it grows while the body runs.
+
+    Raises:
+        AssertionError: at the end of the body, with every leak and the line it came from.
+    """
+    leaks: list[Leak] = []
+
+    def look(conn: Connection, _cursor: Any, sql: str, _values: Any, context: Any, _: Any) -> None:
+        tables = _leaking(sql, context, mysql=conn.dialect.name in MYSQL_FAMILY)
+        if tables:
+            leaks.append(Leak(tables, sql, _line_of_user()))
+
+    targets = _targets(watched)
+    for target in targets:
+        event.listen(target, "before_cursor_execute", look)
+    try:
+        yield leaks
+    finally:
+        for target in targets:
+            event.remove(target, "before_cursor_execute", look)
+    if leaks:
+        raise AssertionError(_report(leaks))
+
+
+def _report(leaks: list[Leak]) -> str:
+    listed = "\n".join(f"  {leak}" for leak in leaks)
+    return (
+        f"SQL that touches a TTL table without the predicate ({len(leaks)}):\n{listed}\n"
+        "Write it with the model or its Table, put a condition on _ts into it, or say "
+        "execution_options(include_expired=True) where expired rows are wanted."
+    )
+
+
+def _targets(watched: Any) -> list[Engine | Connection]:
+    """What to listen to."""
+    if isinstance(watched, (scoped_session, async_scoped_session)):
+        watched = watched()
+    # An AsyncConnection has the last two, and the connection is what was asked for.
+    for name in ("sync_session", "sync_connection", "sync_engine"):
+        if getattr(watched, name, None) is not None:
+            watched = getattr(watched, name)
+            break
+    return _binds(watched) if isinstance(watched, Session) else [watched]
+
+
+def _binds(session: Session) -> list[Engine | Connection]:
+    """The engines of a session: there may be one for each table."""
+    binds: dict[Engine | Connection, None] = {}
+    for table in list(bound_tables):
+        try:
+            binds[session.get_bind(clause=table)] = None
+        except UnboundExecutionError:  # a table of another application
+            continue
+    try:
+        binds[session.get_bind()] = None
+    except UnboundExecutionError:
+        if not binds:
+            raise
+    return list(binds)
+
+
+class _Raw(NamedTuple):
+    """A piece of SQL that no compiler has looked into."""
+
+    sql: str
+    from_clause: bool = False
+
+
+def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
+    """The TTL tables that a statement reads behind the gate's back."""
+    if context.execution_options.get(INCLUDE_EXPIRED):
+        return ()
+    pieces = [_Raw(sql)] if context.compiled is None else _raw_pieces(context.compiled)
+    found = {
+        table.fullname
+        for piece in pieces
+        for name in tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
+        for table in list(bound_tables)
+        if _is(table, name) and _last_modified(table) not in names_in(piece.sql, mysql=mysql)
+    }
+    return tuple(sorted(found))
+
+
+def _is(table: Table, name: tuple[str, ...]) -> bool:
+    """Whether SQL means this table; without a schema on either side, any schema will do."""
+    *qualifiers, last = name
+    if last != table.name.lower():
+        return False
+    return not (table.schema and qualifiers) or qualifiers[-1] == table.schema.lower()
+
+
+def _last_modified(table: Table) -> str | None:
+    sub = sub_binding_of(table)
+    binding = binding_of(table) if sub is None else sub.base
+    return None if binding is None else binding.last_modified.name.lower()
+
+
+def _raw_pieces(compiled: Any) -> Iterator[_Raw]:
+    """The raw parts of a compiled statement."""
+    statement = compiled.statement
+    if statement is None or (hasattr(statement, "_with_options") and includes_expired(statement)):
+        return
+    yield from _raw_within(statement)
+    # The ORM's own version of it has what mappers and relationships bring along.
+    by_orm = getattr(getattr(compiled, "compile_state", None), "statement", None)
+    if by_orm is not None and by_orm is not statement:
+        yield from _raw_within(by_orm)
+
+
+def _raw_within(statement: Any) -> Iterator[_Raw]:
+    elements: list[Any] = list(visitors.iterate(statement))
+    sources = {id(source) for element in elements for source in _sources(element)}
+    inserted = {id(element.table) for element in elements if isinstance(element, Insert)}
+    for element in elements:
+        if isinstance(element, TextClause):
+            yield _Raw(element.text, id(element) in sources)
+        elif isinstance(element, ColumnClause) and element.is_literal:
+            yield _Raw(element.name)
+        elif _is_unknown_table(element) and id(element) not in inserted:
+            yield _Raw('"' + element.fullname.replace(".", '"."') + '"', from_clause=True)
+
+
+def _is_unknown_table(element: Any) -> bool:
+    """Whether it names a table of which the gate doesn't know that it has a policy."""
+    if not isinstance(element, TableClause):
+        return False
+    return binding_of(element) is None and sub_binding_of(element) is None
+
+
+def _sources(element: Any) -> Iterable[Any]:
+    """What an element has where tables are named."""
+    if isinstance(element, Join):
+        return (element.left, element.right)
+    if isinstance(element, Select):
+        return (*element._from_obj, *(join[0] for join in element._setup_joins))  # noqa: SLF001 - there is no public name for them
+    return ()
+
+
+def _line_of_user() -> str:
+    """The innermost line that is none of the libraries'."""
+    for frame in _frames():
+        root = str(frame.f_globals.get("__name__", "sqlalchemy")).partition(".")[0]
+        if root not in _LIBRARIES:  # (SQLAlchemy's generated functions have no module name)
+            code = frame.f_code
+            return f"{_short(Path(code.co_filename))}:{frame.f_lineno} in {code.co_name}"
+    return "(sent by no Python code)"
+
+
+def _frames() -> Iterator[FrameType]:
+    """The stack from here outwards, through the greenlet that SQLAlchemy's asyncio runs in."""
+    yield from _outwards(inspect.currentframe())
+    greenlet = sys.modules.get("greenlet")
+    running = None if greenlet is None else greenlet.getcurrent().parent
+    while running is not None:
+        yield from _outwards(running.gr_frame)
+        running = running.parent
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _short(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
