@@ -74,8 +74,9 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
 
     Raw SQL that names the column of the last modification (``_ts``), or that runs with the
     execution option ``include_expired``, is taken for deliberate. INSERTs are none of its
-    business, but a SELECT inside one is. What bypasses SQLAlchemy (a cursor of the driver, a
-    view, a stored procedure) can't be seen.
+    business, but a SELECT inside one is. A Table without a policy that has the name of one with
+    a policy (reflected, say) counts as raw SQL. What bypasses SQLAlchemy (a cursor of the
+    driver, a view, a stored procedure) can't be seen.
 
     Args:
         watched: an Engine, Connection or Session, their async forms, or a scoped session. With
