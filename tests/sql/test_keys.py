@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKey, String, UniqueConstraint, event, func, select, text, update
+from sqlalchemy import (
+    ForeignKey,
+    String,
+    UniqueConstraint,
+    column,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    table,
+    text,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -168,13 +181,22 @@ def test_deleting_a_parent_is_not_held_up_by_an_expired_child(session: Session) 
     assert stored(session, "notes") == []
 
 
-def test_a_bulk_delete_of_parents_is_not_held_up_either(session: Session) -> None:
+@pytest.mark.parametrize("target", [Author, Author.__table__], ids=["ORM", "Core"])
+def test_a_bulk_delete_of_parents_is_not_held_up_either(session: Session, target: Any) -> None:
     session.add(Author(id=1, drafts=[Draft(id=1)]))
     session.commit()
     age(session.connection(), "drafts", 1, 4000)
-    session.execute(Author.__table__.delete().where(Author.id == 1))
+    session.execute(delete(target).where(Author.__table__.c.id == 1))
     session.commit()
     assert stored(session, "drafts") == []
+
+
+def test_a_lightweight_table_can_be_written_as_ever(session: Session) -> None:
+    authors = table("authors", column("id"))
+    session.execute(insert(authors).values(id=7))
+    session.execute(update(authors).values(id=8))
+    session.execute(delete(authors))
+    assert stored(session, "authors") == []
 
 
 def test_a_live_child_still_restricts(session: Session) -> None:

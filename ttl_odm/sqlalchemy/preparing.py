@@ -37,8 +37,12 @@ class DeletedReferences:
     table: Table
 
     @classmethod
-    def of(cls, table: Table) -> DeletedReferences | None:
+    def of(cls, table: Any) -> DeletedReferences | None:
         """For a DELETE from this table; None where no TTL table refers to it."""
+        # The ORM annotates the Table; foreign keys know the original.
+        table = getattr(table, "_Annotated__element", table)
+        if not isinstance(table, Table):  # a lightweight table(), a join: nothing refers to it
+            return None
         return cls(table) if any(True for _ in restricting_children(table)) else None
 
     def prepare(self, context: Any) -> None:
