@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnElement, Table, and_, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, NoReferenceError
 
 from ttl_odm.sqlalchemy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
@@ -105,7 +105,7 @@ def restricting_children(table: Table) -> Iterator[tuple[Binding, ReferringKey]]
 def _refers_to(element: Any, table: Table) -> bool:
     try:
         return element.column.table is table
-    except Exception:  # noqa: BLE001 - a table that isn't declared (yet) refers to nothing here
+    except NoReferenceError:  # a table that isn't declared (yet): it holds no row of ours
         return False
 
 
