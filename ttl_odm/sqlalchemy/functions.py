@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnElement, FromClause, Join, false, func, inspect
+from sqlalchemy import Boolean, ColumnElement, FromClause, false, func, inspect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
@@ -17,13 +17,11 @@ from sqlalchemy.sql.functions import FunctionElement
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.predicate import Verdicts
-from ttl_odm.sqlalchemy.sources import binding_of_source
+from ttl_odm.sqlalchemy.sources import binding_of_source, leaves
 from ttl_odm.sqlalchemy.stamping import Stamp
 from ttl_odm.sqlalchemy.types import LastModified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ttl_odm.sqlalchemy.binding import Binding, SourceColumns
 
 
@@ -144,7 +142,7 @@ def touch(row: Any) -> None:
 def _bound(target: Any) -> tuple[Binding, SourceColumns]:
     source = target if isinstance(target, FromClause) else inspect(target).selectable
     # The table of a joined subclass stands at the far end of a join: its base has the columns.
-    for candidate in _leaves(source):
+    for candidate in leaves(source):
         binding = binding_of_source(candidate)
         if binding is not None:
             return binding, binding.columns_of(candidate)
@@ -152,11 +150,3 @@ def _bound(target: Any) -> tuple[Binding, SourceColumns]:
         f"{target!r} has no TTL; declare __ttl__ on the model, as in "
         "class Model(TTLMixin, Base): __ttl__ = 3600."
     )
-
-
-def _leaves(source: Any) -> Iterator[Any]:
-    if isinstance(source, Join):
-        yield from _leaves(source.left)
-        yield from _leaves(source.right)
-    else:
-        yield source

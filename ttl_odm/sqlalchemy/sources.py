@@ -131,7 +131,7 @@ class Ties:
         """Whether each row of a joined subclass's table brings its row of the base along."""
         keys = sub.keys_of(source)
         reached = [self._reached(own) for own, _ in keys]
-        bases = (leaf for each in self._sources for leaf in _leaves(each))
+        bases = (leaf for each in self._sources for leaf in leaves(each))
         return any(
             all(base.c[root.key] in there for (_, root), there in zip(keys, reached, strict=True))
             for base in bases
@@ -168,7 +168,7 @@ def _ties(source: Any) -> Iterator[tuple[Any, set[Any]]]:
         yield from _ties(source.right)
         if not source.full:
             tied = source.right if source.isouter else source
-            yield source.onclause, {column for leaf in _leaves(tied) for column in leaf.c}
+            yield source.onclause, {column for leaf in leaves(tied) for column in leaf.c}
 
 
 def _equal_columns(condition: Any) -> Iterator[tuple[Any, Any]]:
@@ -182,12 +182,13 @@ def _equal_columns(condition: Any) -> Iterator[tuple[Any, Any]]:
             yield left, right
 
 
-def _leaves(source: Any) -> Iterator[Any]:
+def leaves(source: Any) -> Iterator[Any]:
+    """The FROM elements that a join is made of; an element that is no join, itself."""
     if isinstance(source, Join):
-        yield from _leaves(source.left)
-        yield from _leaves(source.right)
+        yield from leaves(source.left)
+        yield from leaves(source.right)
     elif isinstance(source, FromGrouping):
-        yield from _leaves(source.element)
+        yield from leaves(source.element)
     else:
         yield source
 
