@@ -41,7 +41,7 @@ class Finding:
     section: str
     what: str
     database: str
-    unit: Literal["ratio", "statements", "µs"]
+    unit: Literal["ratio", "statements", "pages", "MiB", "µs"]
     estimate: Estimate
     times: tuple[float, float] | None = None
     goal: float | None = None
@@ -62,11 +62,11 @@ class Finding:
     def cells(self) -> tuple[str, ...]:
         """The finding as a line of the table."""
         found = self.estimate
-        is_counted = self.unit == "statements"
+        is_counted = self.unit not in {"ratio", "µs"}
         return (
             self.what,
             self.database,
-            self._shown(found.value) + (" µs" if self.unit == "µs" else ""),
+            self._shown(found.value) + self._suffix,
             _NONE if is_counted else self._range(found.low, found.high),
             _NONE if is_counted else self._range(found.lower_quartile, found.upper_quartile),
             _NONE if self.times is None else "{:.0f} / {:.0f}".format(*self.times),
@@ -75,8 +75,12 @@ class Finding:
         )
 
     @property
+    def _suffix(self) -> str:
+        return f" {self.unit}" if self.unit in {"µs", "pages", "MiB"} else ""
+
+    @property
     def _digits(self) -> int:
-        return {"ratio": 2, "statements": 0, "µs": 1}[self.unit]
+        return {"ratio": 2, "µs": 1}.get(self.unit, 0)
 
     def _shown(self, figure: float) -> str:
         return f"{figure:.{self._digits}f}"

@@ -78,7 +78,7 @@ def measure(database: Database, sittings: int) -> tuple[str, list[Finding]]:
             timing.sit(number)
             bystanders.sit(number)
         findings += [*timing.findings(), *bystanders.findings()]
-        return _versions(database, url), findings
+        return versions(database, url), findings
 
 
 @contextmanager
@@ -93,7 +93,8 @@ def _made_for(database: Database) -> Iterator[str]:
         yield made.sync_url
 
 
-def _versions(database: Database, url: str) -> str:
+def versions(database: Database, url: str) -> str:
+    """A line about a server and its driver."""
     engine = create_engine(url)
     with engine.connect() as connection:
         server = connection.execute(text(database.version)).scalar_one()
@@ -102,16 +103,21 @@ def _versions(database: Database, url: str) -> str:
     return f"{database.name} {server}{driver}"
 
 
-def _circumstances(sittings: int, databases: list[str]) -> list[str]:
+def circumstances(sizes: str, databases: list[str]) -> list[str]:
+    """What the figures depend on, a line each.
+
+    Args:
+        sizes: of what was measured, and how often.
+        databases: what `versions` said.
+    """
     now = datetime.now(timezone.utc)
     load = os.getloadavg()[2]
-    live = 100 - 100 / EXPIRES_EVERY
     return [
         f"{now:%Y-%m-%d %H:%M} UTC, {platform.system()} {platform.machine()}",
         f"{os.cpu_count()} cores, load {load:.1f} over the last 15 minutes",
         f"Python {platform.python_version()}, SQLAlchemy {version('sqlalchemy')}",
         *databases,
-        f"{sittings} sittings of {ROUNDS} rounds; {ROWS:,} rows to read, {live:.1f} % live",
+        sizes,
     ]
 
 
@@ -151,7 +157,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Measure, and show what was found."""
     arguments = _arguments()
-    versions: list[str] = []
+    servers: list[str] = []
     findings: list[Finding] = []
     missing: list[str] = []
     for key in dict.fromkeys(arguments.only or DATABASES):
@@ -164,12 +170,14 @@ def main() -> int:
         except OperationalError as error:
             _tell(f"{database.name}: cannot run: {error.orig}")
             return CANNOT_RUN
-        versions.append(line)
+        servers.append(line)
         findings += found
     if not findings:
         _tell("\n".join(missing))
         return CANNOT_RUN
-    report = Report(_circumstances(arguments.sittings, versions), findings, missing)
+    live = 100 - 100 / EXPIRES_EVERY
+    sizes = f"{arguments.sittings} sittings of {ROUNDS} rounds; {ROWS:,} rows, {live:.1f} % live"
+    report = Report(circumstances(sizes, servers), findings, missing)
     sys.stdout.write(f"{report.as_text()}\n")
     if arguments.json is not None:
         arguments.json.write_text(f"{report.as_json()}\n", encoding="utf-8")

@@ -1,24 +1,20 @@
 """The registry of paths: what there is to read, by the name of how it is read.
 
 A path is a function of a session and a world (the models, see `tests.leaks.worlds`). It returns
-plain values in a fixed order, so that answers can be compared.
+plain values in a fixed order, so that answers can be compared. The MongoDB half of the matrix,
+`tests.leaks_mongo`, has a `Registry` of its own.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
-    from tests.leaks.worlds import World
-
-Run = Callable[["Session", "World"], Any]
+Run = Callable[..., Any]
 
 
 class Sees(Enum):
@@ -37,7 +33,8 @@ class Path:
         theme: the file that it stands in.
         run: does it.
         answer: the right answer, where it can't be had from another world.
-        without: databases that don't know the statement (with SQLAlchemy's dialect for them).
+        without: what can't do it (a database, with SQLAlchemy's dialect for it, or a Beanie), and
+            the reason where it isn't plain.
         own: it is about ttl_odm's own options; other packages have nothing like it.
         writes: it changes rows.
     """
@@ -46,7 +43,7 @@ class Path:
     theme: str
     run: Run
     answer: Any
-    without: frozenset[str]
+    without: Mapping[str, str]
     own: bool
     writes: bool
 
@@ -56,32 +53,47 @@ def rows(result: Iterable[Any]) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in result), key=repr)
 
 
-PATHS: dict[str, Path] = {}
+class Registry:
+    """The paths in the ``paths_*`` modules of a package.
+
+    Args:
+        package: the package's name.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._paths: dict[str, Path] = {}
+
+    def path(
+        self,
+        name: str,
+        *,
+        answer: Any = Sees.LIVE,
+        without: Mapping[str, str] | tuple[str, ...] = (),
+        own: bool = False,
+        writes: bool = False,
+    ) -> Callable[[Run], Run]:
+        """Register a path; for the arguments see `Path`."""
+        reasons = without if isinstance(without, Mapping) else dict.fromkeys(without, "")
+
+        def register(run: Run) -> Run:
+            if name in self._paths:
+                raise ValueError(f"there are two paths named {name!r}")
+            theme = run.__module__.rpartition("paths_")[2]
+            self._paths[name] = Path(name, theme, run, answer, reasons, own, writes)
+            return run
+
+        return register
+
+    def all_paths(self, *, without: tuple[str, ...] = ()) -> list[Path]:
+        """Import the ``paths_*`` modules, without some themes; return what they registered."""
+        folder = FilePath(str(importlib.import_module(self._package).__file__)).parent
+        for file in sorted(folder.glob("paths_*.py")):
+            if file.stem.removeprefix("paths_") not in without:
+                importlib.import_module(f"{self._package}.{file.stem}")
+        return list(self._paths.values())
 
 
-def path(
-    name: str,
-    *,
-    answer: Any = Sees.LIVE,
-    without: tuple[str, ...] = (),
-    own: bool = False,
-    writes: bool = False,
-) -> Callable[[Run], Run]:
-    """Register a path; for the arguments see `Path`."""
-
-    def register(run: Run) -> Run:
-        if name in PATHS:
-            raise ValueError(f"there are two paths named {name!r}")
-        theme = run.__module__.rpartition("paths_")[2]
-        PATHS[name] = Path(name, theme, run, answer, frozenset(without), own, writes)
-        return run
-
-    return register
-
-
-def all_paths(*, without: tuple[str, ...] = ()) -> list[Path]:
-    """Import the ``paths_*`` modules, without some themes, and return what they registered."""
-    for file in sorted(FilePath(__file__).parent.glob("paths_*.py")):
-        if file.stem.removeprefix("paths_") not in without:
-            importlib.import_module(f"tests.leaks.{file.stem}")
-    return list(PATHS.values())
+_SQL = Registry("tests.leaks")
+path = _SQL.path
+all_paths = _SQL.all_paths

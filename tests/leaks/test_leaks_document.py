@@ -1,4 +1,4 @@
-"""docs/leaks.md says what is measured: every mark in it, for the SQLAlchemy of this run."""
+"""docs/leaks.md says what is measured: every mark in it, for the libraries of this run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "leaks.md"
-MARKS = {"✓": "right", "✗": "wrong", "raises": "raises"}
+MARKS = {"✓": "right", "✗": "wrong", "raises": "raises", "n/a": "impossible"}
+COUNTED = ("right", "wrong", "raises")
+
+SQL = "# Where expired rows leak"
+MONGODB = "# Where expired documents leak"
+LIBRARIES = {SQL: "sqlalchemy", MONGODB: "beanie"}
 
 # Nothing can filter these: what they read is no table that SQLAlchemy knows.
 UNFILTERABLE = {
@@ -23,15 +28,30 @@ UNFILTERABLE = {
     "raw text, which no compiler filters",
     "text in FROM, which no compiler filters",
 }
+# These don't pass through a collection of the gate, or ask for what is stored.
+UNGATED = {
+    "$collStats counts what is stored",
+    "database.command(), which no gate reads",
+    "database.cursor_command(), which no gate reads",
+    "the client's own database, which is not gated",
+}
 
 Verdicts = dict[tuple[str, str], str]
 
 
-def documented(column: int, line: str) -> Verdicts:
-    """The verdicts of a column (1 to 3) for a line of SQLAlchemy, by theme and path."""
+def half(heading: str) -> list[str]:
+    """The lines of the document from this heading to the next of its rank."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    first = lines.index(heading)
+    others = [number for number, line in enumerate(lines) if line.startswith("# ")]
+    return lines[first : min((number for number in others if number > first), default=None)]
+
+
+def documented(heading: str, column: int, line: str) -> Verdicts:
+    """The verdicts of a column (1 to 3) of a half for a line of its library."""
     found: Verdicts = {}
     theme = ""
-    for text in DOCUMENT.read_text(encoding="utf-8").splitlines():
+    for text in half(heading):
         if text.startswith("## "):
             theme = text.removeprefix("## ")
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", text)[1:-1]]
@@ -39,15 +59,15 @@ def documented(column: int, line: str) -> Verdicts:
             continue
         path = re.sub(r"\\(.)", r"\1", cells[0])
         newest, older, lowest = re.fullmatch(
-            r"(\S+)(?: \((\d\.\d): (\S+)\))?", cells[column]
+            r"(\S+)(?: \((\d+\.\d+): (\S+)\))?", cells[column]
         ).groups()  # type: ignore[union-attr]
         assert (theme, path) not in found
         found[theme, path] = MARKS[lowest if older == line else newest]
     return found
 
 
-def measured(*command: str) -> tuple[Verdicts, str]:
-    """Run a measurement; return its verdicts and the line of SQLAlchemy that it was made with."""
+def measured(heading: str, *command: str) -> tuple[Verdicts, str]:
+    """Run a measurement; return its verdicts and the line of the library it was made with."""
     run = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
@@ -58,8 +78,21 @@ def measured(*command: str) -> tuple[Verdicts, str]:
     )
     assert run.returncode == 0, run.stderr
     answer: dict[str, Any] = json.loads(run.stdout)
-    line = ".".join(answer["sqlalchemy"].split(".")[:2])
+    line = ".".join(answer[LIBRARIES[heading]].split(".")[:2])
     return {(theme, name): verdict for theme, name, verdict in answer["verdicts"]}, line
+
+
+def check(heading: str, column: int, *command: str) -> None:
+    """Hold a column of the document against what a command measures."""
+    verdicts, line = measured(heading, *command)
+    written = documented(heading, column, line)
+    assert written.keys() == verdicts.keys()
+    differing = {
+        path: f"{written[path]} in the document, {verdict} here"
+        for path, verdict in verdicts.items()
+        if written[path] != verdict
+    }
+    assert not differing, "run: python3 tools/leaks.py --write docs/leaks.md"
 
 
 @pytest.mark.parametrize(
@@ -72,42 +105,47 @@ def measured(*command: str) -> tuple[Verdicts, str]:
     ],
 )
 def test_the_document_has_exactly_what_is_measured(column: int, command: tuple[str, ...]) -> None:
-    verdicts, line = measured(*command)
-    written = documented(column, line)
-    assert written.keys() == verdicts.keys()
-    differing = {
-        path: f"{written[path]} in the document, {verdict} here"
-        for path, verdict in verdicts.items()
-        if written[path] != verdict
-    }
-    assert not differing, "run: python3 tools/leaks.py --write docs/leaks.md"
+    check(SQL, column, *command)
 
 
-def test_at_least_170_paths_are_documented() -> None:
-    assert len(documented(1, "2.1")) >= 170
+@pytest.mark.parametrize(("column", "name"), [(1, "ours"), (2, "soft"), (3, "queries")])
+def test_the_document_has_exactly_what_is_measured_on_mongodb(
+    column: int, name: str, mongodb_url: str
+) -> None:
+    check(MONGODB, column, "-m", "tests.leaks_mongo.rivals", name)
 
 
-@pytest.mark.parametrize("line", ["2.1", "2.0"])
-def test_ours_leaks_only_where_nothing_can_filter(line: str) -> None:
-    leaks = {name for (_, name), verdict in documented(1, line).items() if verdict != "right"}
-    assert leaks == UNFILTERABLE
+@pytest.mark.parametrize(("heading", "line"), [(SQL, "2.1"), (MONGODB, "2.2")])
+def test_at_least_170_paths_are_documented(heading: str, line: str) -> None:
+    assert len(documented(heading, 1, line)) >= 170
 
 
-def test_the_counts_are_those_of_the_tables() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    (total,) = [line for line in text.splitlines() if line.startswith("| **all (")]
-    columns = [(1, "2.1"), (1, "2.0"), (2, "2.1"), (2, "2.0"), (3, "2.0")]
-    found = [list(documented(column, line).values()) for column, line in columns]
-    assert (
-        total
-        == " | ".join(
-            [
-                f"| **all ({len(found[0])})**",
-                *(
-                    " / ".join(str(each.count(verdict)) for verdict in MARKS.values())
-                    for each in found
-                ),
-            ]
-        )
-        + " |"
-    )
+@pytest.mark.parametrize(
+    ("heading", "line", "expected"),
+    [
+        (SQL, "2.1", UNFILTERABLE),
+        (SQL, "2.0", UNFILTERABLE),
+        (MONGODB, "2.2", UNGATED),
+        (MONGODB, "1.30", UNGATED),
+    ],
+)
+def test_ours_leaks_only_where_nothing_can_filter(
+    heading: str, line: str, expected: set[str]
+) -> None:
+    verdicts = documented(heading, 1, line)
+    leaks = {name for (_, name), verdict in verdicts.items() if verdict in {"wrong", "raises"}}
+    assert leaks == expected
+
+
+@pytest.mark.parametrize(
+    ("heading", "columns"),
+    [
+        (SQL, [(1, "2.1"), (1, "2.0"), (2, "2.1"), (2, "2.0"), (3, "2.0")]),
+        (MONGODB, [(each, line) for each in (1, 2, 3) for line in ("2.2", "1.30")]),
+    ],
+)
+def test_the_counts_are_those_of_the_tables(heading: str, columns: list[tuple[int, str]]) -> None:
+    (total,) = [line for line in half(heading) if line.startswith("| **all (")]
+    found = [list(documented(heading, *each).values()) for each in columns]
+    counts = [" / ".join(str(each.count(verdict)) for verdict in COUNTED) for each in found]
+    assert total == " | ".join([f"| **all ({len(found[0])})**", *counts]) + " |"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from sqlalchemy import (
     ForeignKey,
     String,
     UniqueConstraint,
+    bindparam,
     column,
     delete,
     event,
+    exists,
     func,
     insert,
+    literal,
     select,
     table,
     text,
@@ -30,11 +33,14 @@ from sqlalchemy.orm import (
 
 from tests.clocks import age
 from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sqlalchemy.sweeping.modes import Archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Engine
+
+    from ttl_odm.sweeper import Purged
 
 
 class Base(DeclarativeBase):
@@ -81,6 +87,45 @@ class Pin(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     draft_id: Mapped[int] = mapped_column(ForeignKey("drafts.id"))
+
+
+class Comment(TTLMixin, Base):
+    """Rows that refer to rows of the same table."""
+
+    __tablename__ = "comments"
+    __ttl__ = 3600
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    parent_id: Mapped[int | None] = mapped_column(ForeignKey("comments.id"))
+    first_id: Mapped[int | None] = mapped_column(ForeignKey("comments.id"))
+    note: Mapped[str | None] = mapped_column(String(20))
+
+
+class Mention(TTLMixin, Base):
+    __tablename__ = "mentions"
+    __ttl__ = 3600
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    comment_id: Mapped[int] = mapped_column(ForeignKey("comments.id"))
+
+
+class Account(TTLMixin, Base):
+    __tablename__ = "accounts"
+    __ttl__ = 3600
+    __mapper_args__: ClassVar[Any] = {"polymorphic_on": "kind", "polymorphic_identity": "any"}
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(20))
+
+
+class Person(Account):
+    """A unique value in the table of a joined subclass."""
+
+    __tablename__ = "people"
+    __mapper_args__: ClassVar[Any] = {"polymorphic_identity": "person"}
+
+    id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), primary_key=True)
+    email: Mapped[str | None] = mapped_column(String(20), unique=True)
 
 
 @pytest.fixture
@@ -240,3 +285,229 @@ def test_an_insert_without_conflicts_costs_at_most_one_statement_more(session: S
     session.flush()
     assert all(s.startswith("INSERT") for s in statements)  # no TTL, nothing more
     assert session.scalar(select(func.count()).select_from(Author)) == 2
+
+
+def expire(session: Session, table: str, *keys: int) -> None:
+    session.flush()
+    for key in keys:
+        age(session.connection(), table, key, 4000)
+    session.commit()
+    session.expunge_all()
+
+
+def add_thread(session: Session, length: int, **last: Any) -> None:
+    """Comments that answer each other, the last one first in the way."""
+    for number in range(1, length + 1):
+        values = last if number == length else {}
+        session.add(Comment(id=number, parent_id=number - 1 or None, **values))
+        session.flush()
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 30])
+def test_expired_rows_that_refer_to_each_other_make_room(session: Session, length: int) -> None:
+    add_thread(session, length)
+    session.add(Mention(id=1, comment_id=length))
+    session.flush()
+    expire(session, "mentions", 1)
+    expire(session, "comments", *range(1, length + 1))
+    session.add(Comment(id=1, note="new"))
+    session.commit()
+    assert (stored(session, "comments"), stored(session, "mentions")) == ([1], [])
+    assert session.get_one(Comment, 1).note == "new"
+
+
+def test_a_live_row_at_the_end_of_them_holds_all(session: Session) -> None:
+    add_thread(session, 5)
+    expire(session, "comments", 1, 2, 3, 4)
+    session.add(Comment(id=1))
+    with pytest.raises(IntegrityError, match=r"expired row of 'comments' is in the way"):
+        session.commit()
+    session.rollback()
+    assert stored(session, "comments") == [1, 2, 3, 4, 5]
+
+
+def test_a_row_that_refers_to_several_of_them_goes_before_all(session: Session) -> None:
+    add_thread(session, 4, first_id=1)
+    session.add(Comment(id=9, parent_id=1, first_id=4))
+    expire(session, "comments", 1, 2, 3, 4, 9)
+    session.add(Comment(id=1))
+    session.commit()
+    assert stored(session, "comments") == [1]
+
+
+def add_circle(session: Session) -> None:
+    session.add(Comment(id=1, parent_id=1))
+    session.flush()
+    session.add(Comment(id=2, parent_id=1, first_id=2))
+    expire(session, "comments", 1, 2)
+
+
+@pytest.mark.databases("sqlite", "postgres")
+def test_a_row_that_refers_to_itself_makes_room(session: Session) -> None:
+    add_circle(session)
+    session.add(Comment(id=1))
+    session.commit()
+    assert stored(session, "comments") == [1]
+
+
+@pytest.mark.databases("mariadb")
+def test_mariadb_deletes_no_row_that_refers_to_itself_and_says_so(session: Session) -> None:
+    add_circle(session)
+    session.add(Comment(id=1))
+    with pytest.raises(IntegrityError, match=r"expired row of 'comments' is in the way"):
+        session.commit()
+    session.rollback()
+    assert stored(session, "comments") == [1, 2]
+
+
+def test_many_rows_with_referring_rows_make_room_at_once(session: Session) -> None:
+    numbers = range(1, 451)
+    session.add_all([Comment(id=number) for number in numbers])
+    session.flush()
+    session.add_all([Mention(id=number, comment_id=number) for number in numbers])
+    session.flush()
+    expire(session, "mentions", *numbers)
+    expire(session, "comments", *numbers)
+    session.add_all([Comment(id=number) for number in numbers])
+    session.commit()
+    assert (len(stored(session, "comments")), stored(session, "mentions")) == (450, [])
+
+
+def test_deleting_a_parent_is_not_held_up_by_a_thread_of_expired_children(
+    session: Session,
+) -> None:
+    add_thread(session, 5)
+    expire(session, "comments", 2, 3, 4, 5)
+    session.delete(session.get_one(Comment, 1))
+    session.commit()
+    assert stored(session, "comments") == []
+
+
+def add_people(session: Session) -> None:
+    session.add_all([Person(id=1, email="dead"), Person(id=2, email="live")])
+    expire(session, "accounts", 1)
+
+
+def test_a_unique_value_in_the_table_of_a_subclass_is_free_too(session: Session) -> None:
+    add_people(session)
+    session.add(Person(id=3, email="dead"))
+    session.commit()
+    assert (stored(session, "accounts"), stored(session, "people")) == ([2, 3], [2, 3])
+
+
+def test_an_update_takes_a_unique_value_in_the_table_of_a_subclass(session: Session) -> None:
+    add_people(session)
+    session.get_one(Person, 2).email = "dead"
+    session.commit()
+    assert (stored(session, "accounts"), stored(session, "people")) == ([2], [2])
+
+
+def test_a_live_row_keeps_its_unique_value_in_the_table_of_a_subclass(session: Session) -> None:
+    add_people(session)
+    session.add(Person(id=3, email="live"))
+    with pytest.raises(IntegrityError):
+        session.commit()
+    session.rollback()
+    assert stored(session, "people") == [1, 2]
+
+
+@pytest.fixture
+def told() -> Iterator[list[Purged]]:
+    told: list[Purged] = []
+    Page.__ttl_on_purged__ = told.append
+    yield told
+    del Page.__ttl_on_purged__
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_the_hook_of_a_model_is_told_what_was_displaced(
+    session: Session, told: list[Purged], *, warm: bool
+) -> None:
+    if warm:  # the statement has run before there was a hook
+        hook = Page.__ttl_on_purged__
+        del Page.__ttl_on_purged__
+        session.add(Page(id=9, site=9, slug="x", token="x"))
+        session.flush()
+        Page.__ttl_on_purged__ = hook
+    session.add(Page(id=2, site=2, slug="dead", token="new"))
+    session.flush()
+    assert {purged.reason for purged in told} == {"displaced"}
+    assert sorted(key for purged in told for key in purged.keys) == [(2,), (3,)]
+    session.add(Page(id=8, site=8, slug="y", token="y"))
+    session.commit()
+    assert sum(purged.count for purged in told) == 2
+
+
+def test_what_is_displaced_is_archived(engine: Engine) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class OldVisit(Own):
+        __tablename__ = "old_visits"
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        who: Mapped[str | None] = mapped_column(String(20))
+
+    class Visit(TTLMixin, Own):
+        __tablename__ = "visits"
+        __ttl__ = 3600
+        __ttl_purge__ = Archive(OldVisit)
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        who: Mapped[str | None] = mapped_column(String(20))
+
+    Own.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([Visit(id=1, who="old"), Visit(id=2, who="live")])
+        expire(session, "visits", 1)
+        session.add(Visit(id=1, who="new"))
+        session.commit()
+        assert [(old.id, old.who) for old in session.scalars(select(OldVisit))] == [(1, "old")]
+        assert session.get_one(Visit, 1).who == "new"
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize("target", [Page, Page.__table__], ids=["ORM", "Core"])
+@pytest.mark.parametrize("kind", ["values", "multi", "parameters", "select"])
+def test_an_insert_inside_a_cte_takes_keys(session: Session, target: Any, kind: str) -> None:
+    row = {"id": 2, "site": 7, "slug": "new"}
+    statement, parameters = insert(target), {}
+    if kind == "values":
+        statement = statement.values(row)
+    elif kind == "multi":
+        statement = statement.values([row, {"id": 3, "site": 8, "slug": "new"}])
+    elif kind == "parameters":
+        statement = statement.values({**row, "id": bindparam("number")})
+        parameters = {"number": 2}
+    else:
+        statement = statement.from_select(list(row), select(*map(literal, row.values())))
+    added = statement.returning(Page.__table__.c.id).cte("added")
+    found = session.scalars(select(added.c.id), parameters).all()
+    session.commit()
+    assert 2 in found
+    assert session.get_one(Page, 2).site == 7
+
+
+@pytest.mark.databases("postgres")
+def test_what_an_insert_moves_from_elsewhere_is_moved_once(session: Session) -> None:
+    """Its source deletes, so it can't be asked beforehand what keys there will be."""
+    pages = Page.__table__
+    moved = pages.delete().where(pages.c.id == 1).returning(pages.c.site, pages.c.slug).cte("moved")
+    source = select(literal(10), moved.c.site, moved.c.slug)
+    session.execute(insert(pages).from_select(["id", "site", "slug"], source))
+    session.commit()
+    assert stored(session) == [2, 3, 4, 10]
+
+
+@pytest.mark.databases("postgres")
+def test_rows_that_a_cte_names_are_written_once(session: Session) -> None:
+    pages = Page.__table__
+    session.add(Author(id=5))
+    session.flush()
+    gone = pages.delete().where(pages.c.id == 4).returning(pages.c.id).cte("gone")
+    other = pages.update().where(pages.c.id == 1, exists(select(gone.c.id)))
+    session.execute(other.values(slug=pages.c.slug + "!"))
+    named = pages.delete().where(pages.c.id == 1).returning(pages.c.id + 4).cte("named")
+    session.execute(delete(Author).where(Author.id.in_(select(named))))
+    session.commit()
+    assert (stored(session), stored(session, "authors")) == ([2, 3], [])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, select, text, update
+from sqlalchemy import create_engine, insert, literal, select, text, update
+from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -191,6 +193,152 @@ def test_a_write_that_waited_for_a_lock_does_not_revive(
     with Session(crowd) as session:
         assert session.get(model, "k") is None
         assert session.scalar(text("SELECT views FROM web_sessions WHERE id = 'k'")) == 0
+
+
+@contextmanager
+def snapshot_before(engine: Engine, model: Any, *, expired: bool) -> Iterator[Session]:
+    """A session whose transaction has read before another wrote row ``k`` (and let it expire)."""
+    with Session(engine) as session:
+        assert session.scalars(select(model.id)).all() == ["other"]
+        with Session(engine) as another:
+            another.add(model(id="k", email="k@example.org", views=-1))
+            another.flush()
+            if expired:
+                age(another.connection(), "web_sessions", "k", 4000)
+            another.commit()
+        yield session
+
+
+def by_flush(session: Session, model: Any) -> None:
+    session.add(model(id="k", views=1))
+    session.flush()
+
+
+def by_flush_of_several(session: Session, model: Any) -> None:
+    session.add_all([model(id=key, views=1) for key in ("a", "k", "z")])
+    session.flush()
+
+
+def by_executemany(session: Session, model: Any) -> None:
+    rows = [{"id": key, "views": 1} for key in ("a", "k", "z")]
+    session.connection().execute(insert(model.__table__), rows)
+
+
+def by_unique_value(session: Session, model: Any) -> None:
+    session.add(model(id="n", email="k@example.org", views=1))
+    session.flush()
+
+
+def by_update(session: Session, model: Any) -> None:
+    session.get_one(model, "other").views = 1
+    session.get_one(model, "other").email = "k@example.org"
+    session.flush()
+
+
+def by_select(session: Session, model: Any) -> None:
+    columns = ["id", "views"]
+    session.execute(insert(model).from_select(columns, select(literal("k"), literal(1))))
+
+
+def by_upsert(session: Session, model: Any) -> None:
+    statement = mysql.insert(model).values(id="k", views=1)
+    session.execute(statement.on_duplicate_key_update(views=model.views + 100))
+
+
+def by_upserts(session: Session, model: Any) -> None:
+    statement = mysql.insert(model).on_duplicate_key_update(views=model.views + 100)
+    session.execute(statement, [{"id": key, "views": 1} for key in ("a", "k", "z")])
+
+
+WAYS = [by_flush, by_flush_of_several, by_executemany, by_unique_value, by_update, by_select]
+
+
+@pytest.mark.databases("mariadb")
+@pytest.mark.parametrize("way", [*WAYS, by_upsert, by_upserts], ids=lambda way: way.__name__)
+def test_an_expired_row_that_the_snapshot_does_not_show_makes_room(
+    crowd: Engine, model: Any, way: Callable[[Session, Any], None]
+) -> None:
+    insert_as(crowd, model, 0, id="other")
+    with snapshot_before(crowd, model, expired=True) as session:
+        way(session, model)
+        session.commit()
+    with Session(crowd) as session:
+        assert {row.views for row in session.scalars(select(model)) if row.id != "other"} <= {1}
+        assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = -1")) == 0
+        assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) in {1, 3}
+
+
+@pytest.mark.databases("mariadb")
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_live_row_that_the_snapshot_does_not_show_stays(
+    crowd: Engine, model: Any, way: Callable[[Session, Any], None]
+) -> None:
+    insert_as(crowd, model, 0, id="other")
+    with snapshot_before(crowd, model, expired=False) as session:
+        with pytest.raises(IntegrityError):
+            way(session, model)
+        if session.is_active:  # not after a failed flush
+            session.commit()
+    with Session(crowd) as session:
+        assert session.get_one(model, "k").views == -1
+        assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) == 0
+
+
+@pytest.mark.databases("mariadb")
+def test_a_batch_that_goes_to_the_database_in_parts_is_tried_again_as_a_whole(
+    crowd: Engine, model: Any
+) -> None:
+    insert_as(crowd, model, 0, id="other")
+    rows = [{"id": f"{n:05}", "email": "x" * 60 + f"{n:05}", "views": 1} for n in range(8_000)]
+    with snapshot_before(crowd, model, expired=True) as session:
+        session.connection().execute(
+            insert(model.__table__), [*rows, {"id": "k", "email": None, "views": 1}]
+        )
+        session.commit()
+    with Session(crowd) as session:
+        assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) == 8_001
+
+
+@pytest.mark.databases("mariadb")
+def test_in_autocommit_a_batch_fails_as_it_ever_did(crowd: Engine, model: Any) -> None:
+    insert_as(crowd, model, 0, id="k")
+    autocommit = crowd.execution_options(isolation_level="AUTOCOMMIT")
+    with autocommit.connect() as connection, pytest.raises(IntegrityError):
+        connection.execute(insert(model.__table__), [{"id": key, "views": 1} for key in "ak"])
+
+
+@pytest.mark.databases("mariadb")
+def test_of_many_inserts_whose_snapshots_do_not_show_the_row_one_wins(
+    crowd: Engine, model: Any
+) -> None:
+    ready = threading.Barrier(WORKERS, action=lambda: insert_expired(crowd, model))
+
+    def late(number: int) -> int:
+        with Session(crowd) as session:
+            session.scalars(select(model.id)).all()
+            ready.wait()
+            session.add(model(id="k", views=number))
+            session.commit()
+        return number
+
+    for _ in range(ROUNDS):
+        put_expired(crowd, model, "other")
+        results = all_at_once(WORKERS, late)
+        winners = [result for result in results if isinstance(result, int)]
+        assert len(winners) == 1, results
+        for result in results:
+            # Those that met the row at once hold each other up; InnoDB ends them as a deadlock.
+            assert isinstance(result, (int, IntegrityError, OperationalError)), result
+        with Session(crowd) as session:
+            assert session.get_one(model, "k").views == winners[0]
+
+
+def insert_expired(engine: Engine, model: Any) -> None:
+    with Session(engine) as session:
+        session.add(model(id="k", views=-1))
+        session.flush()
+        age(session.connection(), "web_sessions", "k", 4000)
+        session.commit()
 
 
 def test_no_update_is_lost(crowd: Engine, model: Any) -> None:

@@ -92,7 +92,7 @@ def machine(connection: Connection) -> type[RuleBasedStateMachine]:  # noqa: C90
 
         def set_clock(self) -> None:
             stop_clock(connection, self.world.now)
-            observed._samples.clear()
+            observed.forget(connection.dialect)
 
         def teardown(self) -> None:
             self.transaction.rollback()

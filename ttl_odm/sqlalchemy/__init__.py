@@ -8,17 +8,21 @@ from ttl_odm.sqlalchemy import bulk, gate, identity, mapping, unit_of_work  # no
 from ttl_odm.sqlalchemy.functions import expired, expires_at, live, touch
 from ttl_odm.sqlalchemy.mixin import TTLMixin
 from ttl_odm.sqlalchemy.options import include_expired
+from ttl_odm.sqlalchemy.sweeping.leases import lease_table
+from ttl_odm.sqlalchemy.sweeping.modes import Archive
 from ttl_odm.sqlalchemy.unit_of_work import ExpiredError
 
 for part in (gate, unit_of_work, identity, bulk):
     part.install()
 
 __all__ = [
+    "Archive",
     "ExpiredError",
     "TTLMixin",
     "expired",
     "expires_at",
     "include_expired",
+    "lease_table",
     "live",
     "touch",
 ]

@@ -2,43 +2,55 @@
 
 A `Binding` lives in ``Table.info`` under `INFO_KEY`, so that the compiler finds it from any
 FROM element without knowing classes, sessions or engines. The default is read from the class
-each time a statement *runs*: that is what makes a changed ``__ttl__`` act at once, on every
-row, with no statement compiled again.
+each time a statement *runs* (`ttl_odm.sqlalchemy.spans`): that is what makes a changed ``__ttl__``
+act at once, on every row, with no statement compiled again.
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from weakref import WeakSet
 
-from sqlalchemy import BigInteger, Table, bindparam, case, or_
+from sqlalchemy import Table
 
 from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import InvalidTTL
-from ttl_odm.sqlalchemy.clock import FOREVER, Clock
+from ttl_odm.sqlalchemy.clock import FOREVER, OFF
+from ttl_odm.sqlalchemy.tables import original
 from ttl_odm.sqlalchemy.types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sqlalchemy import Column, ColumnElement, FromClause
 
 INFO_KEY: Final = "ttl_odm"
 
-including_expired: ContextVar[bool] = ContextVar("ttl_odm_including_expired", default=False)
-"""True while the values of a statement that runs with ``include_expired`` are collected."""
 
-keeping_last_modified: ContextVar[bool] = ContextVar("ttl_odm_keeping", default=False)
-"""True while the values of a statement that runs with ``keep_last_modified`` are collected."""
+class Lives(NamedTuple):
+    """What a default ttl means, in seconds.
 
-base_row_written: ContextVar[bool] = ContextVar("ttl_odm_base_row_written", default=False)
-"""True while a flush writes sub-tables of rows that it has just written at the root.
+    Attributes:
+        inherited_age: the age at which an inheriting row expires; `FOREVER` for never, `OFF`
+            while TTL is off.
+        inherited_life: the same as an instant is made of it; None for never.
+        own_slack: how long a row's own ttl is overlooked: `OFF` while TTL is off.
+        own_life: what is added to a row's own ttl: nothing; None while TTL is off.
+    """
 
-Their lifetime was judged and set there; the flush may have let them expire.
-"""
+    inherited_age: int
+    inherited_life: int | None
+    own_slack: int
+    own_life: int | None
+
+    @classmethod
+    def of(cls, default: int | None) -> Lives:
+        """For a default: ``None`` (TTL off), -1 (never by default) or seconds."""
+        if default is None:
+            return cls(OFF, None, OFF, None)
+        if default == NEVER:
+            return cls(FOREVER, None, 0, 0)
+        return cls(default, default, 0, 0)
 
 
 class DefaultTTL:
@@ -48,14 +60,19 @@ class DefaultTTL:
         owner: the class whose ``__ttl__`` counts.
         columns: the policy the table was set up for; later values may change the seconds,
             not the columns.
+
+    Attributes:
+        declared: the ``__ttl__`` that was read last; another one asks for `read`.
+        lives: what that means.
     """
 
     def __init__(self, owner: type, columns: TTL) -> None:
         """Remember the owner; its ``__ttl__`` is read when a value is asked for."""
         self.owner = owner
         self._columns = columns.with_default(None)
-        self._declared: object = columns
         self._seconds = columns.default
+        self.lives = Lives.of(columns.default)
+        self.declared: object = columns
 
     def __call__(self) -> int | None:
         """The default: ``None`` (TTL off), -1 (never by default) or seconds.
@@ -64,11 +81,16 @@ class DefaultTTL:
             InvalidTTL: ``__ttl__`` was set to something that isn't a ttl.
             TTLConfigurationError: ``__ttl__`` now names other columns.
         """
-        declared = getattr(self.owner, "__ttl__", None)
-        if declared is not self._declared:
-            self._seconds = self._read(declared)
-            self._declared = declared
+        self.read()
         return self._seconds
+
+    def read(self) -> None:
+        """Look what the owner declares; raises as calling the default does."""
+        declared = getattr(self.owner, "__ttl__", None)
+        if declared is not self.declared:
+            self._seconds = self._read(declared)
+            self.lives = Lives.of(self._seconds)
+            self.declared = declared
 
     def _read(self, declared: object) -> int | None:
         where = f"{self.owner.__name__}.__ttl__"
@@ -84,24 +106,6 @@ class DefaultTTL:
             f"{where} became {declared!r}: only the default ttl can change while the "
             f"application runs, not the columns (they were set up as {self._columns!r})."
         )
-
-    def inherited_age(self) -> int:
-        """Seconds after which an inheriting row has expired; `FOREVER` for never."""
-        life = self.inherited_life()
-        return FOREVER if life is None else life
-
-    def inherited_life(self) -> int | None:
-        """Seconds that an inheriting row lives; None for never expiring."""
-        seconds = self()
-        return None if seconds == NEVER else seconds
-
-    def own_slack(self) -> int:
-        """Seconds that a row's own ttl is overlooked: none, or `FOREVER` while TTL is off."""
-        return FOREVER if self() is None else 0
-
-    def own_life(self) -> int | None:
-        """What is added to a row's own ttl: nothing; None while TTL is off."""
-        return None if self() is None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,60 +224,6 @@ class SourceColumns:
         return [column for column in columns if column is not None]
 
 
-class BoundSpans:
-    """The default ttl as bound values, for the statement that is being compiled.
-
-    Values are collected each time the statement runs, so a changed default and a changed
-    ``include_expired`` need no other SQL: the cache keeps one entry.
-
-    Args:
-        clock: tells the unit.
-        overridable: whether ``include_expired`` is honoured.
-    """
-
-    def __init__(self, clock: Clock, *, overridable: bool) -> None:
-        """Nothing is bound yet."""
-        self._clock = clock
-        self._overridable = overridable
-
-    def of(
-        self,
-        binding: Binding,
-        columns: SourceColumns,
-        seconds: Callable[[DefaultTTL], int | None],
-    ) -> ColumnElement[Any]:
-        """A number of seconds that depends on the default which a row inherits."""
-        otherwise = self._bind(binding.default, seconds)
-        discriminator = columns.discriminator
-        # An abstract class has no rows of its own.
-        variants = [variant for variant in binding.variants if variant.identities]
-        if discriminator is None or not variants:
-            return otherwise
-        return case(
-            *(
-                (
-                    or_(*(discriminator == identity for identity in variant.identities)),
-                    self._bind(variant.default, seconds),
-                )
-                for variant in variants
-            ),
-            else_=otherwise,
-        )
-
-    def _bind(
-        self, default: DefaultTTL, seconds: Callable[[DefaultTTL], int | None]
-    ) -> ColumnElement[Any]:
-        overridable = self._overridable
-
-        def value() -> int | None:
-            if (including_expired if overridable else base_row_written).get():
-                return FOREVER
-            return seconds(default)
-
-        bound = bindparam(seconds.__name__, callable_=value, unique=True, type_=BigInteger())
-        return self._clock.span(bound)
-
-
 bound_tables: WeakSet[Table] = WeakSet()
 """Every table with a policy, and every one that hangs on such a table, while it is in use."""
 
@@ -305,8 +255,5 @@ def root_binding_of(table: object) -> Binding | None:
 
 
 def _info_of(table: object) -> object:
-    if not isinstance(table, Table):
-        return None
-    # An annotated Table carries its own __dict__; the policy is on the original.
-    original: Table = getattr(table, "_Annotated__element", table)
-    return original.info.get(INFO_KEY)
+    # A wrapped Table carries its own __dict__; the policy is on the original.
+    return original(table).info.get(INFO_KEY) if isinstance(table, Table) else None

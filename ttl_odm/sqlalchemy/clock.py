@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Interval, literal_column, type_coerce
+from sqlalchemy import BigInteger, ColumnElement, Interval, literal_column
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from ttl_odm.errors import TTLConfigurationError
@@ -40,6 +40,9 @@ FOREVER: Final = 100_000_000_000
 
 Small enough for 64-bit microseconds and for PostgreSQL's first year, 4713 BC.
 """
+
+OFF: Final = 2 * FOREVER
+"""Like `FOREVER`, and says that rows' own ttls don't count either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,7 @@ class Clock:
         takes a day off in the session's time zone, where it may have 23 or 25 hours.
         """
         unit = Interval() if self.per_second is None else BigInteger()
-        return type_coerce(seconds, BigInteger()).op("*", return_type=unit)(
-            literal_column(self.second)
-        )
+        return seconds.op("*", return_type=unit)(literal_column(self.second))
 
     def literal(self, sql: str) -> ColumnElement[Any]:
         """One of this clock's SQL texts as an expression of the storage type."""

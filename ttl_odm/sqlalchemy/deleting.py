@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, ColumnElement, Delete, and_, or_, select, tuple_
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Delete,
+    UpdateBase,
+    and_,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.sql import visitors
 
 if TYPE_CHECKING:
@@ -22,10 +31,11 @@ class SweepDelete(Delete):
     inherit_cache = True
 
 
-def in_subquery(columns: Sequence[Column[Any]], rows: Any) -> ColumnElement[bool]:
-    """Whether columns have one of the values that a SELECT finds."""
-    # The SELECT is wrapped since MySQL may not read a table that the same statement deletes from.
-    wrapped = rows.subquery()
+def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnElement[bool]:
+    """Whether columns have one of the values that a SELECT (without LIMIT) finds."""
+    # MySQL may not read a table that the same statement writes. It may read a derived table made
+    # of it, unless it merges the two; DISTINCT keeps it from that.
+    wrapped = rows.distinct().subquery()
     wanted = select(*wrapped.c)
     return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(wanted)
 
@@ -50,4 +60,11 @@ def filled(statement: Any, parameters: Mapping[str, Any]) -> Any:
     }
     return (
         statement.params({name: parameters[name] for name in required}) if required else statement
+    )
+
+
+def writes(*elements: Any) -> bool:
+    """Whether an INSERT, UPDATE or DELETE is inside (in a CTE), so that evaluating it would act."""
+    return any(
+        isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
     )

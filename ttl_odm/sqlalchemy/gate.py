@@ -24,13 +24,15 @@ from ttl_odm.sqlalchemy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.context import gate_context
 from ttl_odm.sqlalchemy.deleting import SweepDelete
-from ttl_odm.sqlalchemy.keys import InsertedKeys, UpdatedKeys, written_columns
+from ttl_odm.sqlalchemy.keys import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.options import includes_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts, grouped
-from ttl_odm.sqlalchemy.preparing import DeletedReferences, Preparation, StampedBase
+from ttl_odm.sqlalchemy.preparing import DeletedReferences, Preparation, Several, StampedBase
+from ttl_odm.sqlalchemy.second_try import try_twice
 from ttl_odm.sqlalchemy.sources import LiveRows, LiveSource
 from ttl_odm.sqlalchemy.stamping import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.upserts import gated_on_conflict, gated_on_duplicate_key
+from ttl_odm.sqlalchemy.written import written_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,11 +59,12 @@ class GatedCompiler:
 
     Attributes:
         ttl_preparation: on a compiled statement, what has to happen before it runs.
-        ttl_reads_clock: whether the compiled statement reads or writes a TTL table.
+        ttl_gated: whether the compiled statement needs a `GatedContext`: it reads or writes a
+            TTL table, or has something to prepare.
     """
 
     ttl_preparation: Preparation | None = None
-    ttl_reads_clock: bool = False
+    ttl_gated: bool = False
 
     _ttl_mode = _Mode(including=False, writing=False)
 
@@ -130,7 +133,7 @@ class GatedCompiler:
             update_stmt = _only_live(self, update_stmt, kw)
             update_stmt = stamped_update(update_stmt, self)
             if not self.stack:
-                self.ttl_preparation = _before_update(update_stmt, self)
+                _prepare(self, _before_update(update_stmt, self))
             return super().visit_update(  # type: ignore[misc]
                 update_stmt, visiting_cte=visiting_cte, **kw
             )
@@ -141,9 +144,7 @@ class GatedCompiler:
             if not isinstance(delete_stmt, SweepDelete):
                 delete_stmt = _only_live(self, delete_stmt, kw)
                 if not self.stack:
-                    self.ttl_preparation = DeletedReferences.of(delete_stmt.table)
-                if self.ttl_preparation is not None:
-                    gate_context(self.dialect)
+                    _prepare(self, DeletedReferences.of(delete_stmt.table))
             return super().visit_delete(  # type: ignore[misc]
                 delete_stmt, visiting_cte=visiting_cte, **kw
             )
@@ -152,11 +153,10 @@ class GatedCompiler:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
         binding = binding_of(insert_stmt.table)
         if binding is not None:
-            gate_context(self.dialect)
-            self.ttl_reads_clock = True
+            _needs_context(self)
             insert_stmt = stamped_insert(insert_stmt, binding, self)
-            if not self.stack:
-                self.ttl_preparation = InsertedKeys.of(binding)
+        freeing = InnerInserts if self.stack else InsertedKeys
+        _prepare(self, freeing.of(insert_stmt.table))
         return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[misc]
 
     def visit_on_conflict_do_update(self: Any, on_conflict: Any, **kw: Any) -> Any:
@@ -179,12 +179,25 @@ class GatedCompiler:
         )
 
 
+def _needs_context(compiler: Any) -> None:
+    """See that the statement which is being compiled runs in a gated context."""
+    gate_context(compiler.dialect)
+    compiler.ttl_gated = True
+
+
+def _prepare(compiler: Any, preparation: Preparation | None) -> None:
+    """Let something happen just before the statement that is being compiled."""
+    if preparation is not None:
+        _needs_context(compiler)
+        try_twice(compiler.dialect)
+        compiler.ttl_preparation = Several.of(compiler.ttl_preparation, preparation)
+
+
 def _live_rows(compiler: Any) -> LiveRows:
     """The conditions for FROM elements, in the mode that the compiler is in."""
 
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
-        gate_context(compiler.dialect)
-        compiler.ttl_reads_clock = True
+        _needs_context(compiler)
         writing = compiler._ttl_mode.writing
         verdicts = Verdicts(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return verdicts.live(binding, binding.columns_of(source))
@@ -211,8 +224,11 @@ def _only_live(compiler: Any, statement: Any, kw: dict[str, Any]) -> Any:
 def _before_update(statement: Any, compiler: Any) -> Preparation | None:
     binding, sub = binding_of(statement.table), sub_binding_of(statement.table)
     if binding is not None:
-        return UpdatedKeys.of(binding, written_columns(statement, compiler))
-    return None if sub is None else StampedBase(sub)
+        return UpdatedKeys.of(statement.table, written_columns(statement, compiler))
+    if sub is None:
+        return None
+    written = written_columns(statement, compiler)
+    return Several.of(StampedBase(sub), UpdatedKeys.of(statement.table, written))
 
 
 @contextmanager

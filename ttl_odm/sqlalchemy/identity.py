@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from ttl_odm.core import expiry
-from ttl_odm.errors import TTLError
-from ttl_odm.sqlalchemy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.observed import database_now
+from ttl_odm.sqlalchemy.binding import root_binding_of
+from ttl_odm.sqlalchemy.observed import sample_of
 from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED
 
 if TYPE_CHECKING:
@@ -30,56 +29,92 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import InstanceState, Mapper
 
+    from ttl_odm.sqlalchemy.binding import Binding, DefaultTTL
 
-def _lifetime_keys(mapper: Mapper[Any], binding: Binding) -> tuple[str, str | None]:
-    """The attributes that the lifetime hangs on: the last modification and the own ttl."""
-    stamp, own = binding.last_modified, binding.override
-    return (
-        mapper.get_property_by_column(stamp).key,
-        None if own is None else mapper.get_property_by_column(own).key,
-    )
+_NONE: Final[MappingProxyType[str, Any]] = MappingProxyType({})
 
 
-def _in_doubt(state: InstanceState[Any], binding: Binding) -> bool:
+class _Lifetime(NamedTuple):
+    """What the lifetime of a class's objects hangs on.
+
+    Attributes:
+        binding: the policy of the table that holds it.
+        stamp: the attribute of the last modification.
+        own: the attribute of the row's own ttl, or None where rows can't have one.
+        default: what its rows inherit.
+    """
+
+    binding: Binding
+    stamp: str
+    own: str | None
+    default: DefaultTTL
+
+
+def _lifetime_of(mapper: Mapper[Any]) -> _Lifetime | None:
+    """The lifetime of a class's objects; None where the class has no policy."""
+    # Every look-up of every session comes through here: most tables have no info at all.
+    if not getattr(mapper.local_table, "info", None):
+        return None
+    binding = root_binding_of(mapper.local_table)
+    if binding is None:
+        return None
+    memo: Any = mapper._memoized_values
+    found = memo.get("ttl_odm_lifetime")
+    if found is None or found.binding is not binding:
+        stamp, own = binding.last_modified, binding.override
+        found = memo["ttl_odm_lifetime"] = _Lifetime(
+            binding,
+            mapper.get_property_by_column(stamp).key,
+            None if own is None else mapper.get_property_by_column(own).key,
+            binding.default_for(mapper.class_),
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _in_doubt(session: Session, state: InstanceState[Any], lifetime: _Lifetime) -> bool:
     """Whether a look at the database is needed to know that an object is live."""
-    stamp_key, own_key = _lifetime_keys(state.mapper, binding)
-    # What is stored counts, not what waits for the next flush.
-    stored = {**state.dict, **state.committed_state}
-    stamp = stored.get(stamp_key)
-    if not isinstance(stamp, datetime) or (own_key is not None and own_key not in stored):
+    stored = state.dict
+    if state.committed_state:  # what is stored counts, not what waits for the next flush
+        stored = {**stored, **state.committed_state}
+    stamp = stored.get(lifetime.stamp)
+    if not isinstance(stamp, datetime) or (lifetime.own is not None and lifetime.own not in stored):
         return True
-    own = None if own_key is None else expiry.own_ttl(binding.policy, stored[own_key])
-    seconds = expiry.effective_ttl(binding.default_for(state.mapper.class_)(), own)
+    own = None
+    if lifetime.own is not None and stored[lifetime.own] is not None:
+        own = expiry.own_ttl(lifetime.binding.policy, stored[lifetime.own])
+    seconds = expiry.effective_ttl(lifetime.default(), own)
     if seconds is None:
         return False
-    try:
-        now = database_now(state.obj())
-    except TTLError:  # the clock isn't known (an unpickled object): ask
-        return True
-    return stamp + timedelta(seconds=seconds) <= now
+    sample = sample_of(session.get_bind(state.mapper).dialect)
+    # Without a sample (an unpickled object): ask.
+    return sample is None or stamp + timedelta(seconds=seconds) <= sample.now()
 
 
 def _wrap_identity_lookup(lookup: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(lookup)
     def live_lookup(session: Session, mapper: Mapper[Any], *args: Any, **kw: Any) -> Any:
         found = lookup(session, mapper, *args, **kw)
-        binding = root_binding_of(mapper.local_table)
-        if binding is None or not isinstance(found, mapper.base_mapper.class_):
+        if found is None:
             return found
-        if kw.get("execution_options", {}).get(INCLUDE_EXPIRED):
+        lifetime = _lifetime_of(mapper)
+        if lifetime is None or not isinstance(found, mapper.base_mapper.class_):
+            return found
+        if kw.get("execution_options", _NONE).get(INCLUDE_EXPIRED):
             return found
         state: Any = found._sa_instance_state
-        if not _in_doubt(state, binding):
+        if state.mapper is not mapper:  # a subclass may have a default of its own
+            lifetime = _lifetime_of(state.mapper) or lifetime
+        if not _in_doubt(session, state, lifetime):
             return found
-        _forget_lifetime(state, binding)
+        _forget_lifetime(state, lifetime)
         return None
 
     return live_lookup
 
 
-def _forget_lifetime(state: InstanceState[Any], binding: Binding) -> None:
+def _forget_lifetime(state: InstanceState[Any], lifetime: _Lifetime) -> None:
     """Let the next load read the lifetime anew. Changes that wait for a flush stay."""
-    keys = _lifetime_keys(state.mapper, binding)
+    keys = (lifetime.stamp, lifetime.own)
     state._expire_attributes(
         state.dict, [key for key in keys if key is not None and key not in state.committed_state]
     )
@@ -88,15 +123,19 @@ def _forget_lifetime(state: InstanceState[Any], binding: Binding) -> None:
 def _drop_if_gone(session: Session, state: InstanceState[Any]) -> None:
     """Take an object out of the session whose row is gone and whose key ``state`` has."""
     mapper = state.mapper
-    binding = root_binding_of(mapper.local_table)
-    if binding is None:
+    if _lifetime_of(mapper) is None:
         return
     key = state.key or mapper._identity_key_from_state(state)
     known = session.identity_map.get(key)
     if known is None or known is state.obj():
         return
-    known_state: Any = inspect(known)
-    if _in_doubt(known_state, binding) and session.get(mapper.class_, key[1]) is None:
+    known_state: Any = known._sa_instance_state
+    lifetime = _lifetime_of(known_state.mapper)
+    if (
+        lifetime is not None
+        and _in_doubt(session, known_state, lifetime)
+        and session.get(mapper.class_, key[1]) is None
+    ):
         session.expunge(known)
 
 

@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, Connection
 
 
-def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
-    """The sub-tables of a table that the database doesn't see to, the farthest first."""
+def all_subtables(binding: Binding) -> list[SubBinding]:
+    """The sub-tables of a table, the farthest first."""
     # A class is mapped after those that it inherits from, and its table is made with it.
     found = [
         sub
         for sub in map(sub_binding_of, binding.table.metadata.tables.values())
         if sub is not None and sub.base is binding
     ]
-    return [sub for sub in reversed(found) if dialect == "sqlite" or not _cascades(sub)]
+    return found[::-1]
+
+
+def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
+    """Those of `all_subtables` that the database doesn't see to."""
+    return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not _cascades(sub)]
 
 
 def _cascades(sub: SubBinding) -> bool:

@@ -1,4 +1,4 @@
-"""Freeing the keys of expired rows just before a statement takes them.
+"""Which keys a write is about to take, to be freed of expired holders just before it.
 
 Neither the primary key nor a unique value of an expired row may stand in the way of an INSERT,
 or of an UPDATE that moves a row there. One statement before it deletes the expired holders of
@@ -12,206 +12,247 @@ PostgreSQL so does a failed statement.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    BindParameter,
-    Column,
-    ColumnElement,
-    Index,
-    UniqueConstraint,
-    and_,
-    literal,
-    or_,
-    select,
+from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
+from sqlalchemy.sql import visitors
+
+from ttl_odm.sqlalchemy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.deleting import filled, in_subquery, writes
+from ttl_odm.sqlalchemy.displacing import Displacer
+from ttl_odm.sqlalchemy.freeing import Holders, KeyPurge, NamedKey
+from ttl_odm.sqlalchemy.tables import original
+from ttl_odm.sqlalchemy.unique import Key, keys_of
+from ttl_odm.sqlalchemy.written import (
+    inner_rows,
+    is_sql,
+    parameters_of,
+    rows_of,
+    selected_columns,
+    written_columns,
 )
 
-from ttl_odm.sqlalchemy.deleting import filled, in_subquery, is_one_of
-from ttl_odm.sqlalchemy.displacing import displace
-
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from sqlalchemy import Table
-
-    from ttl_odm.sqlalchemy.binding import Binding
-
-Key = tuple[Column[Any], ...]
-
-_CHUNK: Final = 500
-"""Rows in one statement: well below every database's limit of bound values."""
+    Row = Mapping[str, Any]
 
 
-def written_columns(statement: Any, compiler: Any) -> set[str]:
-    """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
-    given = {_name(column) for column, _ in _values_of(statement)}
-    return given.union(compiler.column_keys or ())
+class TakenKeys:
+    """The keys of a table that a statement may take.
+
+    Attributes:
+        holders: the rows that may have them.
+        keys: these keys.
+    """
+
+    def __init__(self, holders: Holders, keys: Iterable[Key]) -> None:
+        """The rows that want them name their columns as the table does."""
+        self.holders = holders
+        self.keys = tuple(keys)
+        named = [NamedKey(key, tuple(_names(key))) for key in self.keys]
+        self._purge = KeyPurge(holders, named)
+
+    @classmethod
+    def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
+        """Those that a write to a table takes; None where no expired row can have one.
+
+        Args:
+            table: the target of the statement.
+            written: the columns that it writes; None for any.
+        """
+        table = original(table)
+        binding, sub = binding_of(table), sub_binding_of(table)
+        if binding is not None:
+            holders, keys = Holders(binding), keys_of(table)
+        elif sub is not None:
+            # Its primary key is that of the root, where it is freed.
+            shared = {own for own, _ in sub.keys}
+            holders = Holders(sub.base, sub)
+            keys = tuple(key for key in keys_of(table) if not shared.issuperset(key.columns))
+        else:
+            return None
+        if written is not None:
+            keys = tuple(key for key in keys if written.intersection(_names(key)))
+        return cls(holders, keys) if keys else None
+
+    def free(self, displacer: Displacer, rows: Sequence[Row]) -> int:
+        """Delete the expired rows that hold a key of these rows, by column key."""
+        plain = [{key: value for key, value in row.items() if not is_sql(value)} for row in rows]
+        deleted = self._purge.free(displacer, plain)
+        computed = [_computed(key, row) for key in self.keys for row in rows]
+        conditions = [condition for condition in computed if condition is not None]
+        if conditions:
+            deleted += self._displace(displacer, or_(*conditions))
+        return deleted
+
+    def free_for_insert(self, displacer: Displacer, statement: Any, rows: Iterable[Row]) -> int:
+        """The same for the rows of an INSERT, or what it selects."""
+        columns = selected_columns(statement)
+        if not columns:
+            return self.free(displacer, list(rows))
+        values = statement.select.subquery()
+        # What writes would write; what text selects has no names.
+        if writes(statement.select) or len(values.c) != len(columns):
+            return 0
+        place = dict(zip(columns, values.c, strict=True))
+        return sum(
+            self.free_found(displacer, key, {each: place[each.key] for each in key.columns})
+            for key in self.keys
+            if place.keys() >= set(_names(key))
+        )
+
+    def free_found(
+        self,
+        displacer: Displacer,
+        key: Key,
+        values: Mapping[Column[Any], Any],
+        *criteria: Any,
+        row: Row | None = None,
+    ) -> int:
+        """The same for one key, with the values that a SELECT finds.
+
+        Args:
+            displacer: deletes them.
+            key: the key.
+            values: what to select, by column.
+            criteria: of the SELECT.
+            row: values for parameters in them.
+        """
+        wanted = filled(select(*key.made_of(values)).where(*criteria), row or {})
+        return self._displace(displacer, in_subquery(key.parts, wanted))
+
+    def _displace(self, displacer: Displacer, condition: ColumnElement[bool]) -> int:
+        return displacer.displace(self.holders.binding, self.holders.with_keys(condition))
 
 
-def keys_of(table: Table) -> tuple[Key, ...]:
-    """The primary key, the unique constraints and the unique indexes of a table."""
-    unique: list[Any] = [table.primary_key]
-    unique += [c for c in table.constraints if isinstance(c, UniqueConstraint)]
-    unique += [index for index in table.indexes if index.unique and _is_plain(index)]
-    return tuple(dict.fromkeys(tuple(key.columns) for key in unique if len(key.columns)))
-
-
-def _is_plain(index: Index) -> bool:
-    return all(isinstance(expression, Column) for expression in index.expressions)
-
-
-@dataclass(frozen=True, slots=True)
 class InsertedKeys:
     """Before an INSERT: the keys of its rows."""
 
-    binding: Binding
-    keys: tuple[Key, ...]
+    def __init__(self, taken: TakenKeys) -> None:
+        """What else there is to know of the statement is looked up when it first runs."""
+        self._taken = taken
+        self._purge: KeyPurge | None = None
 
     @classmethod
-    def of(cls, binding: Binding) -> InsertedKeys | None:
-        """For an INSERT into a TTL table; None where the table has no key."""
-        keys = keys_of(binding.table)
-        return cls(binding, keys) if keys else None
+    def of(cls, table: Any) -> InsertedKeys | None:
+        """For an INSERT into this table; None where no expired row can be in its way."""
+        taken = TakenKeys.of(table)
+        return None if taken is None else cls(taken)
 
-    def prepare(self, context: Any) -> None:
+    def prepare(self, context: Any, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key of the INSERT which is about to run."""
-        for criterion in self._holders(context):
-            displace(context.root_connection, self.binding, criterion)
-
-    def _holders(self, context: Any) -> Iterator[ColumnElement[bool]]:
+        displacer = Displacer.of(context, current=current)
+        if self._purge is not None:  # nearly always, from the second time on
+            return self._purge.free(displacer, context.compiled_parameters)
         statement = context.invoked_statement
-        names = getattr(statement, "_select_names", None)
-        if names:
-            yield from self._holders_of_selected(names, statement.select)
-            return
-        rows = list(_inserted_rows(context, self.binding.table))
-        yield from _holders(self.keys, rows)
+        self._purge = self._purge_of(statement)
+        if self._purge is not None:
+            return self._purge.free(displacer, context.compiled_parameters)
+        rows = () if statement._select_names else rows_of(statement, context.compiled_parameters)
+        return self._taken.free_for_insert(displacer, statement, rows)
 
-    def _holders_of_selected(self, names: Any, source: Any) -> Iterator[ColumnElement[bool]]:
-        values = source.subquery()
-        columns = dict(zip(map(_name, names), values.c, strict=True))
-        for key in self.keys:
-            if all(column.key in columns for column in key):
-                wanted = select(*(columns[column.key] for column in key))
-                yield in_subquery(key, wanted)
+    def _purge_of(self, statement: Any) -> KeyPurge | None:
+        """For an INSERT whose rows are its parameters; every execution of it is alike."""
+        if statement._select_names or statement._multi_values:
+            return None
+        named = [(key, parameters_of(statement, key.columns)) for key in self._taken.keys]
+        if any(names is None for _, names in named):
+            return None
+        return KeyPurge(
+            self._taken.holders, [NamedKey(key, tuple(names or ())) for key, names in named]
+        )
 
 
-@dataclass(frozen=True, slots=True)
+class InnerInserts:
+    """Before a statement with INSERTs in its CTEs: the keys of their rows."""
+
+    def __init__(self, taken: TakenKeys) -> None:
+        """For the INSERTs into one table."""
+        self._taken = taken
+
+    @classmethod
+    def of(cls, table: Any) -> InnerInserts | None:
+        """For INSERTs into this table; None where no expired row can be in their way."""
+        taken = TakenKeys.of(table)
+        return None if taken is None else cls(taken)
+
+    def prepare(self, context: Any, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key which one of them takes."""
+        displacer = Displacer.of(context, current=current)
+        return sum(
+            self._taken.free_for_insert(displacer, inner, inner_rows(inner, parameters))
+            for inner in self._inserts(context.invoked_statement)
+            for parameters in context.compiled_parameters
+        )
+
+    def _inserts(self, whole: Any) -> list[Any]:
+        return [
+            each
+            for each in visitors.iterate(whole)
+            if isinstance(each, Insert) and each is not whole
+            if original(each.table) is self._taken.holders.table
+        ]
+
+
 class UpdatedKeys:
     """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
 
-    binding: Binding
-    keys: tuple[Key, ...]
+    def __init__(self, taken: TakenKeys) -> None:
+        """For the keys that the UPDATE touches."""
+        self._taken = taken
+        self._known: TakenKeys | None = None
 
     @classmethod
-    def of(cls, binding: Binding, written: Collection[str]) -> UpdatedKeys | None:
+    def of(cls, table: Any, written: set[str]) -> UpdatedKeys | None:
         """For an UPDATE that writes these columns; None where it touches no key."""
-        keys = tuple(
-            key for key in keys_of(binding.table) if any(column.key in written for column in key)
-        )
-        return cls(binding, keys) if keys else None
+        taken = TakenKeys.of(table, written)
+        return None if taken is None else cls(taken)
 
-    def prepare(self, context: Any) -> None:
+    def prepare(self, context: Any, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
-        statement = context.invoked_statement
+        statement, displacer = context.invoked_statement, Displacer.of(context, current=current)
         written = written_columns(statement, context.compiled)
-        rows = [_row_of(statement, parameters) for parameters in context.compiled_parameters]
-        plain = tuple(key for key in self.keys if _is_known(key, written, rows[0]))
-        for criterion in _holders(plain, rows):
-            displace(context.root_connection, self.binding, criterion)
-        for key in set(self.keys).difference(plain):
+        rows = list(rows_of(statement, context.compiled_parameters))
+        if self._known is None:
+            keys = [key for key in self._taken.keys if _is_known(key, written, rows[0])]
+            self._known = TakenKeys(self._taken.holders, keys)
+        deleted = self._known.free(displacer, rows) if self._known.keys else 0
+        if writes(*statement._where_criteria):
+            return deleted  # which rows it changes is known once it has run
+        for key in set(self._taken.keys).difference(self._known.keys):
             # A part of the key stays as it is in each row, or is computed from the row: the
             # database tells the keys that the rows will have.
             for row in rows:
-                new = [_new_value(column, row, written) for column in key]
-                wanted = filled(select(*new).where(*statement._where_criteria), row)
-                displace(context.root_connection, self.binding, in_subquery(key, wanted))
+                new = {column: _new_value(column, row, written) for column in key.columns}
+                criteria = statement._where_criteria
+                deleted += self._taken.free_found(displacer, key, new, *criteria, row=row)
+        return deleted
 
 
-def _inserted_rows(context: Any, table: Table) -> Iterator[Mapping[str, Any]]:
-    """The values of each row to be inserted, by column key; SQL expressions as they are."""
-    statement = context.invoked_statement
-    multi = getattr(statement, "_multi_values", ())
-    if not multi:
-        for parameters in context.compiled_parameters:
-            yield _row_of(statement, parameters)
-        return
-    columns = [column.key for column in table.c]
-    for values in (values for rows in multi for values in rows):
-        given = values if hasattr(values, "items") else dict(zip(columns, values, strict=False))
-        yield {_name(column): _plain(value) for column, value in given.items()}
-
-
-def _row_of(statement: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a statement writes, by column key, with one set of parameters."""
-    row = dict(parameters)
-    for column, value in _values_of(statement):
-        if isinstance(value, BindParameter):
-            # SQLAlchemy renames the anonymous ones after their column.
-            if not value.unique:
-                row[_name(column)] = parameters[value.key]
-        elif isinstance(value, ColumnElement):
-            row[_name(column)] = value
-    return row
-
-
-def _values_of(statement: Any) -> list[tuple[Any, Any]]:
-    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
-    return list(ordered or (getattr(statement, "_values", None) or {}).items())
-
-
-def _name(column: Any) -> str:
-    return column if isinstance(column, str) else str(column.key)
-
-
-def _plain(value: Any) -> Any:
-    return value.effective_value if isinstance(value, BindParameter) else value
-
-
-def _is_known(key: Key, written: Collection[str], row: Mapping[str, Any]) -> bool:
-    return all(
-        column.key in written and not isinstance(row.get(column.key), ColumnElement)
-        for column in key
+def _computed(key: Key, row: Row) -> ColumnElement[bool] | None:
+    """The condition for the holders of a key that the database computes, in part at least."""
+    values = [row.get(column.key) for column in key.columns]
+    if any(value is None for value in values) or not any(map(is_sql, values)):
+        return None
+    return key.equals(
+        {
+            column: value if is_sql(value) else literal(value, column.type)
+            for column, value in zip(key.columns, values, strict=True)
+        }
     )
 
 
-def _new_value(column: Column[Any], row: Mapping[str, Any], written: Collection[str]) -> Any:
+def _names(key: Key) -> list[str]:
+    return [column.key for column in key.columns]
+
+
+def _is_known(key: Key, written: Collection[str], row: Row) -> bool:
+    return all(name in written and not is_sql(row.get(name)) for name in _names(key))
+
+
+def _new_value(column: Column[Any], row: Row, written: Collection[str]) -> Any:
     if column.key not in written:
         return column
     value = row.get(column.key)
-    return value if isinstance(value, ColumnElement) else literal(value, column.type)
-
-
-def _holders(
-    keys: tuple[Key, ...], rows: Sequence[Mapping[str, Any]]
-) -> Iterator[ColumnElement[bool]]:
-    """Conditions that together find every holder of a key that the rows have."""
-    for start in range(0, len(rows), _CHUNK):
-        chunk = rows[start : start + _CHUNK]
-        conditions = [condition for key in keys for condition in _holders_of(key, chunk)]
-        if conditions:
-            yield or_(*conditions)
-
-
-def _holders_of(key: Key, rows: Sequence[Mapping[str, Any]]) -> Iterator[ColumnElement[bool]]:
-    """Conditions for the holders of one key.
-
-    A key with a NULL conflicts with nothing, and one whose value the database makes
-    (autoincrement, a server default) is new.
-    """
-    plain: dict[tuple[Any, ...], None] = {}
-    for row in rows:
-        values = tuple(row.get(column.key) for column in key)
-        if any(value is None for value in values):
-            continue
-        if any(isinstance(value, ColumnElement) for value in values):
-            yield _has(key, values)
-        else:
-            plain[values] = None
-    if plain:
-        yield is_one_of(key, list(plain))
-
-
-def _has(key: Key, values: tuple[Any, ...]) -> ColumnElement[bool]:
-    return and_(*(column == value for column, value in zip(key, values, strict=True)))
+    return value if is_sql(value) else literal(value, column.type)

@@ -46,6 +46,10 @@ class TTLMixin:
     off, and rows' own ttls are not interpreted). It may be changed while the application runs;
     every inheriting row follows at once. The rules are those of Azure Cosmos DB's time to live.
 
+    What becomes of expired rows: ``__ttl_purge__`` is ``"delete"``, an `Archive`, an object with
+    ``write()``, or ``"orm"``; ``__ttl_on_purged__`` names whom to tell; ``__ttl_sweep__`` is how
+    they are found, by an ``"index"`` or a ``"scan"``.
+
     Attributes:
         last_modified: column ``_ts``; an aware UTC datetime that the database's clock sets on
             every write.
@@ -54,6 +58,8 @@ class TTLMixin:
 
     __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
+    __ttl_purge__: ClassVar[Any] = "delete"
+    __ttl_on_purged__: ClassVar[Any] = None
 
     if TYPE_CHECKING:
         last_modified: Mapped[datetime]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from sqlalchemy import inspect
 from sqlalchemy.orm import object_session
@@ -22,7 +22,7 @@ from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.clock import clock_of
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection, Dialect, Engine
+    from sqlalchemy.engine import Connection, Engine
 
 MAX_AGE: Final = 300.0
 """Seconds after which a sample is renewed, in case the server's clock was set."""
@@ -45,24 +45,33 @@ class Sample:
         return self.instant + timedelta(seconds=monotonic() - self.asked)
 
 
-_samples: WeakKeyDictionary[Dialect, Sample] = WeakKeyDictionary()
 _latest: list[Sample] = []
 _engines: WeakSet[Engine] = WeakSet()
 
 
+def sample_of(dialect: Any) -> Sample | None:
+    """What was seen of the clock of an engine's database; None before its first sample."""
+    # On the dialect, which copies of the engine share: looking it up there costs the least.
+    return getattr(dialect, "ttl_odm_sample", None)
+
+
 def observe(connection: Connection) -> None:
-    """Sample the clock of a connection's database unless there is a fresh sample."""
-    dialect = connection.dialect
-    sample = _samples.get(dialect)
-    asked = monotonic()
-    if sample is not None and asked - sample.asked < MAX_AGE:
-        return
+    """Look at the clock of a connection's database."""
+    dialect: Any = connection.dialect
     clock = clock_of(dialect)
+    asked = monotonic()
     instant = connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one()
     sample = Sample(clock.from_storage()(instant).astimezone(timezone.utc), asked)
-    _samples[dialect] = sample
+    dialect.ttl_odm_sample = sample
+    dialect.ttl_odm_stale_at = asked + MAX_AGE
     _engines.add(connection.engine)
     _latest[:] = [sample]
+
+
+def forget(dialect: Any) -> None:
+    """Let the next statement look at the clock of this engine's database again."""
+    dialect.ttl_odm_sample = None
+    dialect.ttl_odm_stale_at = 0.0
 
 
 def database_now(row: Any) -> datetime:
@@ -76,7 +85,7 @@ def database_now(row: Any) -> datetime:
     session = object_session(row)
     sample = None
     if session is not None:
-        sample = _samples.get(session.get_bind(inspect(row).mapper).dialect)
+        sample = sample_of(session.get_bind(inspect(row).mapper).dialect)
     if sample is None:
         if not _latest:
             raise TTLError(

@@ -15,9 +15,12 @@ from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.sqlalchemy.binding import Binding, BoundSpans, DefaultTTL, SourceColumns
+from ttl_odm.sqlalchemy.clock import FOREVER
+from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.spans import BASE_ROW_WRITTEN, Part, span_of
 
 if TYPE_CHECKING:
+    from ttl_odm.sqlalchemy.binding import Binding, SourceColumns
     from ttl_odm.sqlalchemy.clock import Clock
 
 
@@ -35,20 +38,21 @@ class Verdicts:
         """Prepare the now of this kind of statement."""
         self._clock = clock
         self._now = clock.literal(clock.now_at_write if writing else clock.now)
-        self._spans = BoundSpans(clock, overridable=overridable)
+        self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
 
     def live(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True for rows that have not expired."""
-        inherited = self._stamp(columns) > self._inheriting_cutoff(binding, columns)
+        age = self._seconds(binding, columns, "inherited_age")
+        inherited = self._stamp(columns) > self._now - self._clock.span(age)
         if columns.override is None:
             return inherited
         own = self._own(columns)
         return or_(
-            and_(_inherits(binding, own), inherited),
-            and_(
-                _has_own(binding, own), self._own_end(columns) > self._own_cutoff(binding, columns)
-            ),
-            _is_never(binding, own),
+            # A "never" may pass here: the last condition lets it in anyway.
+            and_(or_(own.is_(None), own <= _integer(0)), inherited),
+            and_(own > _integer(0), self._own_end(columns) > self._now),
+            # TTL is off. By the same bound value, since each costs more than the comparison does.
+            or_(_is_never(binding, own), age > _integer(FOREVER)),
         )
 
     def expired(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
@@ -78,15 +82,19 @@ class Verdicts:
     def expires_at(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         """The instant of expiry in the storage type; NULL for never."""
         stamp = self._stamp(columns)
-        inherited = stamp + self._spans.of(binding, columns, DefaultTTL.inherited_life)
+        inherited = stamp + self._clock.span(self._seconds(binding, columns, "inherited_life"))
         if columns.override is None:
             return inherited
         own = self._own(columns)
-        own_life = self._spans.of(binding, columns, DefaultTTL.own_life)
+        own_life = self._clock.span(self._seconds(binding, columns, "own_life"))
         return case(
             (_inherits(binding, own), inherited),
             (_has_own(binding, own), self._own_end(columns) + own_life),
         )
+
+    def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> ColumnElement[Any]:
+        """What the default that a row inherits means, as a bound value."""
+        return span_of(binding, columns, part, self._overruled_by)
 
     def _stamp(self, columns: SourceColumns) -> ColumnElement[Any]:
         return type_coerce(columns.last_modified, self._clock.storage)
@@ -95,13 +103,15 @@ class Verdicts:
         return type_coerce(columns.override, Integer())
 
     def _inheriting_cutoff(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
-        return self._now - self._spans.of(binding, columns, DefaultTTL.inherited_age)
+        age = self._seconds(binding, columns, "inherited_age")
+        return self._now - self._clock.span(age)
 
     def _own_end(self, columns: SourceColumns) -> ColumnElement[Any]:
         return self._stamp(columns) + self._clock.span(self._own(columns))
 
     def _own_cutoff(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
-        return self._now - self._spans.of(binding, columns, DefaultTTL.own_slack)
+        slack = self._seconds(binding, columns, "own_slack")
+        return self._now - self._clock.span(slack)
 
 
 def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ from sqlalchemy.sql.selectable import FromGrouping
 
 from ttl_odm.sqlalchemy.binding import Binding, SubBinding, binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.options import include_expired
+from ttl_odm.sqlalchemy.tables import original
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -241,4 +242,4 @@ def binding_of_source(source: Any) -> Binding | None:
 def _table_of(source: Any) -> Any:
     while isinstance(source, (Alias, TableSample)):
         source = source.element
-    return getattr(source, "_Annotated__element", source)
+    return original(source)

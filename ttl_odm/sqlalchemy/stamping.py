@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    Boolean,
     ColumnElement,
     Integer,
     bindparam,
@@ -24,12 +23,13 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from ttl_odm.sqlalchemy.binding import Binding, binding_of, keeping_last_modified
+from ttl_odm.sqlalchemy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.spans import Kept
 from ttl_odm.sqlalchemy.types import LastModified
 
 if TYPE_CHECKING:
-    from sqlalchemy import BindParameter, Column
+    from sqlalchemy import Column
 
 
 class Stamp(FunctionElement[datetime]):
@@ -85,16 +85,11 @@ def _render_stamp_until(element: StampUntil, compiler: Any, **kw: Any) -> str:
     return f"{end} - {clock.seconds_until(end)} * {clock.second}"
 
 
-def kept() -> BindParameter[bool]:
-    """True when the statement runs with ``keep_last_modified``."""
-    return bindparam("ttl_keep", callable_=keeping_last_modified.get, unique=True, type_=Boolean())
-
-
 def stamp_unless_kept(value: ColumnElement[Any]) -> ColumnElement[Any]:
     """The server's clock, or with ``keep_last_modified`` a value: the old one, or a given one."""
     if isinstance(value, Stamp):
         return value
-    return case((kept(), value), else_=Stamp())
+    return case((Kept(), value), else_=Stamp())
 
 
 def stamped_update(statement: Any, compiler: Any) -> Any:

@@ -14,26 +14,29 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.connections import prepared
-from ttl_odm.sqlalchemy.due import find_due
-from ttl_odm.sqlalchemy.faults import store_errors
-from ttl_odm.sqlalchemy.purge import purge
-from ttl_odm.sqlalchemy.targets import bindings_of
-from ttl_odm.sweeper import Pace
+from ttl_odm.sqlalchemy.sweeping.due import count, find_due, now
+from ttl_odm.sqlalchemy.sweeping.faults import store_errors
+from ttl_odm.sqlalchemy.sweeping.leases import AsyncTableLeases, TableLeases, declared_lease_table
+from ttl_odm.sqlalchemy.sweeping.modes import hooks_of, mode_of
+from ttl_odm.sqlalchemy.sweeping.purge import purge
+from ttl_odm.sqlalchemy.sweeping.referring import ReferringKeys
+from ttl_odm.sqlalchemy.sweeping.targets import bindings_of
+from ttl_odm.sweeper import Hooks, Pace
 
 R = TypeVar("R")
 P = ParamSpec("P")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Table
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.binding import Binding
-    from ttl_odm.sweeper import BatchResult, Due, Part
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
 
-    _Work = Callable[Concatenate[Connection, Binding, P], R]
+    _Work = Callable[Concatenate[Connection, P], R]
 
 _PACES: Final = {
     "postgresql": Pace(start=1_000, lowest=100, highest=10_000, target=0.1),
@@ -72,7 +75,9 @@ class _Tables:
         self._pace = _PACES[dialect.name]
         self._given = targets
         self._bindings: dict[str, Binding] = {}
-        self.targets()
+        self._keys = ReferringKeys()
+        for name in self.targets():
+            mode_of(self._bindings[name])  # a slip is found now, not at three in the morning
 
     @property
     def pace(self) -> Pace:
@@ -84,57 +89,82 @@ class _Tables:
         self._bindings = {binding.table.fullname: binding for binding in bindings_of(self._given)}
         return list(self._bindings)
 
+    @property
+    def hooks(self) -> Hooks:
+        """What the models declare as ``__ttl_on_purged__``."""
+        return sum(map(hooks_of, self._bindings.values()), Hooks())
+
+    def _lease_table(self) -> Table | None:
+        return declared_lease_table(each.table.metadata for each in self._bindings.values())
+
     def _binding(self, target: str) -> Binding:
         return self._bindings[target]
 
 
 class SQLAlchemyStore(_Tables):
-    """A `ttl_odm.sweeper.Store` over an `Engine`."""
+    """A `ttl_odm.sweeper.Store` over an `Engine`, with all that a store may offer."""
 
     def __init__(self, engine: Engine, targets: Any) -> None:
         super().__init__(engine.dialect, targets)
         self._engine = engine
 
+    @property
+    def leases(self) -> TableLeases:
+        """In a table of the same database."""
+        return TableLeases(self._engine, self._lease_table())
+
     def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
         return self._run(find_due, self._binding(target))
 
-    def purge(self, target: str, part: Part, size: int, resume: object) -> BatchResult:
+    def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        return self._run(purge, self._binding(target), part, size, resume)
+        binding = self._binding(request.target)
+        return self._run(purge, binding, request, self._keys)
 
-    def _run(self, work: _Work[P, R], binding: Binding, *args: P.args, **kwargs: P.kwargs) -> R:
-        with store_errors(binding.table), self._engine.connect() as connection:
-            return _do(connection, work, binding, *args, **kwargs)
+    def count(self, target: str) -> Counted:
+        """Count what has expired in a table, and its rows."""
+        return self._run(count, self._binding(target))
+
+    def now(self) -> datetime:
+        """Return the database's present instant."""
+        return self._run(now)
+
+    def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        with store_errors(), self._engine.connect() as connection:
+            return work(connection, *args, **kwargs)
 
 
 class AsyncSQLAlchemyStore(_Tables):
-    """A `ttl_odm.sweeper.AsyncStore` over an `AsyncEngine`."""
+    """A `ttl_odm.sweeper.AsyncStore` over an `AsyncEngine`, with all that a store may offer."""
 
     def __init__(self, engine: AsyncEngine, targets: Any) -> None:
         super().__init__(engine.dialect, targets)
         self._engine = engine
 
+    @property
+    def leases(self) -> AsyncTableLeases:
+        """In a table of the same database."""
+        return AsyncTableLeases(self._engine, self._lease_table())
+
     async def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
         return await self._run(find_due, self._binding(target))
 
-    async def purge(self, target: str, part: Part, size: int, resume: object) -> BatchResult:
+    async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        return await self._run(purge, self._binding(target), part, size, resume)
+        binding = self._binding(request.target)
+        return await self._run(purge, binding, request, self._keys)
 
-    async def _run(
-        self, work: _Work[P, R], binding: Binding, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        with store_errors(binding.table):
+    async def count(self, target: str) -> Counted:
+        """Count what has expired in a table, and its rows."""
+        return await self._run(count, self._binding(target))
+
+    async def now(self) -> datetime:
+        """Return the database's present instant."""
+        return await self._run(now)
+
+    async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        with store_errors():
             async with self._engine.connect() as connection:
-                return await connection.run_sync(
-                    lambda each: _do(each, work, binding, *args, **kwargs)
-                )
-
-
-def _do(
-    connection: Connection, work: _Work[P, R], binding: Binding, *args: P.args, **kwargs: P.kwargs
-) -> R:
-    with prepared(connection):
-        return work(connection, binding, *args, **kwargs)
+                return await connection.run_sync(work, *args, **kwargs)

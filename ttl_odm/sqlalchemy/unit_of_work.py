@@ -19,9 +19,10 @@ from sqlalchemy.orm import Session, persistence
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
-from ttl_odm.sqlalchemy.binding import Binding, base_row_written, root_binding_of
+from ttl_odm.sqlalchemy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.options import include_expired
+from ttl_odm.sqlalchemy.spans import base_row_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

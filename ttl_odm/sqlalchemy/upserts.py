@@ -1,19 +1,22 @@
 """Upserts: the update half of ON CONFLICT and ON DUPLICATE KEY keeps the contract too.
 
 Expired holders of the keys are deleted just before the statement (`ttl_odm.sqlalchemy.keys`),
-so that an upsert which meets one is an insert. What the statement itself still meets is live,
-or has expired within the moment between: the predicate is in here as well, and such a row is
-left as it is.
+so that an upsert which meets one is an insert. What the statement itself still meets is live, or
+has expired within the moment between: the predicate is in here as well. PostgreSQL and SQLite leave
+such a row as it is; on MariaDB and MySQL the statement fails on it, and is tried again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, and_, case, literal, or_
+from sqlalchemy import ColumnElement, and_, case, literal
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy.predicate import grouped
-from ttl_odm.sqlalchemy.stamping import kept, stamp_unless_kept
+from ttl_odm.sqlalchemy.spans import Kept
+from ttl_odm.sqlalchemy.stamping import stamp_unless_kept
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.binding import Binding
@@ -39,26 +42,32 @@ def gated_on_conflict(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
 def gated_on_duplicate_key(clause: Any, binding: Binding, verdicts: Verdicts, clock: Clock) -> Any:
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
-    Assignments are made in order and see each other: the first sets ``_ts`` to the statement's
-    now if the row is live, and the others look whether it has that value.
+    Assignments are made in order. The first resets ``_ts`` if the row is live, and fails if not;
+    `ttl_odm.sqlalchemy.second_try` then deletes the row and runs the statement again.
     """
     table, stamp = binding.table, binding.last_modified
-    live = verdicts.live(binding, binding.columns_of(table))
     values = _by_key(clause.update)
-    now = clock.literal(clock.stamp)
-    was_live = or_(kept(), stamp == now)
     given = _expression(values.pop(stamp.key, stamp), stamp)
+    live = verdicts.live(binding, binding.columns_of(table))
+    reset = case((Kept(), given), else_=clock.literal(clock.stamp))
     gated = clause._clone()
-    gated.update = {
-        stamp.key: case((kept(), given), (live, now), else_=stamp),
-        **{
-            key: case((was_live, _expression(value, table.c[key])), else_=table.c[key])
-            for key, value in values.items()
-        },
-    }
+    gated.update = {stamp.key: case((live, reset), else_=_Failure(stamp)), **values}
     order = clause._parameter_ordering or list(values)
     gated._parameter_ordering = [stamp.key, *(key for key in order if key != stamp.key)]
     return gated
+
+
+class _Failure(FunctionElement[Any]):
+    """An error, once it is evaluated for a row: two values where one is due."""
+
+    inherit_cache = True
+
+
+@compiles(_Failure)
+def _render_failure(element: _Failure, compiler: Any, **kw: Any) -> str:
+    # Of a column, so that it can't be evaluated beforehand.
+    column = compiler.process(element.clauses, **kw)
+    return f"(SELECT {column} UNION SELECT {column} + 1)"
 
 
 def _by_key(values: Any) -> dict[str, Any]:

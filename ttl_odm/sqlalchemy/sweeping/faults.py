@@ -10,16 +10,13 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from ttl_odm.sqlalchemy.targets import referred_table
 from ttl_odm.sweeper import StoreError, TransientStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from sqlalchemy import Table
 
 _LOCKED: Final = frozenset({"55P03", "40P01", 1205, 1213})
 """lock_not_available and deadlock_detected; MySQL's lock wait timeout and deadlock."""
@@ -45,28 +42,36 @@ _PASSING: Final = _LOCKED | {
 }
 
 
-def is_locked(error: DBAPIError) -> bool:
+def is_locked(error: Exception) -> bool:
     """Whether a statement gave up because somebody else holds a row."""
-    return _code(error.orig) in _LOCKED
+    return isinstance(error, DBAPIError) and _code(error.orig) in _LOCKED
+
+
+def is_missing_table(error: DBAPIError) -> bool:
+    """Whether there is no such table, or may be none: MariaDB says "denied" first (1142)."""
+    code = _code(error.orig)
+    return code in {"42P01", 1146, 1142} or (code is None and "no such table" in str(error.orig))
 
 
 @contextmanager
-def store_errors(table: Table) -> Iterator[None]:
+def store_errors() -> Iterator[None]:
     """Raise the sweeper's errors in place of SQLAlchemy's, which become their cause."""
     try:
         yield
-    except IntegrityError as error:
-        raise StoreError(_still_referenced(table, error)) from error
     except DBAPIError as error:
-        passing = error.connection_invalidated or _passes(error)
-        raise (TransientStoreError if passing else StoreError)(_in_short(error.orig)) from error
+        raise (TransientStoreError if is_passing(error) else StoreError)(in_short(error)) from error
     except PoolTimeoutError as error:
-        raise TransientStoreError(_in_short(error)) from error
+        raise TransientStoreError(in_short(error)) from error
     except OSError as error:  # asyncpg connects without SQLAlchemy's wrapping
         raise TransientStoreError(f"The database can't be reached: {error}") from error
 
 
-def _passes(error: DBAPIError) -> bool:
+def is_passing(error: Exception) -> bool:
+    """Whether trying again may help."""
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
     code = _code(error.orig)
     if code is None:  # psycopg while it connects, and SQLite
         return isinstance(error, OperationalError) and not _is_sqlite_logic(error.orig)
@@ -87,25 +92,11 @@ def _code(error: Any) -> str | int | None:
     return None if state is None else str(state)
 
 
-def _in_short(error: BaseException | None) -> str:
+def in_short(error: BaseException) -> str:
     """The driver's message, without its details: these hold values of rows."""
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        error = error.orig
     args: tuple[Any, ...] = getattr(error, "args", ())
     text = str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(error)
     text = re.sub(r"^<class '[^']*'>: ", "", text)  # asyncpg, by way of SQLAlchemy
     return text.split("\n", 1)[0]
-
-
-def _still_referenced(table: Table, error: IntegrityError) -> str:
-    # Spelled out, because SQLite doesn't say which foreign key it was.
-    keys = [
-        f"{constraint.name or 'a foreign key'}: "
-        f"{other.fullname}({', '.join(column.name for column in constraint.columns)})"
-        for other in table.metadata.tables.values()
-        for constraint in other.foreign_key_constraints
-        if constraint.ondelete is None and referred_table(constraint) is table
-    ]
-    which = f" ({'; '.join(keys)})" if keys else ""
-    return (
-        f"A row elsewhere still refers to an expired row: {_in_short(error.orig)}{which}. "
-        "Give the foreign key ON DELETE CASCADE or SET NULL, or its table a __ttl__."
-    )

@@ -32,7 +32,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
 from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts
-from ttl_odm.sqlalchemy.windows import Window
+from ttl_odm.sqlalchemy.sweeping.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +103,7 @@ def _beginning_of(page: int) -> ColumnElement[Any]:
 
 
 def _count_pages(connection: Connection, table: Table) -> int:
-    relation = _regclass(connection, table)
+    relation = regclass(connection, table)
     tree = func.pg_partition_tree(relation).table_valued("relid")
     partitions = select(func.max(func.pg_relation_size(tree.c.relid))).scalar_subquery()
     own = func.pg_relation_size(relation)  # in no partition tree, unless it has partitions
@@ -116,11 +116,11 @@ def has_partitions(connection: Connection, table: Table) -> bool:
     """Whether a table on PostgreSQL is partitioned: a `ctid` is then that of several rows."""
     catalog = pg_table("pg_class", column("oid"), column("relkind"), schema="pg_catalog")
     is_parent = catalog.c.relkind == literal_column("'p'")
-    found = select(is_parent).where(catalog.c.oid == _regclass(connection, table))
+    found = select(is_parent).where(catalog.c.oid == regclass(connection, table))
     return bool(connection.execute(found).scalar_one())
 
 
-def _regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
+def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
     """The table's name as the database's own functions take it."""
     preparer = connection.dialect.identifier_preparer
     schemas = connection.get_execution_options().get("schema_translate_map") or {}

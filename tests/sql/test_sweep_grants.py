@@ -1,0 +1,97 @@
+"""A sweeper whose user may do what the documentation says, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, create_engine, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from tests.sql.sweeping import HOUR, add, left
+from ttl_odm.sqlalchemy import Archive, TTLMixin, lease_table
+from ttl_odm.sweeper import Skip, Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from tests.backends import Backend
+
+GRANTS = {
+    "carts": "SELECT, UPDATE, DELETE",
+    "old": "INSERT",
+    "notes": "SELECT",
+    "ttl_odm_lease": "SELECT, INSERT, UPDATE",
+}
+
+
+def shop() -> Any:
+    class Base(DeclarativeBase):
+        pass
+
+    old = Table("old", MetaData(), Column("id", Integer))
+    lease_table(Base.metadata)
+
+    class Cart(TTLMixin, Base):
+        __tablename__ = "carts"
+        __ttl__ = HOUR
+        __ttl_purge__ = Archive(old)
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    class Note(Base):
+        __tablename__ = "notes"
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        cart: Mapped[int] = mapped_column(ForeignKey(Cart.id), index=True)
+
+    return Cart, Note, old
+
+
+@pytest.fixture
+def poor(engine: Engine, backend: Backend) -> Iterator[Engine]:
+    """An engine whose user has been granted `GRANTS`; the tables are there."""
+    cart, _, old = shop()
+    cart.metadata.create_all(engine)
+    old.create(engine)
+    name = engine.url.database
+    is_postgresql = engine.dialect.name == "postgresql"
+    who = f'"{name}"' if is_postgresql else f"'{name}'@'%'"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE {'ROLE' if is_postgresql else 'USER'} {who}"))
+        if is_postgresql:
+            connection.execute(text(f"ALTER ROLE {who} LOGIN"))
+            connection.execute(text("REVOKE ALL ON SCHEMA public FROM PUBLIC"))
+            connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {who}"))
+        for table, rights in GRANTS.items():
+            connection.execute(text(f"GRANT {rights} ON {table} TO {who}"))
+    made = create_engine(engine.url.set(username=name, password=None))
+    yield made
+    made.dispose()
+    with engine.begin() as connection:
+        if is_postgresql:
+            connection.execute(text(f"DROP OWNED BY {who}"))
+        connection.execute(text(f"DROP {'ROLE' if is_postgresql else 'USER'} {who}"))
+
+
+@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.parametrize("hooks", [None, lambda _: None])
+def test_a_sweeper_needs_no_more_than_is_documented(
+    engine: Engine, poor: Engine, hooks: Any
+) -> None:
+    cart, note, _ = shop()
+    with engine.begin() as connection:
+        add(connection, "carts", [(number, None, 2 * HOUR + number) for number in range(20)])
+        connection.execute(note.__table__.insert(), [{"id": 1, "cart": 7}])
+    with engine.connect() as holder:
+        holder.execute(text("SELECT id FROM carts WHERE id = 4 FOR UPDATE"))
+        sweeper = Sweeper(poor, cart, on_purged=hooks, max_fraction=1, batch_size=6)
+        report = sweeper.run_once()
+        report.raise_for_failures()
+        (target,) = report.targets
+        assert (target.deleted, target.archived) == (18, 18)
+        assert dict(target.skips) == {Skip.LOCKED: 1, Skip.RESTRICTED: 1}
+    with engine.connect() as connection:
+        assert left(connection, cart) == {4, 7}

@@ -1,0 +1,162 @@
+"""The table of the leases, beyond what the shipped suite asks of any lease."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import MetaData, create_engine, event, inspect, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from tests.sql.sweeping import HOUR, add, cart
+from ttl_odm.sqlalchemy import TTLMixin, lease_table
+from ttl_odm.sqlalchemy.sweeping.leases import TableLeases
+from ttl_odm.sweeper import AsyncSweeper, Ending, LeaseState, StoreError, Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from tests.backends import Backend
+
+
+def test_looking_makes_no_table(engine: Engine) -> None:
+    assert TableLeases(engine).read("ttl_odm") == LeaseState()
+    assert not inspect(engine).get_table_names()
+
+
+def test_the_first_sweep_makes_the_table(engine: Engine, made: Any) -> None:
+    model = made(cart())
+    assert Sweeper(engine, model).run_once().ended is Ending.FINISHED
+    assert inspect(engine).has_table("ttl_odm_lease")
+
+
+async def test_the_first_asynchronous_sweep_makes_the_table(async_engine: AsyncEngine) -> None:
+    model = cart()
+    async with async_engine.begin() as connection:
+        await connection.run_sync(model.metadata.create_all)
+    report = await AsyncSweeper(async_engine, model).run_once()
+    assert report.ended is Ending.FINISHED
+
+
+def test_many_make_the_table_and_the_row_at_once(engine: Engine) -> None:
+    leases, granted = TableLeases(engine), []
+    start = threading.Barrier(8)
+
+    def ask(holder: str) -> None:
+        start.wait()
+        granted.append(leases.acquire("ttl_odm", holder, 60))
+
+    threads = [threading.Thread(target=ask, args=[str(number)]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(granted) == 8
+    assert sum(lease is not None for lease in granted) == 1
+
+
+def test_an_application_may_declare_the_table_and_name_it(engine: Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Cart(TTLMixin, Base):
+        __tablename__ = "carts"
+        __ttl__ = HOUR
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    lease_table(Base.metadata, name="Who sweeps")
+    Base.metadata.create_all(engine)
+    report = Sweeper(engine, Base).run_once()
+    assert [each.table for each in report.targets] == ["carts"]
+    assert set(inspect(engine).get_table_names()) == {"carts", "Who sweeps"}
+    with engine.connect() as connection:
+        quoted = engine.dialect.identifier_preparer.quote("Who sweeps")
+        assert connection.scalar(text(f"SELECT token FROM {quoted}")) == 1  # noqa: S608
+
+
+@pytest.mark.databases("postgres", "mariadb")
+def test_without_the_right_to_make_the_table_the_error_says_what_to_run(
+    engine: Engine, backend: Backend
+) -> None:
+    model = cart()
+    model.metadata.create_all(engine)
+    with engine.begin() as connection:
+        add(connection, "carts", [(1, None, 2 * HOUR)])
+        name = engine.url.database
+        grants = {
+            "postgresql": [
+                f'CREATE ROLE "{name}" LOGIN',
+                "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+                f'GRANT SELECT, UPDATE, DELETE ON carts TO "{name}"',
+            ],
+            "mysql": [
+                f"CREATE USER '{name}'@'%'",
+                f"GRANT SELECT, UPDATE, DELETE ON `{name}`.carts TO '{name}'@'%'",
+            ],
+        }
+        for statement in grants[engine.dialect.name]:
+            connection.execute(text(statement))
+    poor = create_engine(engine.url.set(username=name, password=None))
+    try:
+        report = Sweeper(poor, model).run_once()
+        assert isinstance(report.error, StoreError)
+        assert "Let somebody run: CREATE TABLE ttl_odm_lease" in str(report.error)
+        statement = str(report.error).partition("run: ")[2].partition("; or")[0]
+        assert Sweeper(poor, model, lease=False).run_once().deleted == 1
+        with engine.begin() as connection:
+            connection.execute(text(statement))
+            who = {"postgresql": f'"{name}"', "mysql": f"'{name}'@'%'"}[engine.dialect.name]
+            connection.execute(text(f"GRANT SELECT, INSERT, UPDATE ON ttl_odm_lease TO {who}"))
+        report = Sweeper(poor, model).run_once()
+        report.raise_for_failures()
+        assert report.ended is Ending.FINISHED
+    finally:
+        poor.dispose()
+        drops = {
+            "postgresql": f'DROP OWNED BY "{name}"; DROP ROLE "{name}"',
+            "mysql": f"DROP USER '{name}'@'%'",
+        }
+        with engine.begin() as connection:
+            for statement in drops[engine.dialect.name].split("; "):
+                connection.execute(text(statement))
+
+
+@pytest.mark.databases("postgres")
+def test_leases_follow_a_translated_schema(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text('CREATE SCHEMA "Tenant 1"'))
+    tenant = engine.execution_options(schema_translate_map={None: "Tenant 1"})
+    lease = TableLeases(tenant).acquire("ttl_odm", "us", 60)
+    assert lease is not None
+    assert inspect(engine).has_table("ttl_odm_lease", schema="Tenant 1")
+    assert TableLeases(engine).read("ttl_odm").holder is None
+
+
+@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.parametrize("isolation", ["AUTOCOMMIT", "SERIALIZABLE"])
+def test_the_isolation_of_the_engine_does_not_matter_to_leases(
+    backend: Backend, isolation: str
+) -> None:
+    assert backend.sync_url is not None
+    engine = create_engine(backend.sync_url, isolation_level=isolation)
+    leases = TableLeases(engine, lease_table(MetaData()))
+    lease = leases.acquire("ttl_odm", "us", 60)
+    assert lease is not None
+    assert leases.acquire("ttl_odm", "them", 60) is None
+    assert leases.renew(lease)
+    assert leases.record(lease, "{}")
+    leases.release(lease)
+    assert leases.read("ttl_odm").holder is None
+    engine.dispose()
+
+
+def test_a_look_is_one_statement(engine: Engine) -> None:
+    leases = TableLeases(engine)
+    leases.set_paused("ttl_odm", paused=True)
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    assert leases.read("ttl_odm").paused
+    assert len(statements) == 1

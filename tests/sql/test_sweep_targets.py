@@ -1,0 +1,258 @@
+"""What can be swept, and tables of all kinds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import (
+    Column,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    func,
+    insert,
+    select,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, registry
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import TTLMixin, include_expired
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sweeper import (
+    AsyncSweeper,
+    Sweeper,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+
+from tests.sql.sweeping import HOUR, add, cart, sweeps, zoo
+
+# Tables of all kinds
+
+
+@pytest.mark.parametrize("own", [None, HOUR])
+def test_composite_keys_are_walked(engine: Engine, made: Any, own: int | None) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Reading(TTLMixin, Base):
+        __tablename__ = "Sensor Readings"
+        __table_args__ = {"sqlite_with_rowid": False}
+        __ttl__ = HOUR
+        __ttl_sweep__ = "scan"
+
+        site: Mapped[str] = mapped_column(String(20), primary_key=True)
+        order: Mapped[int] = mapped_column("order", primary_key=True, autoincrement=False)
+
+    made(Reading)
+    keys = [(site, number) for site in ("a", "b", "c") for number in range(9)]
+    with Session(engine) as session:
+        session.add_all([Reading(site=site, order=number, ttl=own) for site, number in keys])
+        session.commit()
+        quote = engine.dialect.identifier_preparer.quote
+        clock = clock_of(engine.dialect)
+        session.execute(
+            text(
+                f"UPDATE {quote('Sensor Readings')} SET _ts = _ts - 7200 * {clock.second} "  # noqa: S608
+                f"WHERE {quote('order')} <> 4"
+            )
+        )
+        session.commit()
+    report = Sweeper(engine, Reading, batch_size=4).run_once()
+    assert report.deleted == 24
+    with engine.connect() as connection:
+        rows = connection.execute(
+            select(Reading.site, Reading.order).options(include_expired())
+        ).all()
+    assert set(map(tuple, rows)) == {(site, 4) for site in ("a", "b", "c")}
+
+
+@pytest.mark.databases("postgres")
+@sweeps
+def test_partitions_are_swept_with_their_table(engine: Engine, sweep: str) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Event(TTLMixin, Base):
+        __tablename__ = "events"
+        __table_args__ = {"postgresql_partition_by": "LIST (region)"}
+        __ttl__ = HOUR
+        __ttl_sweep__ = sweep
+
+        region: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    with engine.begin() as connection:
+        Base.metadata.create_all(connection)
+        for region in (0, 1):
+            connection.execute(
+                text(f"CREATE TABLE e{region} PARTITION OF events FOR VALUES IN ({region})")
+            )
+        connection.execute(
+            text(
+                "INSERT INTO events (region, id, _ts) "
+                "SELECT i % 2, i, now() - (7200 + i) * interval '1 second' "
+                "FROM generate_series(0, 99) i"
+            )
+        )
+    with engine.connect() as holder:
+        holder.execute(text("SELECT id FROM events WHERE id IN (3, 4) FOR UPDATE"))
+        report = Sweeper(engine, Event, batch_size=30).run_once()
+        report.raise_for_failures()
+        assert (report.deleted, report.skipped) == (98, 2)
+    assert Sweeper(engine, Event).run_once().deleted == 2
+
+
+@pytest.mark.databases("postgres")
+@sweeps
+def test_a_translated_schema_is_swept(engine: Engine, sweep: str) -> None:
+    model = cart(HOUR, sweep)
+    with engine.begin() as connection:
+        connection.execute(text('CREATE SCHEMA "Tenant 1"'))
+    tenant = engine.execution_options(schema_translate_map={None: "Tenant 1"})
+    model.metadata.create_all(tenant)
+    with tenant.begin() as connection:
+        add(connection, '"Tenant 1".carts', [(1, None, 2 * HOUR), (2, None, 60)])
+    assert Sweeper(tenant, model).run_once().deleted == 1
+
+
+@pytest.mark.databases("sqlite")
+@sweeps
+def test_a_table_without_rows_is_swept(engine: Engine, made: Any, sweep: str) -> None:
+    report = Sweeper(engine, made(cart(HOUR, sweep))).run_once()
+    report.raise_for_failures()
+    assert report.deleted == 0
+
+
+@pytest.mark.databases("postgres")
+def test_pages_without_expired_rows_are_passed(engine: Engine, made: Any) -> None:
+    model = made(cart(HOUR, "scan"))
+    with engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO carts (id, _ts) SELECT i, now() FROM generate_series(1, 60000) i")
+        )
+        connection.execute(
+            text("INSERT INTO carts (id, _ts) VALUES (0, now() - interval '2 hours')")
+        )
+        pages = connection.scalar(text("SELECT pg_relation_size('carts') / 8192"))
+    assert pages > 256
+    report = Sweeper(engine, model).run_once()
+    assert report.deleted == 1
+    assert report.targets[0].batches == 2
+
+
+# What can be swept
+
+
+@pytest.mark.databases("sqlite")
+def test_everything_that_names_tables_can_be_swept(engine: Engine, made: Any) -> None:
+    model = made(cart())
+    (_, base) = model.__bases__
+    for targets in (
+        model,
+        model.__table__,
+        base,
+        model.metadata,
+        model.registry,
+        [model],
+        (model.__table__, model),
+        {base},
+    ):
+        report = Sweeper(engine, targets).run_once()
+        assert [each.table for each in report.targets] == ["carts"]
+
+
+@pytest.mark.databases("sqlite")
+def test_subclasses_name_the_table_of_their_base(engine: Engine, made: Any) -> None:
+    animal, _, puppy = zoo(None)
+    made(animal)
+    assert [each.table for each in Sweeper(engine, puppy).run_once().targets] == ["animals"]
+
+
+@pytest.mark.databases("sqlite")
+def test_models_that_are_declared_later_are_swept_too(engine: Engine) -> None:
+    mapping = registry()
+    sweeper = Sweeper(engine, mapping)
+    assert str(sweeper.run_once()) == "Swept nothing: no table has TTL switched on."
+
+    @mapping.mapped
+    class Late(TTLMixin):
+        __tablename__ = "late"
+        __ttl__ = HOUR
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    mapping.metadata.create_all(engine)
+    assert [each.table for each in sweeper.run_once().targets] == ["late"]
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (None, "None is nothing to sweep: give a declarative base"),
+        ("carts", "'carts' is nothing to sweep"),
+        ([42], "42 is nothing to sweep"),
+        (Table("plain", MetaData(), Column("id", Integer)), "Table 'plain' has no TTL"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_at_once(
+    engine: Engine, targets: Any, message: str
+) -> None:
+    with pytest.raises(TTLConfigurationError, match=message):
+        Sweeper(engine, targets)
+
+
+@pytest.mark.databases("sqlite")
+def test_a_model_without_ttl_is_refused_by_name(engine: Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Plain(Base):
+        __tablename__ = "plain"
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    with pytest.raises(TTLConfigurationError, match=r"^Plain has no TTL"):
+        Sweeper(engine, [Plain])
+
+
+@pytest.mark.databases("sqlite")
+def test_a_session_is_no_engine(engine: Engine) -> None:
+    with (
+        Session(engine) as session,
+        pytest.raises(TTLConfigurationError, match=r"needs an Engine .* not Session"),
+    ):
+        Sweeper(session, cart())
+
+
+@pytest.mark.databases("sqlite")
+async def test_an_asynchronous_engine_wants_the_asynchronous_sweeper(
+    async_engine: AsyncEngine,
+) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"with AsyncEngine: use AsyncSweeper\."):
+        Sweeper(async_engine, cart())
+
+
+@pytest.mark.databases("sqlite")
+def test_an_engine_wants_the_synchronous_sweeper(engine: Engine) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"with Engine: use Sweeper\."):
+        AsyncSweeper(engine, cart())
+
+
+@pytest.mark.databases("sqlite")
+def test_rows_of_other_tables_are_left_alone(engine: Engine) -> None:
+    metadata = MetaData()
+    plain = Table("plain", metadata, Column("id", Integer, primary_key=True))
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(plain), [{"id": 1}])
+    Sweeper(engine, metadata).run_once()
+    with engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(plain)) == 1

@@ -1,0 +1,175 @@
+"""What has expired and was not purged yet: which part of a table's rows, for how long, how many.
+
+One statement reads the first entry of each index; a sweep that finds nothing to do has then done
+all that it does. A table that has to be walked isn't asked: that would be a walk by itself. Only
+a dry run or a fuse wants the rows counted.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import BigInteger, String, column, func, literal, not_, or_, select
+from sqlalchemy import table as lean_table
+
+from ttl_odm.core.values import NEVER
+from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.options import include_expired
+from ttl_odm.sqlalchemy.sweeping.connections import prepared, reading
+from ttl_odm.sqlalchemy.sweeping.referring import name_of
+from ttl_odm.sqlalchemy.sweeping.removing import expired_in
+from ttl_odm.sqlalchemy.sweeping.scanning import regclass
+from ttl_odm.sqlalchemy.sweeping.windows import PartIndex, finite_defaults
+from ttl_odm.sweeper import Counted, Due, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection, Select, Table
+
+    from ttl_odm.sqlalchemy.binding import Binding
+    from ttl_odm.sqlalchemy.clock import Clock
+
+_FEW: Final = 100_000
+"""Rows below which an estimate is made sure of by counting."""
+
+
+def find_due(connection: Connection, binding: Binding) -> Due | None:
+    """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    if all(default() is None for default in binding.defaults()):
+        return None
+    if binding.sweep == "scan":
+        can_expire = binding.override is not None or finite_defaults(binding)
+        return Due((Part.ALL,), None) if can_expire else Due((), 0.0)
+    clock = clock_of(connection.dialect)
+    questions = list(_questions(binding, clock))
+    overdue = select(*(question.scalar_subquery() for _, question in questions))
+    with prepared(connection), reading(connection):
+        answers = connection.execute(overdue.options(include_expired())).one()
+    found = [
+        (part, seconds_of(answer, clock))
+        for (part, _), answer in zip(questions, answers, strict=True)
+        if answer is not None
+    ]
+    parts = dict.fromkeys(part for part, _ in found)
+    return Due(tuple(parts), max((seconds for _, seconds in found), default=0.0))
+
+
+def count(connection: Connection, binding: Binding) -> Counted:
+    """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
+    with prepared(connection), reading(connection):
+        if all(default() is None for default in binding.defaults()):
+            due = 0
+        elif binding.sweep == "scan":
+            due = _count(connection, binding.table, expired_in(connection, binding))
+        else:
+            due = sum(
+                _count_part(connection, binding, part) for part in (Part.INHERITING, Part.OWN)
+            )
+        estimate = _estimate(connection, binding.table)
+        if estimate is None or estimate < _FEW:
+            estimate = _count(connection, binding.table)
+    return Counted(due, estimate)
+
+
+def now(connection: Connection) -> datetime:
+    """The database's present instant."""
+    clock = clock_of(connection.dialect)
+    told = connection.execute(select(clock.literal(clock.now_at_write))).scalar_one()
+    return clock.from_storage()(told)
+
+
+def _count_part(connection: Connection, binding: Binding, part: Part) -> int:
+    """Count by the index of a part alone."""
+    seconds = min(finite_defaults(binding), default=None)
+    if seconds is None and part is Part.INHERITING:
+        return 0
+    index = PartIndex(binding, part, clock_of(connection.dialect))
+    table = index.table
+    return _count(
+        connection,
+        table,
+        index.holds(table),
+        index.end(table) <= index.cutoff(seconds or 0),
+        index.expired(table, writing=False),
+    )
+
+
+def _count(connection: Connection, table: Table, *criteria: ColumnElement[bool]) -> int:
+    counted = select(func.count()).select_from(table).where(*criteria)
+    return int(connection.execute(counted.options(include_expired())).scalar_one())
+
+
+def _estimate(connection: Connection, table: Table) -> int | None:
+    """How many rows the database believes a table to have; None where it keeps no such number."""
+    dialect = connection.dialect.name
+    if dialect == "postgresql":
+        tree = func.pg_partition_tree(regclass(connection, table)).table_valued("relid", "isleaf")
+        catalog = lean_table("pg_class", column("oid"), column("reltuples"), schema="pg_catalog")
+        relation = regclass(connection, table)
+        leaves = select(tree.c.relid).where(tree.c.isleaf)
+        rows = func.sum(func.greatest(catalog.c.reltuples, 0), type_=BigInteger())
+        found = select(rows).where(or_(catalog.c.oid == relation, catalog.c.oid.in_(leaves)))
+    elif dialect in MYSQL_FAMILY:
+        schema, name = name_of(connection, table)
+        tables = lean_table(
+            "tables",
+            column("table_schema", String()),
+            column("table_name", String()),
+            column("table_rows", BigInteger()),
+            schema="information_schema",
+        )
+        found = select(tables.c.table_rows).where(
+            tables.c.table_schema == (func.database() if schema is None else literal(schema)),
+            tables.c.table_name == name,
+        )
+    else:
+        return None
+    told = connection.execute(found).scalar_one_or_none()
+    return None if told is None else int(told)
+
+
+def _questions(binding: Binding, clock: Clock) -> Iterator[tuple[Part, Select[Any]]]:
+    """For how long the first row has been expired, for every life that rows may have."""
+    for seconds, rows in _inherited_lives(binding):
+        yield Part.INHERITING, _overdue(PartIndex(binding, Part.INHERITING, clock), seconds, rows)
+    yield Part.OWN, _overdue(PartIndex(binding, Part.OWN, clock), 0, [])
+
+
+def _overdue(index: PartIndex, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:
+    table = index.table
+    end = index.end(table)
+    return (
+        select(index.cutoff(seconds) - end)
+        .where(index.holds(table), end <= index.cutoff(seconds), *rows)
+        .where(index.expired(table, writing=False))
+        .order_by(end)
+        .limit(1)
+    )
+
+
+def _inherited_lives(binding: Binding) -> Iterator[tuple[int, list[ColumnElement[bool]]]]:
+    """Each default that lets rows expire, with the condition for the rows that inherit it."""
+    kind = binding.discriminator
+    variants = [] if kind is None else [each for each in binding.variants if each.identities]
+    of_variants = [
+        or_(*(kind == identity for identity in variant.identities)) for variant in variants
+    ]
+    others = [or_(kind.is_(None), not_(or_(*of_variants)))] if variants and kind is not None else []
+    lives = [(binding.default, others)]
+    lives += [
+        (variant.default, [rows]) for variant, rows in zip(variants, of_variants, strict=True)
+    ]
+    for default, rows in lives:
+        seconds = default()
+        if seconds is not None and seconds != NEVER:
+            yield seconds, rows
+
+
+def seconds_of(overdue: Any, clock: Clock) -> float:
+    """The seconds of a difference between two instants, as the database tells it."""
+    if isinstance(overdue, timedelta):
+        return overdue.total_seconds()
+    return float(overdue / (clock.per_second or 1))
