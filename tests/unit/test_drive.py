@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,24 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import (
     AsyncStore,
     AsyncSweeper,
+    BatchRequest,
     BatchResult,
     Due,
+    Ending,
+    Hook,
     Pace,
     Part,
     Progress,
+    Purged,
     Store,
     Sweeper,
     SweepReport,
     TransientStoreError,
+    commands,
     sweeper,
 )
+from ttl_odm.sweeper.ports import Ports
+from ttl_odm.testing import AsyncInMemoryStore, InMemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 class FakeStore:
     """Numbers of expired rows, by target; what `trouble` returns or raises happens first."""
 
-    pace = Pace(start=10, lowest=1, highest=100, target=0.1, rest=0.001)
+    pace = Pace(start=10, lowest=1, highest=100, target=60.0, rest=0.001)
 
     def __init__(self, **rows: int) -> None:
         self.rows = rows
@@ -43,13 +51,13 @@ class FakeStore:
     def due(self, target: str) -> Due | None:
         return Due((Part.ALL,), 5.0) if self.rows[target] else Due((), 0.0)
 
-    def purge(self, target: str, part: Part, size: int, resume: object) -> BatchResult:
-        assert part is Part.ALL
-        assert resume in (None, "on")
+    def purge(self, request: BatchRequest) -> BatchResult:
+        assert request.part is Part.ALL
+        assert request.resume in (None, "on")
         self.trouble()
-        deleted = min(size, self.rows[target])
-        self.rows[target] -= deleted
-        return BatchResult(deleted, "on" if self.rows[target] else None)
+        deleted = min(request.size, self.rows[request.target])
+        self.rows[request.target] -= deleted
+        return BatchResult(deleted, "on" if self.rows[request.target] else None)
 
 
 class FakeAsyncStore:
@@ -67,9 +75,9 @@ class FakeAsyncStore:
         await asyncio.sleep(0)
         return self.store.due(target)
 
-    async def purge(self, target: str, part: Part, size: int, resume: object) -> BatchResult:
+    async def purge(self, request: BatchRequest) -> BatchResult:
         await asyncio.sleep(0)
-        return self.store.purge(target, part, size, resume)
+        return self.store.purge(request)
 
 
 def once(error: BaseException) -> Callable[[], object]:
@@ -153,17 +161,6 @@ def test_an_error_in_the_callers_callback_is_the_callers(run: Run, error: type[E
         run({"a": 35}, quiet, on_progress=broken)
 
 
-async def test_a_cancelled_sweep_stops_at_once() -> None:
-    store = FakeAsyncStore(a=35)
-    started = asyncio.Event()
-    store.store.trouble = started.set
-    task = asyncio.create_task(AsyncSweeper(store).run_once())
-    await started.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 def test_max_rows_and_batch_size_reach_the_plan() -> None:
     events: list[Progress] = []
     report = Sweeper(
@@ -172,13 +169,6 @@ def test_max_rows_and_batch_size_reach_the_plan() -> None:
     assert report.deleted == 12
     assert report.limited
     assert events[0].batch_size == 4
-
-
-@pytest.mark.parametrize("number", [0, -1, True, 1.5, "10"])
-@pytest.mark.parametrize("name", ["max_rows", "batch_size"])
-def test_numbers_of_rows_are_checked(name: str, number: Any) -> None:
-    with pytest.raises(TTLConfigurationError, match=f"^{name} = .*: give a number of rows"):
-        Sweeper(FakeStore(), **{name: number})
 
 
 def test_the_fakes_are_stores() -> None:
@@ -233,3 +223,254 @@ def test_an_engine_finds_the_store_of_its_package(engine: Engine) -> None:
 def test_an_engine_of_an_unknown_package_is_refused() -> None:
     with pytest.raises(TTLConfigurationError, match=r"^Nothing is registered .* 'int'\. Give an"):
         Sweeper(42, ["a"])
+
+
+# with everything that a store may offer
+
+
+HOUR = 3600
+
+
+def filled(store: Any, rows: int = 30) -> Any:
+    store.create("carts", HOUR)
+    for number in range(rows):
+        store.put("carts", number, age=2 * HOUR + number)
+    return store
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_callbacks_and_throttle_may_be_coroutines(*, asked: bool) -> None:
+    heard: list[object] = []
+
+    async def throttle() -> float | None:
+        heard.append("throttle")
+        return 0.001 if asked and len(heard) == 1 else None
+
+    async def hear(event: object) -> None:
+        heard.append(event)
+
+    report = await AsyncSweeper(
+        filled(AsyncInMemoryStore()), throttle=throttle, on_progress=hear
+    ).run_once()
+    assert report.deleted == 30
+    assert heard.count("throttle") == (2 if asked else 1)
+    assert isinstance(heard[-1], Progress)
+
+
+def test_a_throttle_that_raises_fails_the_sweep() -> None:
+    def broken() -> None:
+        raise OSError("no metrics")
+
+    report = Sweeper(filled(InMemoryStore()), throttle=broken).run_once()
+    assert report.problems == ("no metrics",)
+    assert report.deleted == 0
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_it_sweeps_for_ever_and_logs_until_it_is_stopped(
+    caplog: pytest.LogCaptureFixture, *, is_async: bool
+) -> None:
+    caplog.set_level("INFO", "ttl_odm.sweeper")
+    store = filled(AsyncInMemoryStore() if is_async else InMemoryStore())
+    reports: list[SweepReport] = []
+
+    def hear(report: SweepReport) -> None:
+        reports.append(report)
+        if len(reports) == 3:
+            made.stop()
+
+    kind: Any = AsyncSweeper if is_async else Sweeper
+    made = kind(store, on_report=hear)
+    result = made.run_forever(interval=0.0)
+    report = asyncio.run(result) if is_async else result
+    assert report is reports[-1]
+    assert [each.deleted for each in reports] == [30, 0, 0]
+    assert [each.levelname for each in caplog.records] == ["INFO"] * 3
+    assert caplog.records[0].getMessage().startswith("Swept 1 table in ")
+
+
+def test_a_failing_sweep_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    store = filled(InMemoryStore())
+    made = Sweeper(store, on_purged=fails, on_report=lambda _: made.stop())
+    made.run_forever()
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+
+
+def fails(_: object) -> None:
+    raise ValueError("not now")
+
+
+def test_a_stop_from_a_thread_ends_a_sweeper_that_waits() -> None:
+    made = Sweeper(InMemoryStore())
+    runner = threading.Thread(target=made.run_forever, kwargs={"interval": 3600})
+    runner.start()
+    made.stop()
+    runner.join(30)
+    assert not runner.is_alive()
+    assert made.run_forever() is None
+
+
+# the lease
+
+
+def test_an_interrupted_sweep_gives_its_lease_back() -> None:
+    def interrupt(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    store = filled(InMemoryStore())
+    with pytest.raises(KeyboardInterrupt):
+        Sweeper(store, on_progress=interrupt).run_once()
+    assert store.leases.read("ttl_odm").token == 1
+    assert store.leases.read("ttl_odm").holder is None
+
+
+async def test_an_interrupted_asynchronous_sweep_gives_its_lease_back() -> None:
+    store = filled(AsyncInMemoryStore())
+    with pytest.raises(ValueError, match="not now"):
+        await AsyncSweeper(store, on_progress=fails).run_once()
+    assert (await store.leases.read("ttl_odm")).holder is None
+
+
+def test_a_lease_that_cannot_be_given_back_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = filled(InMemoryStore())
+    store.leases.release = fails
+    assert Sweeper(store).run_once().deleted == 30
+    assert caplog.messages == ["The lease could not be given back and lasts until its end: not now"]
+
+
+async def test_an_asynchronous_lease_that_cannot_be_given_back_hides_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(_: object) -> None:
+        raise ValueError("not now")
+
+    store = filled(AsyncInMemoryStore())
+    store.leases.release = fail
+    assert (await AsyncSweeper(store).run_once()).deleted == 30
+    assert len(caplog.records) == 1
+
+
+def test_a_lease_that_was_lost_is_not_given_back() -> None:
+    store = filled(InMemoryStore())
+
+    def steal(_: Progress) -> None:
+        store.advance(100)
+        store.leases.acquire("ttl_odm", "them", 60)
+
+    # The clock of the lease has moved on, the sweeper's hasn't, so it asks before it must.
+    made = Sweeper(store, on_progress=steal, batch_size=10, lease_duration=0.001)
+    report = made.run_once()
+    assert report.ended is Ending.LEASE_LOST
+    assert store.leases.read("ttl_odm").holder == "them"
+
+
+@both
+def test_each_run_is_another_holder(run: Run) -> None:
+    store = filled(AsyncInMemoryStore() if run is run_async else InMemoryStore())
+    kind: Any = AsyncSweeper if run is run_async else Sweeper
+    made = kind(store)
+    assert made._claim().holder != made._claim().holder
+
+
+# cancelling
+
+
+def in_the_middle(store: Any) -> asyncio.Event:
+    """Tell when a batch is under way, and let it take a while."""
+    begun = asyncio.Event()
+    purge = store.purge
+
+    async def slow_purge(request: Any) -> Any:
+        begun.set()
+        await asyncio.sleep(0.02)
+        return await purge(request)
+
+    store.purge = slow_purge
+    return begun
+
+
+async def test_a_cancelled_sweep_finishes_its_batch_tells_it_and_gives_the_lease_back() -> None:
+    store = filled(AsyncInMemoryStore())
+    begun = in_the_middle(store)
+    told: list[Purged] = []
+    hook = Hook(told.append, when="commit")
+    made = AsyncSweeper(store, batch_size=10, on_purged=hook, nice=100)
+    task = asyncio.create_task(made.run_once())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(store.keys("carts")) == 20
+    assert [each.count for each in told] == [10]
+    assert (await store.leases.read("ttl_odm")).holder is None
+
+
+async def test_a_sweep_that_is_cancelled_twice_is_interrupted() -> None:
+    store = filled(AsyncInMemoryStore())
+    begun = in_the_middle(store)
+    task = asyncio.create_task(AsyncSweeper(store, batch_size=10).run_once())
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(store.keys("carts")) == 30
+
+
+async def test_a_timeout_ends_a_sweep() -> None:
+    store = filled(AsyncInMemoryStore())
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(AsyncSweeper(store).run_forever(interval=3600), 0.05)
+    assert store.keys("carts") == set()
+    assert (await store.leases.read("ttl_odm")).holder is None
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_sweep_that_is_cancelled_in_a_throttle_ends(times: int) -> None:
+    asked = asyncio.Event()
+
+    async def throttle() -> None:
+        asked.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            if times == 2:
+                asked.clear()
+                await asyncio.sleep(3600)
+
+    store = filled(AsyncInMemoryStore())
+    task = asyncio.create_task(AsyncSweeper(store, throttle=throttle).run_once())
+    await asked.wait()
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(store.keys("carts")) == 30
+
+
+async def test_a_sweep_is_cancelled_in_its_second_wait_too() -> None:
+    store = filled(AsyncInMemoryStore())
+    begun = in_the_middle(store)
+    waiting = asyncio.Event()
+
+    async def stuck(_: Progress) -> None:
+        waiting.set()
+        await asyncio.sleep(3600)
+
+    task = asyncio.create_task(AsyncSweeper(store, on_progress=stuck).run_once())
+    await begun.wait()
+    task.cancel()  # the batch is finished first
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_command_that_no_driver_knows_is_a_bug() -> None:
+    class Unknown(commands.Command[None]):
+        """Nothing."""
+
+    with pytest.raises(TypeError, match="No driver knows the command"):
+        Ports(FakeStore()).remote(Unknown())

@@ -2,112 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.unit.scripted import (
+    BUSY,
+    NOTHING,
+    OWN,
+    PACE,
+    Script,
+    due,
+    endless,
+    full,
+    last,
+    settings,
+    unhurried,
+)
 from ttl_odm.sweeper import (
     BatchResult,
+    Counted,
     Due,
+    Ending,
+    Hook,
+    HookError,
+    Hooks,
     Pace,
     Part,
+    Progress,
+    Purged,
+    Skip,
     StoreError,
-    SweepReport,
-    TransientStoreError,
 )
-from ttl_odm.sweeper.plan import (
-    ATTEMPTS,
-    Emit,
-    FindDue,
-    Now,
-    Pause,
-    PurgeBatch,
-    Settings,
-    sweep,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-PACE = Pace(start=1_000, lowest=100, highest=10_000, target=0.1)
-BUSY = TransientStoreError("busy")
-
-
-@dataclass
-class Script:
-    """Carries a plan out against answers that are given beforehand, and writes down what it asked.
-
-    Attributes:
-        due: What `FindDue` gets, for each target one after the other; the last one stays.
-        batches: What `PurgeBatch` gets, one after the other. Errors are thrown.
-        asked: The commands, without the readings of the clock.
-    """
-
-    due: dict[str, list[Due | Exception | None]]
-    batches: list[BatchResult | Exception]
-    asked: list[Any] = field(default_factory=list)
-    clock: float = 0.0
-
-    def run(self, *, pace: Pace = PACE, max_rows: int | None = None) -> SweepReport:
-        plan = sweep(list(self.due), Settings(pace, jitter=lambda: 1.0, max_rows=max_rows))
-        reply: Any = None
-        try:
-            while True:
-                command = plan.throw(reply) if isinstance(reply, Exception) else plan.send(reply)
-                reply = self._answer(command)
-        except StopIteration as end:
-            report: SweepReport = end.value
-            return report
-
-    def _answer(self, command: Any) -> Any:
-        if isinstance(command, Now):
-            self.clock += 1.0
-            return self.clock
-        self.asked.append(command)
-        if isinstance(command, FindDue):
-            answers = self.due[command.target]
-            return answers.pop(0) if len(answers) > 1 else answers[0]
-        return self.batches.pop(0) if isinstance(command, PurgeBatch) else None
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [command for command in self.asked if isinstance(command, kind)]
-
-
-def due(*parts: Part, oldest: float = 60.0) -> Due:
-    return Due(parts, oldest)
-
-
-NOTHING = Due((), 0.0)
-OWN = due(Part.OWN)
-
-
-def full(deleted: int, resume: object = "on", elapsed: float = 0.1) -> BatchResult:
-    return BatchResult(deleted, resume, elapsed=elapsed)
-
-
-def last(deleted: int) -> BatchResult:
-    return BatchResult(deleted)
-
-
-def sizes(script: Script) -> list[int]:
-    return [command.size for command in script.of(PurgeBatch)]
+from ttl_odm.sweeper.commands import CountDue, Emit, FindDue, ListTargets, PurgeBatch, Tell
+from ttl_odm.sweeper.plan import run_once
+from ttl_odm.sweeper.watch import ATTEMPTS
 
 
 def test_where_nothing_has_expired_nothing_is_purged() -> None:
-    script = Script({"a": [NOTHING], "b": [NOTHING]}, [])
+    script = Script({"a": [NOTHING], "b": [NOTHING]})
     report = script.run()
-    assert script.asked == [FindDue("a"), FindDue("b")]
+    assert script.of(FindDue) == [FindDue("a"), FindDue("b")]
+    assert script.of(PurgeBatch) == []
     assert [(each.table, each.oldest_before, each.oldest_after) for each in report.targets] == [
         ("a", 0.0, 0.0),
         ("b", 0.0, 0.0),
     ]
+    assert report.ended is Ending.FINISHED
 
 
 def test_each_batch_begins_where_the_one_before_it_ended() -> None:
     script = Script({"a": [OWN, NOTHING]}, [full(1_000, "x"), full(1_000, "y"), last(7)])
     report = script.run()
-    assert [command.resume for command in script.of(PurgeBatch)] == [None, "x", "y"]
+    assert [each.request.resume for each in script.of(PurgeBatch)] == [None, "x", "y"]
     assert report.targets[0].deleted == 2_007
     assert report.targets[0].batches == 3
 
@@ -116,11 +66,21 @@ def test_each_part_begins_at_its_beginning() -> None:
     both = due(Part.INHERITING, Part.OWN)
     script = Script({"a": [both, NOTHING]}, [full(1_000, "x"), last(1), last(2)])
     script.run()
-    assert [(command.part, command.resume) for command in script.of(PurgeBatch)] == [
+    requests = [each.request for each in script.of(PurgeBatch)]
+    assert [(request.part, request.resume) for request in requests] == [
         (Part.INHERITING, None),
         (Part.INHERITING, "x"),
         (Part.OWN, None),
     ]
+
+
+def test_a_batch_is_asked_for_as_the_sweeper_was_told_to() -> None:
+    hooks, more = Hooks.of(print), Hooks.of({"a": repr})
+    script = Script({"a": [OWN, NOTHING]}, [last(1)], hooks=more)
+    script.run(hooks=hooks, statement_timeout=2.5, force=True)
+    (batch,) = script.of(PurgeBatch)
+    assert batch.request.hooks == hooks + more
+    assert (batch.request.timeout, batch.request.force) == (2.5, True)
 
 
 def test_the_age_of_the_oldest_is_asked_again_after_purging() -> None:
@@ -130,7 +90,7 @@ def test_the_age_of_the_oldest_is_asked_again_after_purging() -> None:
 
 
 def test_a_target_that_is_off_is_not_reported() -> None:
-    script = Script({"a": [None], "b": [NOTHING]}, [])
+    script = Script({"a": [None], "b": [NOTHING]})
     assert [each.table for each in script.run().targets] == ["b"]
 
 
@@ -142,83 +102,43 @@ def test_ttl_that_is_switched_off_meanwhile_leaves_the_age_unknown() -> None:
 
 def test_batches_adapt_to_the_time_that_they_take() -> None:
     times = [0.05, 0.05, 0.4, 0.1]
-    script = Script({"a": [OWN, NOTHING]}, [*(full(1, elapsed=t) for t in times), last(1)])
+    batches = [full(1, number, elapsed) for number, elapsed in enumerate(times)]
+    script = Script({"a": [OWN, NOTHING]}, [*batches, last(1)])
     script.run()
-    assert sizes(script) == [1_000, 2_000, 4_000, 2_000, 2_000]
+    assert script.sizes == [1_000, 2_000, 4_000, 2_000, 2_000]
 
 
 def test_each_target_starts_anew() -> None:
     batches = [full(1_000, elapsed=0.01), last(1), last(1)]
     script = Script({"a": [OWN, NOTHING], "b": [OWN, NOTHING]}, batches)
     script.run()
-    assert sizes(script) == [1_000, 2_000, 1_000]
-
-
-def test_a_database_with_one_writer_gets_pauses() -> None:
-    pace = Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0)
-    script = Script({"a": [OWN, NOTHING]}, [full(200, elapsed=0.03), last(1)])
-    script.run(pace=pace)
-    assert script.of(Pause) == [Pause(0.03)]
-
-
-def test_the_others_get_none() -> None:
-    script = Script({"a": [OWN, NOTHING]}, [full(1_000), last(1)])
-    script.run()
-    assert script.of(Pause) == []
+    assert script.sizes == [1_000, 2_000, 1_000]
 
 
 def test_progress_is_told_after_each_batch() -> None:
-    script = Script({"a": [OWN, NOTHING]}, [full(1_000, elapsed=0.2), last(7)])
-    script.run()
-    events = [command.event for command in script.of(Emit)]
-    assert [(e.table, e.deleted, e.deleted_so_far, e.batch_size, e.elapsed) for e in events] == [
-        ("a", 1_000, 1_000, 1_000, 0.2),
-        ("a", 7, 1_007, 500, 0.0),
+    batches = [full(1_000, elapsed=0.2), BatchResult(7, archived=7)]
+    script = Script({"a": [OWN, NOTHING]}, batches)
+    report = script.run()
+    assert [command.event for command in script.of(Emit)] == [
+        Progress("a", 1_000, 1_000, 1_000, 0.2),
+        Progress("a", 7, 1_007, 500, 0.0, archived=7),
     ]
+    assert (report.deleted, report.archived) == (1_007, 7)
 
 
-def test_skipped_rows_are_reported() -> None:
-    batches = [BatchResult(900, "x", skipped=2), BatchResult(5, skipped=1)]
+def test_skipped_rows_are_reported_by_reason() -> None:
+    skips = [{Skip.LOCKED: 2}, {Skip.LOCKED: 1, Skip.RESTRICTED: 4}]
+    batches = [BatchResult(900, "x", skipped=skips[0]), BatchResult(5, skipped=skips[1])]
     report = Script({"a": [OWN, NOTHING]}, batches).run()
-    assert report.skipped == 3
+    assert report.targets[0].skips == {Skip.LOCKED: 3, Skip.RESTRICTED: 4}
+    assert report.skipped == 7
 
 
 def test_durations_are_those_of_the_clock() -> None:
-    # The clock of the script strikes each time it is read: twice a target, twice a sweep.
-    report = Script({"a": [NOTHING], "b": [NOTHING]}, []).run()
-    assert [each.duration for each in report.targets] == [1.0, 1.0]
-    assert report.duration == 5.0
-
-
-# max_rows
-
-
-def test_max_rows_caps_the_last_batch() -> None:
-    script = Script({"a": [OWN]}, [full(1_000), full(500)])
-    report = script.run(max_rows=1_500)
-    assert sizes(script) == [1_000, 500]
-    assert report.limited
-
-
-def test_max_rows_counts_what_was_deleted_not_what_was_looked_at() -> None:
-    script = Script({"a": [OWN]}, [full(10), full(5)])
-    script.run(max_rows=15)
-    assert sizes(script) == [15, 5]
-
-
-def test_max_rows_that_just_suffice_limit_nothing() -> None:
-    assert not Script({"a": [OWN, NOTHING]}, [last(15)]).run(max_rows=15).limited
-
-
-def test_targets_after_max_rows_are_looked_at_and_not_purged() -> None:
-    script = Script({"a": [OWN], "b": [due(Part.OWN, oldest=90.0)], "c": [NOTHING]}, [last(15)])
-    report = script.run(max_rows=15)
-    assert [(each.table, each.batches, each.oldest_after) for each in report.targets] == [
-        ("a", 1, 60.0),
-        ("b", 0, 90.0),
-        ("c", 0, 0.0),
-    ]
-    assert report.limited
+    batches = [full(1_000, elapsed=2.0), last(1), full(1_000, elapsed=0.5), last(1)]
+    report = Script({"a": [OWN, NOTHING], "b": [OWN, NOTHING]}, batches).run()
+    assert [each.duration for each in report.targets] == [2.0, 0.5]
+    assert report.duration == 2.5
 
 
 # failures
@@ -227,15 +147,17 @@ def test_targets_after_max_rows_are_looked_at_and_not_purged() -> None:
 def test_a_passing_failure_is_tried_again_with_a_smaller_batch_after_a_pause() -> None:
     script = Script({"a": [OWN, NOTHING]}, [full(1_000, "x"), BUSY, BUSY, last(7)])
     report = script.run()
-    assert [(c.size, c.resume) for c in script.of(PurgeBatch)] == [
+    requests = [each.request for each in script.of(PurgeBatch)]
+    assert [(request.size, request.resume) for request in requests] == [
         (1_000, None),
         (1_000, "x"),
         (500, "x"),
         (250, "x"),
     ]
-    assert script.of(Pause) == [Pause(0.1), Pause(0.2)]
+    assert script.pauses == [0.1, 0.2]
+    assert report.waited == {"retry": pytest.approx(0.3)}
     assert report.deleted == 1_007
-    assert not report.failed
+    assert not report.problems
 
 
 def test_a_success_ends_the_count_of_failures() -> None:
@@ -245,14 +167,15 @@ def test_a_success_ends_the_count_of_failures() -> None:
 
 
 def test_a_failure_that_does_not_pass_fails_the_target_and_no_other() -> None:
-    batches: list[BatchResult | Exception] = [full(1_000), *[BUSY] * ATTEMPTS, last(3)]
+    batches: list[Any] = [full(1_000), *[BUSY] * ATTEMPTS, last(3)]
     script = Script({"a": [OWN], "b": [OWN, NOTHING]}, batches)
     report = script.run()
     assert [(each.table, each.deleted, each.error) for each in report.targets] == [
         ("a", 1_000, BUSY),
         ("b", 3, None),
     ]
-    assert len(script.of(Pause)) == ATTEMPTS - 1
+    assert len(script.pauses) == ATTEMPTS - 1
+    assert report.ended is Ending.FINISHED
 
 
 @pytest.mark.parametrize("error", [StoreError("no such table"), ZeroDivisionError("a bug")])
@@ -260,7 +183,7 @@ def test_any_other_error_fails_the_target_at_once_and_no_other(error: Exception)
     script = Script({"a": [OWN], "b": [OWN, NOTHING]}, [error, last(3)])
     report = script.run()
     assert [(each.table, each.error) for each in report.targets] == [("a", error), ("b", None)]
-    assert script.of(Pause) == []
+    assert script.pauses == []
 
 
 def test_a_target_that_fails_halfway_reports_what_was_done() -> None:
@@ -270,9 +193,9 @@ def test_a_target_that_fails_halfway_reports_what_was_done() -> None:
 
 
 def test_finding_what_is_due_is_tried_again_too() -> None:
-    script = Script({"a": [BUSY, NOTHING]}, [])
+    script = Script({"a": [BUSY, NOTHING]})
     assert not script.run().failed
-    assert script.of(Pause) == [Pause(0.1)]
+    assert script.pauses == [0.1]
 
 
 def test_a_target_whose_age_cannot_be_asked_fails_and_keeps_its_count() -> None:
@@ -281,10 +204,156 @@ def test_a_target_whose_age_cannot_be_asked_fails_and_keeps_its_count() -> None:
     assert str(target.error) == "gone"
 
 
-@pytest.mark.parametrize("steps", range(1, 9))
+def test_a_store_that_makes_no_progress_is_given_up() -> None:
+    stuck = BatchResult(0, "here")
+    report = Script({"a": [OWN], "b": [NOTHING]}, [stuck, stuck]).run()
+    assert str(report.failed[0].error).startswith("The store makes no progress")
+
+
+def test_an_error_that_is_no_targets_fails_the_sweep() -> None:
+    error = RuntimeError("no targets today")
+    report = Script({}, instead={ListTargets: [error]}).run()
+    assert (report.ended, report.error) == (Ending.FAILED, error)
+    assert report.problems == ("no targets today",)
+
+
+@pytest.mark.parametrize("steps", range(1, 14))
 def test_a_plan_can_be_closed_at_any_step(steps: int) -> None:
-    plan = sweep(["a"], Settings(PACE, jitter=lambda: 1.0))
-    replies: Sequence[Any] = [None, 0.0, 0.0, OWN, full(1_000), None, full(1_000), None]
-    for reply in replies[:steps]:
-        plan.send(reply)
+    script = Script({"a": [OWN]}, endless())
+    plan = run_once(settings())
+    reply: Any = None
+    for _ in range(steps):
+        reply = script.answer(plan.send(reply))
     plan.close()
+
+
+# hooks
+
+
+ROWS = Purged("a", [(1,)], 1, as_of=None)  # type: ignore[arg-type]
+BROKEN = HookError("the hook broke")
+
+
+def failing(resume: object) -> BatchResult:
+    return BatchResult(0, resume, skipped={Skip.HOOK: 10}, failure=BROKEN)
+
+
+def test_hooks_after_the_commit_are_told_each_batch() -> None:
+    hooks = Hooks.of(Hook(print, when="commit"))
+    batches = [BatchResult(1, "x", purged=[ROWS]), BatchResult(1, purged=[ROWS, ROWS])]
+    script = Script({"a": [OWN, NOTHING]}, batches)
+    script.run(hooks=hooks)
+    assert script.of(Tell) == [Tell(hooks, ROWS)] * 3
+
+
+def test_a_hook_that_fails_after_the_commit_is_reported_and_stops_nothing() -> None:
+    batches = [BatchResult(1, "x", purged=[ROWS]), BatchResult(1, purged=[ROWS])]
+    report = Script({"a": [OWN, NOTHING]}, batches, instead={Tell: [BROKEN]}).run()
+    (target,) = report.targets
+    assert (target.deleted, target.error, target.oldest_after) == (2, BROKEN, 0.0)
+    assert report.problems == ("a: the hook broke",)
+
+
+def test_a_hook_that_fails_in_the_transaction_fails_its_batch_and_no_other() -> None:
+    batches = [full(1_000, "x"), failing("y"), full(1_000, "z"), last(5)]
+    script = Script({"a": [OWN, NOTHING]}, batches)
+    (target,) = script.run().targets
+    assert (target.deleted, target.skips, target.error) == (2_005, {Skip.HOOK: 10}, BROKEN)
+    assert [each.request.resume for each in script.of(PurgeBatch)] == [None, "x", "y", "z"]
+
+
+def test_a_hook_that_always_fails_fails_its_target_before_long() -> None:
+    batches = [failing(number) for number in range(100)]
+    script = Script({"a": [OWN], "b": [OWN, NOTHING]}, [*batches[:ATTEMPTS], last(1)])
+    report = script.run()
+    assert [(each.batches, each.deleted) for each in report.targets] == [(ATTEMPTS, 0), (1, 1)]
+    assert report.targets[0].error is BROKEN
+
+
+# dry runs
+
+
+def test_a_dry_run_counts_and_deletes_nothing() -> None:
+    script = Script({"a": [OWN], "b": [NOTHING]}, instead={CountDue: [Counted(42, 1_000)]})
+    report = script.run(dry_run=True)
+    assert script.of(PurgeBatch) == []
+    assert script.of(CountDue) == [CountDue("a")]
+    assert [(each.due, each.rows, each.oldest_before) for each in report.targets] == [
+        (42, 1_000, 60.0),
+        (None, None, 0.0),
+    ]
+    assert (report.dry_run, report.due, report.deleted) == (True, 42, 0)
+
+
+def test_counting_is_tried_again_too() -> None:
+    script = Script({"a": [OWN]}, instead={CountDue: [BUSY, Counted(42, 1_000)]})
+    assert script.run(dry_run=True).due == 42
+
+
+# whatever the store answers
+
+
+results = st.one_of(
+    st.builds(
+        BatchResult,
+        deleted=st.integers(0, 10),
+        resume=st.one_of(st.none(), st.integers(0, 3)),
+        skipped=st.dictionaries(st.sampled_from(Skip), st.integers(0, 3)),
+        failure=st.one_of(st.none(), st.just(BROKEN)),
+        elapsed=st.floats(0, 10),
+    ),
+    st.just(BUSY),
+    st.just(StoreError("no")),
+)
+dues = st.one_of(
+    st.none(),
+    st.builds(Due, st.lists(st.sampled_from(Part), max_size=3).map(tuple), st.just(1.0)),
+    st.just(BUSY),
+    st.just(StoreError("no")),
+)
+
+
+class Honest(Script):
+    """Deletes no more than it was asked to."""
+
+    def PurgeBatch(self, command: PurgeBatch) -> Any:  # noqa: N802
+        reply = super().PurgeBatch(command) if self.batches else last(0)
+        if isinstance(reply, BatchResult):
+            return replace(reply, deleted=min(reply.deleted, command.request.size))
+        return reply
+
+
+@unhurried
+@given(
+    st.lists(st.lists(dues, min_size=1, max_size=3), max_size=3),
+    st.lists(results, max_size=40),
+    st.integers(1, 50),
+    st.floats(0.1, 20),
+)
+def test_whatever_the_store_answers_the_limits_hold_and_the_sweep_ends(
+    due_by_target: list[list[Any]], batches: list[Any], max_rows: int, max_seconds: float
+) -> None:
+    script = Honest({str(n): each for n, each in enumerate(due_by_target)}, list(batches))
+    begun: list[float] = []
+    script.before = lambda command, clock: isinstance(command, PurgeBatch) and begun.append(clock)
+    small = Pace(start=7, lowest=1, highest=20, target=0.1, rest=1.0)
+    report = script.run(pace=small, max_rows=max_rows, max_seconds=max_seconds)
+    assert report.deleted <= max_rows
+    assert all(clock < max_seconds for clock in begun)
+    assert all(0 < size <= 20 for size in script.sizes)
+    assert len(script.asked) < 5_000
+
+
+@unhurried
+@given(st.lists(results, max_size=40), st.floats(0, 30))
+def test_a_stop_is_obeyed_within_one_batch(batches: list[Any], stop_at: float) -> None:
+    script = Honest({"a": [OWN], "b": [OWN]}, list(batches), stop_at=stop_at)
+    late: list[float] = []
+
+    def watch(command: Any, clock: float) -> None:
+        if isinstance(command, PurgeBatch) and clock >= stop_at:
+            late.append(clock)
+
+    script.before = watch
+    script.run(pace=PACE)
+    assert late == []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from ttl_odm.sweeper import SweepError, SweepReport, TargetReport
+from ttl_odm.sweeper import Ending, FuseError, Skip, SweepError, SweepReport, TargetReport
 
 CLEAN = TargetReport(
     "web_sessions",
     deleted=1_234_567,
-    skipped=3,
+    archived=34,
+    skips={Skip.LOCKED: 2, Skip.RESTRICTED: 1},
     batches=124,
     duration=71.26,
     oldest_before=93_784.9,
@@ -27,11 +30,11 @@ FAILED = TargetReport(
 
 
 def test_a_report_reads_like_this() -> None:
-    report = SweepReport((CLEAN, IDLE, FAILED), duration=74.768, limited=True)
+    report = SweepReport((CLEAN, IDLE, FAILED), duration=74.768, ended=Ending.MAX_ROWS)
     assert (
         str(report)
         == """\
-Swept 3 tables in 74.8 s: 1,235,067 rows deleted, 1 FAILED.
+Swept 3 tables in 74.8 s: 1,235,067 rows deleted (34 archived), 1 FAILED.
   table           deleted  skipped  batches    time  oldest before  oldest after
   web_sessions  1,234,567        3      124  71.3 s       1 d 02 h         < 1 s
   carts                 0        0        0  0.00 s              -             -
@@ -75,7 +78,9 @@ def test_ages_are_shown_in_two_units(seconds: float | None, shown: str) -> None:
 def test_a_report_adds_its_targets_up() -> None:
     report = SweepReport((CLEAN, IDLE, FAILED))
     assert report.deleted == 1_235_067
+    assert report.archived == 34
     assert report.skipped == 3
+    assert report.due is None
     assert report.failed == (FAILED,)
 
 
@@ -94,3 +99,104 @@ def test_a_report_with_a_failure_raises_it_on_demand() -> None:
 
 def test_an_error_without_a_message_is_shown_by_its_name() -> None:
     assert TargetReport("orders", error=KeyError()).problem == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("ending", "line"),
+    [
+        (Ending.MAX_SECONDS, "Stopped at max_seconds: expired rows are left for the next sweep."),
+        (Ending.WINDOW, "Outside the window: expired rows are left until it opens."),
+        (Ending.PAUSED, "Paused: expired rows are left until somebody lets the sweeper go on."),
+        (Ending.STOPPED, "Stopped on request: expired rows are left for the next sweep."),
+        (Ending.LEASE_LOST, "The lease was lost: another sweeper goes on from here."),
+    ],
+)
+def test_a_sweep_that_was_ended_says_why(ending: Ending, line: str) -> None:
+    assert str(SweepReport((IDLE,), ended=ending)).splitlines()[-1] == line
+    assert str(SweepReport(ended=ending)).splitlines() == ["Swept nothing.", line]
+
+
+def test_every_ending_reads_well() -> None:
+    for ending in Ending:
+        assert str(SweepReport((IDLE,), ended=ending))
+
+
+@pytest.mark.parametrize(("holder", "who"), [("host:1", ": host:1"), (None, "")])
+def test_a_sweep_without_the_lease_names_who_has_it(holder: str | None, who: str) -> None:
+    report = SweepReport(ended=Ending.LEASE_HELD, holder=holder)
+    assert str(report) == f"Swept nothing.\nAnother sweeper is at work{who}."
+
+
+def test_a_sweep_that_failed_as_a_whole_says_so() -> None:
+    error = ValueError("no\nlease table")
+    report = SweepReport((IDLE,), ended=Ending.FAILED, error=error)
+    assert str(report).splitlines()[-2:] == ["The sweep FAILED.", "no lease table"]
+    assert report.problems == ("no lease table",)
+    with pytest.raises(SweepError, match=r"^no lease table$") as raised:
+        report.raise_for_failures()
+    assert raised.value.__cause__ is error
+
+
+def test_a_dry_run_reads_like_this() -> None:
+    targets = (
+        TargetReport("web_sessions", due=1_234, rows=56_789, oldest_before=60.0),
+        TargetReport("carts", oldest_before=0.0),
+    )
+    report = SweepReport(targets, duration=0.25, dry_run=True)
+    assert (
+        str(report)
+        == """\
+Looked at 2 tables in 0.25 s: 1,234 rows expired.
+  table         expired    rows      oldest
+  web_sessions    1,234  56,789  1 min 00 s
+  carts               -       -           -"""
+    )
+
+
+def test_a_report_is_plain_values_for_machines() -> None:
+    fuse = FuseError("too many", target="orders", due=2_000, allowed=1_000)
+    orders = TargetReport("orders", due=2_000, rows=3_000, error=fuse)
+    report = SweepReport(
+        (CLEAN, orders), duration=1.5, ended=Ending.PAUSED, waited={"rest": 0.5}, holder="them"
+    )
+    plain = json.loads(json.dumps(report.to_dict()))
+    assert plain.pop("targets") == [
+        {
+            "table": "web_sessions",
+            "deleted": 1_234_567,
+            "archived": 34,
+            "skipped": {"locked": 2, "restricted": 1},
+            "batches": 124,
+            "duration": 71.26,
+            "oldest_before": 93_784.9,
+            "oldest_after": 0.25,
+            "due": None,
+            "rows": None,
+            "error": None,
+        },
+        {
+            "table": "orders",
+            "deleted": 0,
+            "archived": 0,
+            "skipped": {},
+            "batches": 0,
+            "duration": 0.0,
+            "oldest_before": None,
+            "oldest_after": None,
+            "due": 2_000,
+            "rows": 3_000,
+            "error": {"type": "FuseError", "message": "too many"},
+        },
+    ]
+    assert plain == {
+        "ended": "paused",
+        "dry_run": False,
+        "deleted": 1_234_567,
+        "archived": 34,
+        "skipped": 3,
+        "due": 2_000,
+        "duration": 1.5,
+        "waited": {"rest": 0.5},
+        "holder": "them",
+        "error": None,
+    }

@@ -12,15 +12,38 @@ and what was drawn, is passed in.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 _FIRST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 5.0
 
 
+@runtime_checkable
+class Pacing(Protocol):
+    """Chooses batch sizes. One instance serves many sweeps, so it should keep no state."""
+
+    @property
+    def start(self) -> int:
+        """Rows in the first batch of each target."""
+        ...
+
+    @property
+    def rest(self) -> float:
+        """Seconds to pause after a batch, for each second that it took."""
+        ...
+
+    def next(self, size: int, elapsed: float, /) -> int:
+        """Return the rows to allow after a full batch of `size` rows took so many seconds."""
+        ...
+
+    def shrunk(self, size: int, /) -> int:
+        """Return the rows to allow after a batch of `size` rows has failed for now."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The batch sizes that suit one kind of database.
+    """The `Pacing` that adapts to the time that batches take; the one that our stores have.
 
     Attributes:
         start: Rows in the first batch.

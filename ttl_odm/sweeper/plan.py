@@ -1,217 +1,186 @@
 """The sweep as a plan: a generator that says what to do next and is told what came of it.
 
 It yields commands and gets replies; errors of the store are thrown into it. So everything that
-is a decision (which batch, how large, whether to try again, when to give a target up) is here,
-runs without a database, a clock or a thread, and is the same for synchronous and asynchronous
-stores. `ttl_odm.sweeper.drive` carries the commands out.
+is a decision (which batch, how large, whether to try again, when to stop) runs without a database,
+a clock or a thread, and is the same for synchronous and asynchronous stores.
+`ttl_odm.sweeper.drive` carries the commands out.
 
-A command's ``__iter__`` yields the command itself and returns the reply, which gives
-``result = yield from PurgeBatch(...)`` its type.
+Here are the sweep over all targets and the two ways to run it; `targets` has one target, `watch`
+what is looked at between two batches, `tenure` the lease, `fuse` and `limits` their arithmetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from ttl_odm.sweeper.pace import Pace, backoff
-from ttl_odm.sweeper.report import Progress, SweepReport, TargetReport
-from ttl_odm.sweeper.store import BatchResult, Due, Part, TransientStoreError
+from ttl_odm.sweeper.commands import Emit, IsStopping, ListHooks, ListTargets, Now, Pause
+from ttl_odm.sweeper.report import Ending, SweepReport
+from ttl_odm.sweeper.store import StoreError
+from ttl_odm.sweeper.targets import LIMITS, TargetSweep
+from ttl_odm.sweeper.tenure import Halt, Tenure
+from ttl_odm.sweeper.watch import LOOK, Watch
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.options import Settings
+    from ttl_odm.sweeper.report import TargetReport
+    from ttl_odm.sweeper.tenure import Claim
 
-ATTEMPTS: Final = 5
-"""How often a command is tried before its target is given up."""
+CLOSED: Final = (Ending.PAUSED, Ending.WINDOW)
+"""Ends of a sweep that only wait for being allowed to begin."""
 
+OPENS: Final = 10.0
+"""Seconds between two looks at whether it may begin, at most."""
 
-class Command(Generic[R]):
-    """Something for a driver to do; the reply is an ``R``."""
+STANDBY: Final = 1.0
+"""Seconds between two tries to get a lease that somebody else holds, at least."""
 
-    __slots__ = ()
-
-    def __iter__(self) -> Generator[Command[R], R, R]:
-        reply = yield self
-        return reply
-
-
-Plan = Generator[Command[Any], Any, R]
-"""A generator of commands that returns an ``R``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Now(Command[float]):
-    """Read a monotonic clock, in seconds."""
+SHORTEST: Final = 0.05
+"""Seconds that even the shortest interval lasts."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindDue(Command[Due | None]):
-    """Ask the store what has expired in a target."""
-
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class PurgeBatch(Command[BatchResult]):
-    """Let the store delete one batch."""
-
-    target: str
-    part: Part
-    size: int
-    resume: object
-
-
-@dataclass(frozen=True, slots=True)
-class Pause(Command[None]):
-    """Let others in, for some seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Emit(Command[None]):
-    """Tell whoever watches."""
-
-    event: Progress
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to sweep.
-
-    Attributes:
-        pace: The batch sizes.
-        jitter: Draws a number from 0 to 1, for the wait before another attempt.
-        max_rows: Rows that the whole sweep may delete; None for all.
-    """
-
-    pace: Pace
-    jitter: Callable[[], float]
-    max_rows: int | None = None
-
-
-def sweep(targets: Iterable[str], settings: Settings) -> Plan[SweepReport]:
-    """Purge every target, one after the other; one that fails doesn't stop the others.
+def run_once(settings: Settings, claim: Claim | None = None) -> Plan[SweepReport]:
+    """Sweep every target once, if nobody else is sweeping.
 
     Args:
-        targets: Names, in the order in which to purge them.
         settings: How.
+        claim: The lease to hold meanwhile; None for none.
 
     Returns:
         The plan; run to its end it returns what was done.
     """
-    began = yield from Now()
-    budget = _Budget(settings.max_rows)
-    reports = []
-    for target in targets:
-        report = yield from _TargetSweep(target, settings, budget).run()
-        if report is not None:
-            reports.append(report)
-    ended = yield from Now()
-    return SweepReport(tuple(reports), duration=ended - began, limited=budget.exceeded)
+    return (yield from _Run(settings, claim).once())
 
 
-class _Budget:
-    """The rows that the sweep may still delete."""
+def run_forever(
+    settings: Settings, claim: Claim | None = None, *, interval: float, jitter: float
+) -> Plan[SweepReport | None]:
+    """Sweep again and again until somebody wants the sweeper to stop.
 
-    def __init__(self, rows: int | None) -> None:
-        self._rows = rows
-        self.exceeded = False
+    The lease is kept between two sweeps, so that one of many sweepers does all of them and the
+    others stand by. Each sweep's report is emitted; sweeps that were not allowed to begin (paused,
+    outside the window) are emitted once for each stretch of them.
 
-    def cap(self, size: int) -> int:
-        return size if self._rows is None else min(size, self._rows)
+    Args:
+        settings: How to sweep.
+        claim: The lease to hold; None for none.
+        interval: Seconds between two sweeps, from the end of one to the beginning of the next.
+        jitter: Share of the interval by which it varies at random, to either side.
 
-    def spend(self, rows: int) -> None:
-        if self._rows is not None:
-            self._rows -= rows
+    Returns:
+        The plan; run to its end it returns the last report.
+    """
+    run = _Run(settings, claim)
+    last: SweepReport | None = None
+    while not (yield from IsStopping()):
+        report = yield from run.once()
+        is_news = last is None or report.ended is not last.ended
+        if report.ended is Ending.LEASE_HELD:
+            # It ends then at the latest, unless it is renewed.
+            wait = max(run.standby, STANDBY) * (1 + jitter * settings.jitter())
+        elif report.ended in CLOSED:
+            wait = min(interval, OPENS)
+        else:
+            wait, is_news = interval * (1 + jitter * (2 * settings.jitter() - 1)), True
+        if is_news and report.ended is not Ending.STOPPED:
+            yield from Emit(report)
+        last = report
+        yield from run.idle(max(wait, SHORTEST))
+    return last
 
-    def is_spent(self) -> bool:
-        return self._rows is not None and self._rows <= 0
 
+class _Run:
+    """A run of a sweeper, from taking its lease to giving it back."""
 
-class _TargetSweep:
-    """The sweep of one target, and what it has come to so far."""
-
-    def __init__(self, target: str, settings: Settings, budget: _Budget) -> None:
-        self._target = target
+    def __init__(self, settings: Settings, claim: Claim | None) -> None:
         self._settings = settings
-        self._budget = budget
-        self._size = settings.pace.start
-        self._deleted = 0
-        self._skipped = 0
-        self._batches = 0
+        self._tenure = Tenure(claim)
+        self.standby = 0.0
+        """Seconds until the lease that somebody else holds ends."""
 
-    def run(self) -> Plan[TargetReport | None]:
-        """Purge the target; None when its TTL is off."""
+    def once(self) -> Plan[SweepReport]:
+        """Take the lease if it isn't ours already, and sweep; a dry run takes none."""
         began = yield from Now()
-        before = after = error = None
+        watch = Watch(self._settings, self._tenure)
+        held = None
         try:
-            due = yield from self._persist(lambda: FindDue(self._target))
-            if due is None:
-                return None
-            before = after = due.oldest
-            for part in due.parts:
-                yield from self._purge(part)
-            if self._batches:
-                due = yield from self._persist(lambda: FindDue(self._target))
-                after = None if due is None else due.oldest
-        except Exception as failure:  # noqa: BLE001 (whatever it is, the others go on)
-            error, after = failure, None
-        ended = yield from Now()
-        return TargetReport(
-            self._target,
-            deleted=self._deleted,
-            skipped=self._skipped,
-            batches=self._batches,
-            duration=ended - began,
-            oldest_before=before,
-            oldest_after=after,
-            error=error,
+            if not self._settings.dry_run:
+                held = yield from watch.persist(self._tenure.take)
+        except StoreError as error:
+            return (yield from self._ended(began, Ending.FAILED, error))
+        except Halt as halt:
+            return (yield from self._ended(began, halt.ending, halt.error))
+        if held is None:
+            return (yield from _Sweep(self._settings, self._tenure, watch).run(began))
+        self.standby = held.seconds_left
+        return (yield from self._ended(began, Ending.LEASE_HELD, holder=held.holder))
+
+    def idle(self, seconds: float) -> Plan[None]:
+        """Wait until the next sweep, and keep the lease meanwhile."""
+        step = min(LOOK, self._tenure.look_after or LOOK)
+        while seconds > 0 and not (yield from IsStopping()):
+            yield from Pause(min(seconds, step))
+            seconds -= step
+            try:
+                yield from self._tenure.keep()
+            except (Halt, StoreError):
+                return  # it is lost, or in trouble: taking it again will tell
+
+    def _ended(
+        self,
+        began: float,
+        ending: Ending,
+        error: Exception | None = None,
+        holder: str | None = None,
+    ) -> Plan[SweepReport]:
+        now = yield from Now()
+        return SweepReport(duration=now - began, ended=ending, error=error, holder=holder)
+
+
+class _Sweep:
+    """One pass over all targets; one that fails doesn't stop the others."""
+
+    def __init__(self, settings: Settings, tenure: Tenure, watch: Watch) -> None:
+        self._settings = settings
+        self._tenure = tenure
+        self._watch = watch
+        self._reports: list[TargetReport] = []
+        self._ended = Ending.FINISHED
+        self._error: Exception | None = None
+
+    def run(self, began: float) -> Plan[SweepReport]:
+        """Sweep, and tell what came of it."""
+        try:
+            yield from self._watch.begin(began)
+            yield from self._sweep()
+        except Halt as halt:
+            self._ended, self._error = halt.ending, halt.error
+        except Exception as error:  # noqa: BLE001 (of no target: a lease, a clock)
+            self._ended, self._error = Ending.FAILED, error
+        now = yield from Now()
+        return SweepReport(
+            tuple(self._reports),
+            duration=now - began,
+            ended=self._ended,
+            error=self._error,
+            waited=self._watch.waited,
+            dry_run=self._settings.dry_run,
         )
 
-    def _purge(self, part: Part) -> Plan[None]:
-        """Purge one part to its end, or to that of the budget."""
-        resume: object = None
-        while not self._budget.is_spent():
-            size, result = yield from self._purge_batch(part, resume)
-            yield from Emit(
-                Progress(self._target, result.deleted, self._deleted, size, result.elapsed)
-            )
-            if result.resume is None:
-                # It ended before it was full, so it says nothing about the time that others take.
-                return
-            self._size = self._settings.pace.next(size, result.elapsed)
-            if self._settings.pace.rest:
-                yield from Pause(result.elapsed * self._settings.pace.rest)
-            resume = result.resume
-        self._budget.exceeded = True
-
-    def _purge_batch(self, part: Part, resume: object) -> Plan[tuple[int, BatchResult]]:
-        size = 0
-
-        def batch() -> PurgeBatch:
-            nonlocal size
-            size = self._budget.cap(self._size)
-            return PurgeBatch(self._target, part, size, resume)
-
-        result = yield from self._persist(batch)
-        self._budget.spend(result.deleted)
-        self._deleted += result.deleted
-        self._skipped += result.skipped
-        self._batches += 1
-        return size, result
-
-    def _persist(self, command: Callable[[], Command[R]]) -> Plan[R]:
-        """Give a command, and if need be again, with a smaller batch after each failure."""
-        failures = 0
-        while True:
+    def _sweep(self) -> Plan[None]:
+        targets = yield from ListTargets()
+        hooks = self._settings.hooks + (yield from ListHooks())
+        history = yield from self._watch.persist(self._tenure.history)
+        for target in targets:
+            work = TargetSweep(target, self._settings, hooks, self._watch, history.of(target))
             try:
-                reply = yield from command()
-            except TransientStoreError:
-                failures += 1
-                if failures == ATTEMPTS:
-                    raise
-            else:
-                return reply
-            self._size = self._settings.pace.shrunk(self._size)
-            yield from Pause(backoff(failures, self._settings.jitter()))
+                yield from work.run()
+            except Halt as halt:
+                self._ended, self._error = halt.ending, halt.error
+            if work.report is not None:
+                self._reports.append(work.report)
+                if work.found is not None:
+                    history.add(target, work.found)
+            if self._ended not in (Ending.FINISHED, *LIMITS):
+                break
+        yield from self._tenure.record(history)

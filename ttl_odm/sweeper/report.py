@@ -1,19 +1,51 @@
 """What a sweep tells about itself: `Progress` while it runs, `SweepReport` when it is done.
 
-Both are plain values, made for people who read logs at night and for machines alike. Times are
-durations: a report holds no instant, since the host's clock may be wrong and the database's was
-used for every decision.
+Both are plain values, made for people who read logs at night and for machines alike; how they
+read is `ttl_odm.sweeper.printing`. Times are durations: a report holds no instant, since the
+host's clock may be wrong and the database's was used for every decision.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from ttl_odm.errors import TTLError
 
-_UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
-"""Two neighbouring units each, by their seconds and names."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ttl_odm.sweeper.store import Skip
+
+
+class Ending(Enum):
+    """What ended a sweep."""
+
+    FINISHED = "finished"
+    """It came to the end of its last target."""
+
+    MAX_ROWS = "max_rows"
+    MAX_SECONDS = "max_seconds"
+    """Expired rows are left for the next sweep."""
+
+    WINDOW = "window"
+    """It is not, or no more, the time of day for it."""
+
+    PAUSED = "paused"
+    """Somebody has paused the sweepers of this lease."""
+
+    STOPPED = "stopped"
+    """Somebody called `stop`, or sent a signal."""
+
+    LEASE_HELD = "lease_held"
+    """Another sweeper is at work, so this one did nothing."""
+
+    LEASE_LOST = "lease_lost"
+    """Another sweeper has taken over, or may have."""
+
+    FAILED = "failed"
+    """Something failed that is no target's: see `SweepReport.error`."""
 
 
 class SweepError(TTLError):
@@ -24,8 +56,8 @@ class SweepError(TTLError):
     """
 
     def __init__(self, report: SweepReport) -> None:
-        """Say which targets failed, and why."""
-        super().__init__("; ".join(f"{each.table}: {each.problem}" for each in report.failed))
+        """Say what failed, and why."""
+        super().__init__("; ".join(report.problems))
         self.report = report
 
 
@@ -39,6 +71,7 @@ class Progress:
         deleted_so_far: Rows of this target in this sweep, this batch included.
         batch_size: Rows that the batch was allowed.
         elapsed: Seconds that the batch took.
+        archived: Rows of this batch that were archived.
     """
 
     table: str
@@ -46,6 +79,7 @@ class Progress:
     deleted_so_far: int
     batch_size: int
     elapsed: float
+    archived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +88,59 @@ class TargetReport:
 
     Attributes:
         table: The target.
-        deleted: Rows.
-        skipped: Expired rows that were left because somebody held them; the next sweep gets them.
-        batches: Batches that were committed.
+        deleted: Rows, those that were archived included.
+        archived: Rows of these that were archived.
+        skips: Expired rows that were left, by reason.
+        batches: Batches that came back from the database.
         duration: Seconds, pauses included.
         oldest_before: Seconds since the first of the expired rows had expired when the sweep came
             to this target; 0.0 when none had. None where it isn't known: finding out would mean
             reading a whole table, or the target failed.
         oldest_after: The same when the sweep left the target.
-        error: What ended the work on this target; None when nothing did.
+        due: Expired rows that were counted beforehand, for a dry run or the fuse; None if they
+            weren't.
+        rows: All rows at that time, perhaps as an estimate.
+        error: What ended the work on this target (a `FuseError` is one), or what the first hook
+            that failed has raised; None when nothing did.
     """
 
     table: str
     deleted: int = 0
-    skipped: int = 0
+    archived: int = 0
+    skips: Mapping[Skip, int] = field(default_factory=dict)
     batches: int = 0
     duration: float = 0.0
     oldest_before: float | None = None
     oldest_after: float | None = None
+    due: int | None = None
+    rows: int | None = None
     error: Exception | None = None
+
+    @property
+    def skipped(self) -> int:
+        """Expired rows that were left, for whatever reason."""
+        return sum(self.skips.values())
 
     @property
     def problem(self) -> str | None:
         """The error in one line; None when there is none."""
-        if self.error is None:
-            return None
-        return " ".join(str(self.error).split()) or type(self.error).__name__
+        return None if self.error is None else _in_one_line(self.error)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "table": self.table,
+            "deleted": self.deleted,
+            "archived": self.archived,
+            "skipped": {reason.value: number for reason, number in self.skips.items()},
+            "batches": self.batches,
+            "duration": self.duration,
+            "oldest_before": self.oldest_before,
+            "oldest_after": self.oldest_after,
+            "due": self.due,
+            "rows": self.rows,
+            "error": _error_dict(self.error),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +148,24 @@ class SweepReport:
     """What one sweep did; ``str()`` of it is a table for people.
 
     Attributes:
-        targets: What was done to each, in order. Those whose TTL is off don't occur.
+        targets: What was done to each, in order. Those whose TTL is off don't occur, nor those
+            that the sweep didn't come to.
         duration: Seconds.
-        limited: Whether `max_rows` ended the sweep before all that had expired was purged.
+        ended: Why it ended.
+        error: What failed that is no target's: the lease, the throttle, the database's clock.
+        holder: Who holds the lease that this sweep didn't get.
+        waited: Seconds that were spent waiting, by reason: ``rest``, ``rate``, ``retry``,
+            ``throttle``, or what the throttle said.
+        dry_run: Whether nothing was to be deleted.
     """
 
-    targets: tuple[TargetReport, ...] = ()
+    targets: Sequence[TargetReport] = ()
     duration: float = 0.0
-    limited: bool = False
+    ended: Ending = Ending.FINISHED
+    error: Exception | None = None
+    holder: str | None = None
+    waited: Mapping[str, float] = field(default_factory=dict)
+    dry_run: bool = False
 
     @property
     def deleted(self) -> int:
@@ -102,85 +173,75 @@ class SweepReport:
         return sum(each.deleted for each in self.targets)
 
     @property
+    def archived(self) -> int:
+        """Rows that were archived, of all targets."""
+        return sum(each.archived for each in self.targets)
+
+    @property
     def skipped(self) -> int:
-        """Expired rows that were left because somebody held them, of all targets."""
+        """Expired rows that were left for whatever reason, of all targets."""
         return sum(each.skipped for each in self.targets)
 
     @property
+    def due(self) -> int | None:
+        """Expired rows of all targets that were counted; None when none were."""
+        counted = [each.due for each in self.targets if each.due is not None]
+        return sum(counted) if counted else None
+
+    @property
+    def limited(self) -> bool:
+        """Whether `max_rows` or `max_seconds` ended it before everything was purged."""
+        return self.ended in (Ending.MAX_ROWS, Ending.MAX_SECONDS)
+
+    @property
     def failed(self) -> tuple[TargetReport, ...]:
-        """The targets that ended with an error; empty, hence false, after a clean sweep."""
+        """The targets with an error; empty, hence false, after a clean sweep."""
         return tuple(each for each in self.targets if each.error is not None)
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What failed, a line each; empty after a clean sweep. For an exit status."""
+        whole = () if self.error is None else (_in_one_line(self.error),)
+        return (*whole, *(f"{each.table}: {each.problem}" for each in self.failed))
+
     def raise_for_failures(self) -> None:
-        """Raise when a target failed; do nothing otherwise.
+        """Raise when something failed; do nothing otherwise.
 
         Raises:
-            SweepError: Names every target that failed; the first one's error is the cause.
+            SweepError: Names everything that failed; the first error is the cause.
         """
-        if self.failed:
-            raise SweepError(self) from self.failed[0].error
+        errors = [self.error, *(each.error for each in self.targets)]
+        first = next((error for error in errors if error is not None), None)
+        if first is not None:
+            raise SweepError(self) from first
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "ended": self.ended.value,
+            "dry_run": self.dry_run,
+            "deleted": self.deleted,
+            "archived": self.archived,
+            "skipped": self.skipped,
+            "due": self.due,
+            "duration": self.duration,
+            "waited": dict(self.waited),
+            "holder": self.holder,
+            "error": _error_dict(self.error),
+            "targets": [each.to_dict() for each in self.targets],
+        }
 
     def __str__(self) -> str:
-        lines = [self._headline(), *_table(self.targets)]
-        lines += [f"{each.table} FAILED: {each.problem}" for each in self.failed]
-        if self.limited:
-            lines.append("Stopped at max_rows: expired rows are left for the next sweep.")
-        return "\n".join(lines)
+        from ttl_odm.sweeper.printing import shown  # noqa: PLC0415 (it imports this module)
 
-    def _headline(self) -> str:
-        if not self.targets:
-            return "Swept nothing: no table has TTL switched on."
-        failed = f", {len(self.failed)} FAILED" if self.failed else ""
-        return (
-            f"Swept {_counted(len(self.targets), 'table')} in {_seconds(self.duration)}: "
-            f"{_counted(self.deleted, 'row')} deleted{failed}."
-        )
+        return shown(self)
 
 
-def _table(targets: tuple[TargetReport, ...]) -> list[str]:
-    if not targets:
-        return []
-    rows = [("table", "deleted", "skipped", "batches", "time", "oldest before", "oldest after")]
-    rows += [
-        (
-            each.table,
-            f"{each.deleted:,}",
-            f"{each.skipped:,}",
-            f"{each.batches:,}",
-            _seconds(each.duration),
-            _age(each.oldest_before),
-            _age(each.oldest_after),
-        )
-        for each in targets
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            ["", name.ljust(widths[0])]
-            + [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        )
-        for name, *cells in rows
-    ]
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _seconds(duration: float) -> str:
-    if duration < 10:  # noqa: PLR2004 (below, hundredths tell something; above, they distract)
-        return f"{duration:.2f} s"
-    return f"{duration:,.1f} s"
-
-
-def _age(seconds: float | None) -> str:
-    """Show how long something is overdue, by its two largest units."""
-    if seconds is None:
-        return "?"
-    if seconds == 0:
-        return "-"
-    whole = int(seconds)
-    for large, name, small, small_name in _UNITS:
-        if whole >= large:
-            return f"{whole // large:,} {name} {whole % large // small:02} {small_name}"
-    return f"{whole} s" if whole else "< 1 s"
+def _error_dict(error: Exception | None) -> dict[str, str] | None:
+    if error is None:
+        return None
+    return {"type": type(error).__name__, "message": _in_one_line(error)}

@@ -1,25 +1,40 @@
-"""What the sweeper asks of a database: `Store`, and `AsyncStore` with the same methods.
+"""What the sweeper asks of a database: `Store`, and what a store may offer beyond that.
 
 A store knows how to find expired rows and how to delete one batch of them; when, how many and
 what after a failure is the plan's business. One is found through the entry-point group
 ``ttl_odm.stores``, or given to the sweeper as it is.
 
-This module must not know any database. Targets are names, and the place where the next batch goes
-on is a value that only the store understands.
+`Store` is all that is needed. Each further Protocol is one more thing that a store can do, and a
+sweeper that is asked for something its store can't do says so when it is made:
+
+=================  ==================  =========================================================
+a store that       offers              for
+=================  ==================  =========================================================
+`Counting`         ``count(target)``   dry runs, ``max_fraction`` and ``max_jump``
+`Clocked`          ``now()``           ``window``
+`Hooking`          ``hooks``           ``on_purged``
+`Leasing`          ``leases``          one sweeper at a time, pause and resume, ``max_jump``
+=================  ==================  =========================================================
+
+Each has an asynchronous twin. This module must not know any database. Targets are names, and the
+place where the next batch goes on is a value that only the store understands.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ttl_odm.errors import TTLError
+from ttl_odm.sweeper.hooks import HookError, Hooks, Purged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
-    from ttl_odm.sweeper.pace import Pace
+    from ttl_odm.sweeper.leases import AsyncLeases, Leases
+    from ttl_odm.sweeper.pace import Pacing
 
 
 class StoreError(TTLError):
@@ -43,6 +58,19 @@ class Part(Enum):
     """Both at once, where the whole table has to be walked anyway."""
 
 
+class Skip(Enum):
+    """Why an expired row was left where it is."""
+
+    LOCKED = "locked"
+    """Somebody holds it; the next sweep gets it."""
+
+    RESTRICTED = "restricted"
+    """A row elsewhere refers to it, and the foreign key keeps it from being deleted."""
+
+    HOOK = "hook"
+    """A hook or an archive failed, so its batch was rolled back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """What there is to do in a target.
@@ -58,19 +86,65 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """How much of a target has expired.
+
+    Attributes:
+        due: Rows that have expired and are still there.
+        rows: All rows that are there, expired or not; the database's own estimate will do.
+    """
+
+    due: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """One batch that a store is asked to purge.
+
+    Attributes:
+        target: One of the store's `targets`.
+        part: One of those that `due` gave.
+        size: Rows, at most.
+        resume: Where the batch before this one ended; None at the beginning of a part.
+        hooks: Whom to tell. Always empty for a store that isn't `Hooking`.
+        timeout: Seconds that each statement may take, where the database can limit that; None for
+            what the connection has.
+        force: Whether the person who runs this has confirmed what a store would otherwise refuse,
+            such as a foreign key without an index.
+    """
+
+    target: str
+    part: Part
+    size: int
+    resume: object = None
+    hooks: Hooks = field(default_factory=Hooks)
+    timeout: float | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BatchResult:
     """What came of one batch.
 
     Attributes:
-        deleted: Rows.
+        deleted: Rows of the target, those that were archived included.
         resume: Where the next batch of this part goes on; None after the last one.
-        skipped: Expired rows that were left because somebody holds them.
+        archived: Rows of these that were copied to an archive before.
+        skipped: Expired rows that were left, by reason.
+        purged: What `BatchRequest.hooks` were told, for the hooks after the commit; one for each
+            table where they have something to tell.
+        failure: What a hook or an archive raised. The batch was then rolled back and nothing was
+            deleted; `skipped` counts its rows, and `resume` leads past them.
         elapsed: Seconds that the store took. The driver fills this in.
     """
 
     deleted: int
     resume: object = None
-    skipped: int = 0
+    archived: int = 0
+    skipped: Mapping[Skip, int] = field(default_factory=dict)
+    purged: Sequence[Purged] = ()
+    failure: HookError | None = None
     elapsed: float = 0.0
 
 
@@ -79,7 +153,7 @@ class Store(Protocol):
     """A database with TTL tables, or collections."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> Pacing:
         """The batch sizes that suit it."""
         ...
 
@@ -95,14 +169,11 @@ class Store(Protocol):
         """
         ...
 
-    def purge(self, target: str, part: Part, size: int, resume: object) -> BatchResult:
+    def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of rows that are expired at this very moment, and commit.
 
-        Args:
-            target: One of `targets`.
-            part: One of those that `due` gave.
-            size: Rows, at most.
-            resume: Where the batch before this one ended; None at the beginning.
+        The condition has to be decided by the statement that deletes: a row that is renewed
+        between a look and the deletion stays.
 
         Raises:
             TransientStoreError: Nothing was deleted; trying again, with fewer rows, may help.
@@ -115,7 +186,7 @@ class AsyncStore(Protocol):
     """A `Store` whose two questions to the database are coroutines."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> Pacing:
         """As in `Store`."""
         ...
 
@@ -127,6 +198,66 @@ class AsyncStore(Protocol):
         """As in `Store`."""
         ...
 
-    async def purge(self, target: str, part: Part, size: int, resume: object) -> BatchResult:
+    async def purge(self, request: BatchRequest) -> BatchResult:
         """As in `Store`."""
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A store that can count without deleting."""
+
+    def count(self, target: str) -> Counted:
+        """Count what has expired; it may read as many index entries as there are expired rows."""
+        ...
+
+
+@runtime_checkable
+class AsyncCounting(Protocol):
+    """An asynchronous store that can count without deleting."""
+
+    async def count(self, target: str) -> Counted:
+        """As in `Counting`."""
+        ...
+
+
+@runtime_checkable
+class Clocked(Protocol):
+    """A store that tells the database's time."""
+
+    def now(self) -> datetime:
+        """Return the database's present instant, aware."""
+        ...
+
+
+@runtime_checkable
+class AsyncClocked(Protocol):
+    """An asynchronous store that tells the database's time."""
+
+    async def now(self) -> datetime:
+        """As in `Clocked`."""
+        ...
+
+
+@runtime_checkable
+class Hooking(Protocol):
+    """A store, synchronous or not, whose `purge` tells `BatchRequest.hooks`.
+
+    It calls `Hooks.tell` (or `Hooks.tell_async`) after its rows are deleted and before it commits,
+    and rolls back on a `HookError`: see `BatchResult.failure`.
+    """
+
+    @property
+    def hooks(self) -> Hooks:
+        """Those that the targets themselves declare; the sweeper adds them to its own."""
+        ...
+
+
+@runtime_checkable
+class Leasing(Protocol):
+    """A store, synchronous or not, that keeps leases beside its targets."""
+
+    @property
+    def leases(self) -> Leases | AsyncLeases | None:
+        """Where; None if these targets are to be swept without a lease."""
         ...

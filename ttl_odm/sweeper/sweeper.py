@@ -6,38 +6,63 @@ This module must not know any database: the store of an engine is found by the e
 
 from __future__ import annotations
 
-import random
+import os
+import socket
+from dataclasses import replace
 from importlib.metadata import entry_points
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.drive import OnProgress, drive, drive_async
-from ttl_odm.sweeper.plan import Plan, Settings, sweep
+from ttl_odm.sweeper.drive import drive, drive_async
+from ttl_odm.sweeper.options import (
+    LEASE_NAME,
+    check_interval,
+    lease_duration_of,
+    leases_of,
+    settings_of,
+)
+from ttl_odm.sweeper.plan import run_forever, run_once
+from ttl_odm.sweeper.ports import Ports
+from ttl_odm.sweeper.stopping import Stop
 from ttl_odm.sweeper.store import AsyncStore, Store
+from ttl_odm.sweeper.tenure import Claim
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.leases import LeaseState
+    from ttl_odm.sweeper.options import SweepOptions
     from ttl_odm.sweeper.report import SweepReport
 
 STORES: Final = "ttl_odm.stores"
 """The entry-point group. A name in it is a top-level package, such as ``sqlalchemy``; its object
 is called with an engine of that package and with what to sweep, and returns a store."""
 
+INTERVAL: Final = 60.0
+JITTER: Final = 0.1
+
 
 class _Sweeper:
-    """What the two sweepers share: their arguments."""
+    """What the two sweepers share: their arguments, and `stop`."""
 
     _is_async: bool
 
-    def __init__(
-        self,
-        engine: Any,
-        targets: Any = None,
-        *,
-        max_rows: int | None = None,
-        batch_size: int | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> None:
+    def __init__(self, engine: Any, targets: Any = None, **options: Unpack[SweepOptions]) -> None:
+        """Find the store, and check the options.
+
+        Args:
+            engine: An engine, or a store.
+            targets: What to sweep, as the engine's store takes it. With SQLAlchemy: a declarative
+                base, a registry, a MetaData, a model, a Table, or a list of these. None with a
+                store, which knows its targets.
+            options: See `SweepOptions`.
+
+        Raises:
+            TTLConfigurationError: One of these can't work; the message says what to give instead.
+        """
         self._store = _store_of(engine, targets)
         if iscoroutinefunction(self._store.purge) is not self._is_async:
             fitting = Sweeper if self._is_async else AsyncSweeper
@@ -45,35 +70,74 @@ class _Sweeper:
                 f"{type(self).__name__} can't work with {type(engine).__name__}: "
                 f"use {fitting.__name__}."
             )
-        self._on_progress = on_progress
-        pace = self._store.pace
-        if batch_size is not None:
-            pace = pace.starting_at(_rows(batch_size, "batch_size"))
-        self._settings = Settings(
-            pace=pace,
-            jitter=random.random,
-            max_rows=None if max_rows is None else _rows(max_rows, "max_rows"),
+        self._settings = settings_of(options, self._store)
+        self._leases = leases_of(options, self._store)
+        self._lease_name = options.get("lease_name", LEASE_NAME)
+        self._lease_duration = lease_duration_of(options)
+        self._stop = Stop()
+        self._ports = Ports(
+            self._store,
+            leases=self._leases,
+            throttle=options.get("throttle"),
+            on_progress=options.get("on_progress"),
+            on_report=options.get("on_report"),
+            stop=self._stop,
         )
+        self._check_kinds()
 
-    def _plan(self) -> Plan[SweepReport]:
-        return sweep(self._store.targets(), self._settings)
+    def stop(self) -> None:
+        """Let every run of this sweeper end after the batch at hand, and none begin again.
+
+        May be called from another thread and from a signal handler; see `stop_on_signals`.
+        """
+        self._stop.ask()
+
+    def _check_kinds(self) -> None:
+        if self._leases is not None and (
+            iscoroutinefunction(self._leases.acquire) is not self._is_async
+        ):
+            raise TTLConfigurationError(
+                f"{type(self).__name__} can't work with {type(self._leases).__name__}: its methods "
+                f"have to be {'coroutines' if self._is_async else 'plain functions'}."
+            )
+        calls = {
+            "throttle": self._ports.throttle,
+            "on_progress": self._ports.on_progress,
+            "on_report": self._ports.on_report,
+        }
+        waiting = [name for name, call in calls.items() if iscoroutinefunction(call)]
+        waiting += ["on_purged"] * self._settings.hooks.has_async
+        if waiting and not self._is_async:
+            raise TTLConfigurationError(
+                f"{waiting[0]} is a coroutine function, which needs an AsyncSweeper."
+            )
+
+    def _once(self) -> tuple[Plan[SweepReport], Ports]:
+        return run_once(self._settings, self._claim()), replace(self._ports)
+
+    def _forever(self, interval: float, jitter: float) -> tuple[Plan[SweepReport | None], Ports]:
+        check_interval(interval, jitter)
+        plan = run_forever(self._settings, self._claim(), interval=interval, jitter=jitter)
+        return plan, replace(self._ports)
+
+    def _claim(self) -> Claim | None:
+        if self._leases is None:
+            return None
+        holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        return Claim(self._lease_name, holder, self._lease_duration)
+
+    def _needed_leases(self) -> Any:
+        if self._leases is None:
+            raise TTLConfigurationError(
+                "Pausing and its status are kept beside the lease, and this sweeper has none."
+            )
+        return self._leases
 
 
 class Sweeper(_Sweeper):
     """Deletes expired rows, in small batches: ``Sweeper(engine, Base).run_once()``.
 
-    Args:
-        engine: An engine, or a store.
-        targets: What to sweep, as the engine's store takes it. With SQLAlchemy: a declarative
-            base, a registry, a MetaData, a model, a Table, or a list of these. None with a store,
-            which knows its targets.
-        max_rows: Rows that one sweep deletes, at most; None for all that have expired.
-        batch_size: Rows in the first batch of each target; None for what suits the database. The
-            next batches adapt to the time that it took.
-        on_progress: Called with a `Progress` after each batch. What it raises ends the sweep.
-
-    Raises:
-        TTLConfigurationError: One of these can't work; the message says what to give instead.
+    One instance may be run from several threads.
     """
 
     _is_async = False
@@ -83,30 +147,77 @@ class Sweeper(_Sweeper):
 
         Returns:
             What was done. A target that fails doesn't stop the others and raises nothing: see
-            `SweepReport.failed` and `SweepReport.raise_for_failures`.
+            `SweepReport.problems` and `SweepReport.raise_for_failures`.
         """
-        return drive(self._plan(), self._store, self._on_progress)
+        return drive(*self._once())
+
+    def run_forever(
+        self, *, interval: float = INTERVAL, jitter: float = JITTER
+    ) -> SweepReport | None:
+        """Sweep again and again until `stop`.
+
+        Many processes may do this at once: one sweeps, the others wait for its lease to end.
+
+        Args:
+            interval: Seconds from the end of a sweep to the beginning of the next.
+            jitter: Share of the interval by which it varies at random, to either side.
+
+        Returns:
+            The last report; each is also logged as ``ttl_odm.sweeper``, and given to `on_report`.
+        """
+        return drive(*self._forever(interval, jitter))
+
+    def pause(self) -> None:
+        """Let no sweeper of this lease's name begin another batch, in whatever process."""
+        self._needed_leases().set_paused(self._lease_name, paused=True)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._needed_leases().set_paused(self._lease_name, paused=False)
+
+    def status(self) -> LeaseState:
+        """See who holds the lease, and whether the sweepers are paused."""
+        state: LeaseState = self._needed_leases().read(self._lease_name)
+        return state
 
 
 class AsyncSweeper(_Sweeper):
-    """`Sweeper` for an asynchronous engine: ``await AsyncSweeper(engine, Base).run_once()``."""
+    """`Sweeper` for an asynchronous engine: ``await AsyncSweeper(engine, Base).run_once()``.
+
+    A task that is cancelled finishes the batch at hand, and gives the lease back, before it ends;
+    one that is cancelled a second time doesn't.
+    """
 
     _is_async = True
 
     async def run_once(self) -> SweepReport:
         """Sweep every target once; see `Sweeper.run_once`."""
-        return await drive_async(self._plan(), self._store, self._on_progress)
+        return await drive_async(*self._once())
 
+    async def run_forever(
+        self, *, interval: float = INTERVAL, jitter: float = JITTER
+    ) -> SweepReport | None:
+        """Sweep again and again until `stop`; see `Sweeper.run_forever`."""
+        return await drive_async(*self._forever(interval, jitter))
 
-def _rows(number: object, where: str) -> int:
-    if isinstance(number, int) and not isinstance(number, bool) and number > 0:
-        return number
-    raise TTLConfigurationError(f"{where} = {number!r}: give a number of rows, at least 1.")
+    async def pause(self) -> None:
+        """Let no sweeper of this lease's name begin another batch, in whatever process."""
+        await self._needed_leases().set_paused(self._lease_name, paused=True)
+
+    async def resume(self) -> None:
+        """Let them go on."""
+        await self._needed_leases().set_paused(self._lease_name, paused=False)
+
+    async def status(self) -> LeaseState:
+        """See who holds the lease, and whether the sweepers are paused."""
+        state: LeaseState = await self._needed_leases().read(self._lease_name)
+        return state
 
 
 def _store_of(engine: Any, targets: Any) -> Any:
     """Return the engine if it is a store itself, otherwise the one that its package registered."""
-    if isinstance(engine, (Store, AsyncStore)):
+    # Asked of its class first: a database of PyMongo has every attribute, each a collection.
+    if hasattr(type(engine), "purge") and isinstance(engine, (Store, AsyncStore)):
         if targets is not None:
             raise TTLConfigurationError(
                 f"{type(engine).__name__} is a store and knows its targets; give it alone."

@@ -1,7 +1,7 @@
 """What tests of applications that use ttl_odm need.
 
-Nothing here imports pytest, and importing this package imports no database library: each name
-is loaded when it is first asked for.
+Importing this package imports neither pytest nor a database library: each name is loaded when it
+is first asked for, and only `StoreContract` needs pytest.
 """
 
 from __future__ import annotations
@@ -10,11 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ttl_odm.testing.contract import StoreContract
     from ttl_odm.testing.leaks import assert_no_leaks
+    from ttl_odm.testing.memory import AsyncInMemoryStore, InMemoryStore
+    from ttl_odm.testing.memory_leases import AsyncInMemoryLeases, InMemoryLeases
+    from ttl_odm.testing.rig import StoreRig
 
-__all__ = ["assert_no_leaks"]
+__all__ = [
+    "AsyncInMemoryLeases",
+    "AsyncInMemoryStore",
+    "InMemoryLeases",
+    "InMemoryStore",
+    "StoreContract",
+    "StoreRig",
+    "assert_no_leaks",
+]
 
-_HOMES = {"assert_no_leaks": "ttl_odm.testing.leaks"}
+_HOMES = {
+    "AsyncInMemoryLeases": "ttl_odm.testing.memory_leases",
+    "AsyncInMemoryStore": "ttl_odm.testing.memory",
+    "InMemoryLeases": "ttl_odm.testing.memory_leases",
+    "InMemoryStore": "ttl_odm.testing.memory",
+    "StoreContract": "ttl_odm.testing.contract",
+    "StoreRig": "ttl_odm.testing.rig",
+    "assert_no_leaks": "ttl_odm.testing.leaks",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,200 @@
+"""What the sweeping benchmarks delete, in four ways, and somebody else's work on the same table."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Engine, String, create_engine, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from ttl_odm.sqlalchemy import TTLMixin, expired, include_expired
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DAY: Final = 86_400
+LIVE: Final = 20_000
+"""Rows that stay, which somebody reads and writes meanwhile."""
+
+_KEYS: Final = 1_000
+"""Keys that are read, and then deleted, at a time, where somebody does it by hand."""
+
+_PACE_SECONDS: Final = 0.002
+
+_NUMBERS: Final = {
+    "postgresql": "SELECT i FROM generate_series(1, {rows}) AS n(i)",
+    "mysql": "SELECT seq AS i FROM seq_1_to_{rows}",
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) "
+    "SELECT i FROM n",
+}
+_SETTLE: Final = {"postgresql": "VACUUM ANALYZE entries", "mysql": "ANALYZE TABLE entries"}
+
+
+class Base(DeclarativeBase):
+    """The model's own."""
+
+
+class Entry(TTLMixin, Base):
+    """A row as wide as a small session."""
+
+    __tablename__ = "entries"
+    __ttl__ = DAY
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    payload: Mapped[str] = mapped_column(String(100))
+
+
+def fill(engine: Engine, rows: int, *, age: int = 2 * DAY) -> None:
+    """Replace the table's rows: `LIVE` live ones, and some that were all written some time ago.
+
+    Args:
+        engine: where.
+        rows: how many are old; they are written in the order of their keys and of their ages.
+        age: seconds since the first of them was written; each is a little younger.
+    """
+    clock, dialect = clock_of(engine.dialect), engine.dialect.name
+    Base.metadata.drop_all(engine)
+    Base.metadata.create_all(engine)
+    numbers = _NUMBERS[dialect].format(rows=rows + LIVE)
+    payload = f"substr('{'some payload ' * 8}', 1, 100)"
+    seconds = f"CASE WHEN i <= {LIVE} THEN 0 ELSE {age} - i * 3600.0 / {rows + LIVE} END"
+    stamp = f"{clock.now} - {seconds} * {clock.second}"
+    if clock.per_second is not None:
+        stamp = f"CAST({stamp} AS {'SIGNED' if dialect == 'mysql' else 'INTEGER'})"
+    rows_of = f"SELECT i, {stamp}, {payload} FROM ({numbers}) AS n"  # noqa: S608
+    with engine.begin() as connection:
+        connection.execute(text(f"INSERT INTO entries (id, _ts, payload) {rows_of}"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(_SETTLE.get(dialect, "ANALYZE")))
+
+
+def sweep(engine: Engine) -> int:
+    """Delete as the sweeper does."""
+    report = Sweeper(engine, Entry, lease=False).run_once()
+    report.raise_for_failures()
+    return report.deleted
+
+
+def delete_at_once(engine: Engine) -> int:
+    """Delete by one statement."""
+    clock = clock_of(engine.dialect)
+    cutoff = f"{clock.now} - {DAY} * {clock.second}"
+    statement = f"DELETE FROM entries WHERE ttl IS NULL AND _ts <= {cutoff}"  # noqa: S608
+    with engine.begin() as connection:
+        return connection.execute(text(statement)).rowcount
+
+
+def delete_by_key(engine: Engine) -> int:
+    """Delete as pt-archiver does: walk the primary key, read keys, delete these."""
+    deleted, last = 0, 0
+    table: Any = Entry.__table__
+    while True:
+        with engine.begin() as connection:
+            found = select(table.c.id).where(expired(table), table.c.id > last)
+            found = found.order_by(table.c.id).limit(_KEYS).options(include_expired())
+            keys = list(connection.scalars(found))
+            if not keys:
+                return deleted
+            numbers = ", ".join(map(str, keys))
+            deleted += connection.execute(
+                text(f"DELETE FROM entries WHERE id IN ({numbers})")  # noqa: S608
+            ).rowcount
+        last = keys[-1]
+
+
+class Plain(DeclarativeBase):
+    """A model of the same table without a policy: what somebody without ttl_odm has."""
+
+
+class PlainEntry(Plain):
+    """The same row."""
+
+    __tablename__ = "entries"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    payload: Mapped[str] = mapped_column(String(100))
+
+
+def delete_objects(engine: Engine) -> int:
+    """Delete through the ORM, row by row: load each, `session.delete`, commit."""
+    with Session(engine) as session:
+        keys = session.scalars(select(PlainEntry.id).where(PlainEntry.id > LIVE)).all()
+        for key in keys:
+            session.delete(session.get_one(PlainEntry, key))
+            session.commit()
+    return len(keys)
+
+
+WAYS: Final[dict[str, Callable[[Engine], int]]] = {
+    "the sweeper": sweep,
+    "one DELETE": delete_at_once,
+    "by primary key, as pt-archiver": delete_by_key,
+    "session.delete() row by row": delete_objects,
+}
+
+
+def work(url: str) -> None:
+    """Read and write live rows until a line comes on standard input; print how long each took.
+
+    A process of its own: in one process the sweeper and its victims would share Python's lock.
+    """
+    engine = create_engine(url)
+    done = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.readline()
+        done.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    took = []
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        connection.commit()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        for operation in _operations():
+            if done.is_set():
+                break
+            begin = perf_counter()
+            connection.execute(*operation)
+            connection.commit()
+            took.append(perf_counter() - begin)
+            sleep(_PACE_SECONDS)
+    engine.dispose()
+    sys.stdout.write(json.dumps(took) + "\n")
+
+
+def _operations() -> Iterator[tuple[Any, dict[str, int]]]:
+    chance = random.Random(1)  # noqa: S311
+    read = text("SELECT payload FROM entries WHERE id = :id")
+    write = text("UPDATE entries SET payload = payload WHERE id = :id")
+    while True:
+        yield read, {"id": chance.randint(1, LIVE)}
+        yield write, {"id": chance.randint(1, LIVE)}
+
+
+def remember(url: str) -> None:
+    """Sweep everything, and print how far the most memory it ever had is above that before."""
+    import resource  # noqa: PLC0415 (not on Windows)
+
+    engine = create_engine(url)
+    Entry.__ttl__ = 1
+    engine.connect().close()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * resource.getpagesize() // 1024
+    deleted = sweep(engine)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    engine.dispose()
+    sys.stdout.write(json.dumps({"deleted": deleted, "kib": after - before}) + "\n")
+
+
+if __name__ == "__main__":
+    {"work": work, "remember": remember}[sys.argv[1]](sys.stdin.readline().strip())

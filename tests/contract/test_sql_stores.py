@@ -1,0 +1,206 @@
+"""The shipped suite on the SQL stores: every database and driver, with indexes and without."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import (
+    AsyncAdaptedQueuePool,
+    Column,
+    MetaData,
+    QueuePool,
+    String,
+    Table,
+    create_engine,
+    event,
+    insert,
+    select,
+    text,
+)
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from ttl_odm.sqlalchemy import TTLMixin, include_expired
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.store import open_store
+from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Clocked, Counting, Hooking, Leasing
+from ttl_odm.testing import StoreContract, StoreRig
+from ttl_odm.testing.contract import HoldContract, PurgeContract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import Engine
+
+    from tests.backends import Backend
+    from ttl_odm.sweeper import ArchiveSink
+
+SYNC_DRIVERS = {
+    "sqlite+aiosqlite": "sqlite",
+    "postgresql+asyncpg": "postgresql+psycopg",
+    "mysql+aiomysql": "mysql+pymysql",
+}
+outbox = Table("outbox", MetaData(), Column("text", String(200)))
+
+
+class SQLRig(StoreRig):
+    """A store over an engine; a second engine writes and looks past it."""
+
+    def __init__(self, engine: Any, sweep: str) -> None:
+        super().__init__()
+
+        class Base(DeclarativeBase):
+            pass
+
+        self.engine = engine
+        self.sync_engine: Engine = getattr(engine, "sync_engine", engine)
+        self.store = open_store(engine, Base)
+        self._base: Any = Base
+        self._sweep = sweep
+        self._models: dict[str, Any] = {}
+        url = self.sync_engine.url
+        driver = SYNC_DRIVERS.get(url.drivername, url.drivername)
+        self._behind = create_engine(url.set(drivername=driver), poolclass=QueuePool)
+        outbox.create(self._behind)
+
+    def create(self, target: str, default: int | None, hooks: Any = None) -> None:
+        self._create(target, {"__ttl__": default, "__ttl_on_purged__": hooks})
+
+    def create_archived(self, target: str, default: int | None, sink: ArchiveSink) -> None:
+        self._create(target, {"__ttl__": default, "__ttl_purge__": sink})
+
+    def _create(self, target: str, declared: dict[str, Any]) -> None:
+        members = {
+            "__tablename__": target,
+            "__ttl_sweep__": self._sweep,
+            "__annotations__": {"id": Mapped[int]},
+            "id": mapped_column(primary_key=True, autoincrement=False),
+            **declared,
+        }
+        self._models[target] = type(target.title(), (TTLMixin, self._base), members)
+        self._base.metadata.create_all(self._behind)
+        self.store.targets()
+
+    def set_default(self, target: str, default: int | None) -> None:
+        self._models[target].__ttl__ = default
+
+    def add(self, target: str, keys: Sequence[int], *, age: float, ttl: int | None = None) -> None:
+        if not keys:
+            return
+        clock = clock_of(self._behind.dialect)
+        with self._behind.begin() as connection:
+            now = connection.scalar(
+                text(f"SELECT {clock.now} - :age * {clock.second}"), {"age": int(age)}
+            )
+            connection.execute(
+                text(f"INSERT INTO {target} (id, ttl, _ts) VALUES (:id, :ttl, :now)"),  # noqa: S608
+                [{"id": key, "ttl": ttl, "now": now} for key in keys],
+            )
+
+    def renew(self, target: str, key: int) -> None:
+        stamp = clock_of(self._behind.dialect).stamp
+        with self._behind.begin() as connection:
+            connection.execute(
+                text(f"UPDATE {target} SET _ts = {stamp} WHERE id = :id"),  # noqa: S608
+                {"id": key},
+            )
+
+    def keys(self, target: str) -> set[int]:
+        with self._behind.connect() as connection:
+            found = select(self._models[target].id).options(include_expired())
+            return set(connection.scalars(found))
+
+    @contextmanager
+    def before_delete(self, action: Callable[[], object]) -> Iterator[None]:
+        actions = [action]
+
+        def act(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if statement.startswith("DELETE") and actions:
+                actions.pop()()
+
+        event.listen(self.sync_engine, "before_cursor_execute", act)
+        yield
+        event.remove(self.sync_engine, "before_cursor_execute", act)
+        assert not actions
+
+    def end_lease(self, name: str) -> None:
+        clock = clock_of(self._behind.dialect)
+        with self._behind.begin() as connection:
+            connection.execute(
+                text(f"UPDATE ttl_odm_lease SET acquired_until = {clock.now} WHERE name = :name"),  # noqa: S608
+                {"name": name},
+            )
+
+    def write(self, transaction: Any, text: str) -> object:
+        return transaction.execute(insert(outbox).values(text=text))
+
+    def written(self) -> list[str]:
+        with self._behind.connect() as connection:
+            return list(connection.scalars(select(outbox.c.text)))
+
+    def close(self) -> None:
+        assert self.sync_engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+        self.run(self.engine.dispose())
+        self._behind.dispose()
+        super().close()
+
+
+class ServerRig(SQLRig):
+    """A database that locks rows, not files."""
+
+    @contextmanager
+    def hold(self, target: str, key: int) -> Iterator[None]:
+        with self._behind.connect() as connection:
+            connection.execute(
+                text(f"SELECT id FROM {target} WHERE id = :id FOR UPDATE"),  # noqa: S608
+                {"id": key},
+            )
+            yield
+
+
+def rig_of(engine: Any, backend: Backend, sweep: str) -> SQLRig:
+    return (SQLRig if backend.database == "sqlite" else ServerRig)(engine, sweep)
+
+
+class TestSQLAlchemyStore(StoreContract):
+    """Over an `Engine`."""
+
+    @pytest.fixture
+    def rig(self, backend: Backend) -> Iterator[SQLRig]:
+        assert backend.sync_url is not None
+        made = rig_of(create_engine(backend.sync_url, poolclass=QueuePool), backend, "index")
+        yield made
+        made.close()
+
+    def test_it_offers_everything(self, rig: SQLRig) -> None:
+        for each in (Hooking, Leasing, Counting, Clocked):
+            assert isinstance(rig.store, each)
+
+
+class TestWalkedTables(PurgeContract, HoldContract):
+    """What is different where a table is walked instead of its indexes."""
+
+    @pytest.fixture
+    def rig(self, backend: Backend) -> Iterator[SQLRig]:
+        assert backend.sync_url is not None
+        made = rig_of(create_engine(backend.sync_url, poolclass=QueuePool), backend, "scan")
+        yield made
+        made.close()
+
+
+class TestAsyncSQLAlchemyStore(StoreContract):
+    """Over an `AsyncEngine`."""
+
+    @pytest.fixture
+    def rig(self, async_backend: Backend) -> Iterator[SQLRig]:
+        assert async_backend.async_url is not None
+        engine = create_async_engine(async_backend.async_url, poolclass=AsyncAdaptedQueuePool)
+        made = rig_of(engine, async_backend, "index")
+        yield made
+        made.close()
+
+    def test_it_offers_everything(self, rig: SQLRig) -> None:
+        for each in (Hooking, Leasing, AsyncCounting, AsyncClocked):
+            assert isinstance(rig.store, each)

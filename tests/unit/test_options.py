@@ -1,0 +1,198 @@
+"""What a sweeper can be told is checked when it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.test_drive import FakeAsyncStore, FakeStore
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import AsyncSweeper, Hooks, Pace, Progress, Sweeper, SweepOptions
+from ttl_odm.sweeper.fuse import Fuse
+from ttl_odm.sweeper.limits import Limits
+from ttl_odm.sweeper.options import LEASE_DURATION, lease_duration_of, settings_of
+from ttl_odm.testing import AsyncInMemoryLeases, AsyncInMemoryStore, InMemoryLeases, InMemoryStore
+
+
+def test_every_option_reaches_the_plan() -> None:
+    pace = Pace(start=5, lowest=1, highest=9, target=1.0)
+    settings = settings_of(
+        {
+            "max_rows": 1,
+            "max_seconds": 2,
+            "max_rows_per_second": 3.5,
+            "nice": 0,
+            "pace": pace,
+            "batch_size": 7,
+            "throttle": lambda: None,
+            "statement_timeout": 4,
+            "window": "01:00-05:00",
+            "timezone": "Europe/Berlin",
+            "max_fraction": 0.5,
+            "max_jump": 10,
+            "force": True,
+            "dry_run": True,
+            "on_purged": print,
+        },
+        InMemoryStore(),
+    )
+    assert settings.limits == Limits(1, 2.0, 3.5, 0.0)
+    assert settings.pace == pace.starting_at(7)
+    assert settings.fuse == Fuse(0.5, 10.0)
+    assert settings.hooks == Hooks.of(print)
+    assert settings.window is not None
+    assert str(settings.window.zone) == "Europe/Berlin"
+    assert (settings.throttle, settings.statement_timeout) == (True, 4.0)
+    assert (settings.force, settings.dry_run) == (True, True)
+
+
+def test_without_options_the_store_decides() -> None:
+    store = InMemoryStore()
+    settings = settings_of({}, store)
+    assert settings.pace is store.pace
+    assert settings.limits == Limits()
+    assert (settings.fuse, settings.window, settings.throttle) == (None, None, False)
+    assert 0 <= settings.jitter() <= 1
+
+
+def test_none_is_as_good_as_nothing() -> None:
+    nothing: Any = dict.fromkeys(SweepOptions.__optional_keys__ - {"lease"}, None)
+    nothing |= {"force": False, "dry_run": False, "timezone": "UTC", "lease_name": "x"}
+    Sweeper(FakeStore(), **nothing)
+    assert lease_duration_of({}) == LEASE_DURATION
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.5, "10"])
+@pytest.mark.parametrize("name", ["max_rows", "batch_size"])
+def test_numbers_of_rows_are_checked(name: str, number: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=f"^{name} = .*: give a number of rows"):
+        Sweeper(FakeStore(), **{name: number})
+
+
+@pytest.mark.parametrize("number", [-1, True, "10", float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_seconds",
+        "max_rows_per_second",
+        "nice",
+        "statement_timeout",
+        "max_fraction",
+        "max_jump",
+        "lease_duration",
+    ],
+)
+def test_numbers_are_checked(name: str, number: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=f"^{name} = .*: give a number"):
+        Sweeper(InMemoryStore(), **{name: number})
+
+
+def test_a_fraction_is_a_share() -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^max_fraction = 50.*from 0 to 1"):
+        Sweeper(InMemoryStore(), max_fraction=50)
+
+
+def test_an_unknown_option_is_named_with_the_known_ones() -> None:
+    with pytest.raises(TTLConfigurationError, match=r"no option 'batchsize'; it has batch_size,"):
+        Sweeper(FakeStore(), batchsize=3)  # type: ignore[call-arg]
+
+
+def test_what_is_no_pace_is_refused() -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^pace = 5"):
+        Sweeper(FakeStore(), pace=5)  # type: ignore[arg-type]
+
+
+def test_a_pace_of_ones_own_chooses_its_first_batch() -> None:
+    class Steady:
+        start = 3
+        rest = 0.0
+
+        def next(self, _size: int, _elapsed: float) -> int:
+            return 3
+
+        def shrunk(self, size: int) -> int:
+            return size
+
+    events: list[Progress] = []
+    Sweeper(FakeStore(a=10), pace=Steady(), on_progress=events.append).run_once()
+    assert [each.batch_size for each in events] == [3, 3, 3, 3]
+    with pytest.raises(TTLConfigurationError, match=r"^batch_size: a pace of one's own"):
+        Sweeper(FakeStore(), pace=Steady(), batch_size=5)
+
+
+@pytest.mark.parametrize(
+    ("option", "needs"),
+    [
+        ({"window": "01:00-05:00"}, r"now\(\), which window needs"),
+        ({"max_fraction": 0.5}, r"count\(\), which max_fraction and max_jump needs"),
+        ({"dry_run": True}, r"count\(\), which dry_run needs"),
+        ({"on_purged": print}, "hooks, which on_purged needs"),
+    ],
+)
+def test_what_a_store_does_not_offer_cannot_be_asked_for(option: Any, needs: str) -> None:
+    with pytest.raises(TTLConfigurationError, match=f"^FakeStore has no {needs}"):
+        Sweeper(FakeStore(), **option)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"interval": -1}, {"interval": float("nan")}, {"jitter": -0.1}, {"jitter": 1.1}],
+)
+def test_an_interval_is_checked(given: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^(interval|jitter) = "):
+        Sweeper(FakeStore()).run_forever(**given)
+
+
+# leases
+
+
+def test_a_jump_needs_a_lease_to_remember_by() -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^max_jump compares with the last sweeps"):
+        Sweeper(InMemoryStore(), max_jump=10, lease=False)
+
+
+def test_what_keeps_no_leases_is_refused() -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^lease = 5"):
+        Sweeper(FakeStore(), lease=5)  # type: ignore[arg-type]
+
+
+def test_leases_may_be_kept_elsewhere() -> None:
+    store = InMemoryStore()
+    leases = InMemoryLeases(store.clock)
+    Sweeper(FakeStore(), lease=leases, lease_name="here").run_once()
+    assert leases.read("here").token == 1
+
+
+def test_leases_of_the_wrong_kind_are_refused() -> None:
+    clock = InMemoryStore().clock
+    with pytest.raises(TTLConfigurationError, match="have to be plain functions"):
+        Sweeper(FakeStore(), lease=AsyncInMemoryLeases(clock))
+    with pytest.raises(TTLConfigurationError, match="have to be coroutines"):
+        AsyncSweeper(FakeAsyncStore(), lease=InMemoryLeases(clock))
+
+
+def test_a_sweeper_without_a_lease_cannot_be_paused() -> None:
+    for call in ("pause", "resume", "status"):
+        with pytest.raises(TTLConfigurationError, match="this sweeper has none"):
+            getattr(Sweeper(FakeStore()), call)()
+
+
+def test_a_store_may_decline_to_keep_leases() -> None:
+    store = InMemoryStore()
+    store.leases = None  # type: ignore[assignment]
+    with pytest.raises(TTLConfigurationError, match="this sweeper has none"):
+        Sweeper(store).pause()
+
+
+# coroutines
+
+
+async def coroutine(*_: object) -> None: ...
+
+
+@pytest.mark.parametrize("name", ["throttle", "on_progress", "on_report", "on_purged"])
+def test_a_coroutine_function_needs_an_asynchronous_sweeper(name: str) -> None:
+    with pytest.raises(TTLConfigurationError, match=f"^{name} is a coroutine function"):
+        Sweeper(InMemoryStore(), **{name: coroutine})
+    AsyncSweeper(AsyncInMemoryStore(), **{name: coroutine})

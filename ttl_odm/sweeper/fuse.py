@@ -1,0 +1,133 @@
+"""The blast-radius fuse: far more has expired at once than is likely, so nothing is deleted.
+
+A wrong default, a clock that jumped, a restored backup: each makes rows expire by the million, and
+the sweeper would make that final. With `max_fraction` or `max_jump` set, a target is counted
+before anything of it is deleted. If the fuse blows, the target fails with the numbers, at every
+sweep until a person has looked and says ``force=True``.
+
+`History` is what it compares with: what the last sweeps found, kept beside the lease. A target
+whose fuse has blown leaves no trace in it, or the next sweep would find the new number usual.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ttl_odm.sweeper.store import Counted
+
+FLOOR: Final = 1_000
+"""So many rows are never too many: in small numbers every ratio is soon exceeded."""
+
+KEPT: Final = 10
+"""Sweeps that the history remembers, for each target."""
+
+NEEDED: Final = 3
+"""Sweeps that have to be remembered before `max_jump` says anything."""
+
+
+class FuseError(TTLError):
+    """Far more has expired than is likely.
+
+    Attributes:
+        target: Where.
+        due: Rows that have expired.
+        allowed: Rows that would not have blown the fuse.
+    """
+
+    def __init__(self, message: str, *, target: str, due: int, allowed: int) -> None:
+        """Store the message and the numbers."""
+        super().__init__(message)
+        self.target = target
+        self.due = due
+        self.allowed = allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """How much may be due at once.
+
+    Attributes:
+        max_fraction: The share of a target's rows, from 0 to 1; None for any.
+        max_jump: Times the most that one of the remembered sweeps found; None for any.
+    """
+
+    max_fraction: float | None = None
+    max_jump: float | None = None
+
+    def check(self, target: str, counted: Counted, found: Sequence[int]) -> None:
+        """Blow, or don't.
+
+        Args:
+            target: Where.
+            counted: What there is now.
+            found: What the last sweeps found there, oldest first.
+
+        Raises:
+            FuseError: It has blown.
+        """
+        due = counted.due
+        if self.max_fraction is not None:
+            rows = max(counted.rows, due)  # an estimate may be less than was counted
+            allowed = max(FLOOR, int(rows * self.max_fraction))
+            if due > allowed:
+                limit = f"max_fraction={self.max_fraction:g} of {rows:,} rows"
+                raise self._blown(target, due, allowed, limit)
+        if self.max_jump is not None and len(found) >= NEEDED:
+            most = max(found)
+            allowed = max(FLOOR, int(most * self.max_jump))
+            if due > allowed:
+                usual = f"max_jump={self.max_jump:g} times {most:,} rows, the most that one of "
+                raise self._blown(
+                    target, due, allowed, f"{usual}the last {len(found)} sweeps found"
+                )
+
+    @staticmethod
+    def _blown(target: str, due: int, allowed: int, limit: str) -> FuseError:
+        return FuseError(
+            f"{due:,} rows have expired, more than {limit}; nothing was deleted. Was the default "
+            "ttl changed, a backup restored, a clock moved? If they are to go, sweep once with "
+            "force=True.",
+            target=target,
+            due=due,
+            allowed=allowed,
+        )
+
+
+class History:
+    """What the last sweeps found, by target, oldest first."""
+
+    def __init__(self, found: Mapping[str, Sequence[int]] | None = None) -> None:
+        self._found = {target: list(each)[-KEPT:] for target, each in (found or {}).items()}
+
+    @classmethod
+    def loads(cls, text: str) -> History:
+        """Read what `dumps` wrote; what can't be read counts for nothing."""
+        try:
+            content: Any = json.loads(text or "{}")
+            found = {
+                str(target): [int(number) for number in numbers]
+                for target, numbers in content["found"].items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError):
+            # Another version of us wrote it, or a person did. The fuse then has to learn again.
+            return cls()
+        return cls(found)
+
+    def dumps(self) -> str:
+        """Write it, as JSON."""
+        return json.dumps({"found": self._found}, separators=(",", ":"))
+
+    def of(self, target: str) -> Sequence[int]:
+        """Return the numbers of a target."""
+        return self._found.get(target, [])
+
+    def add(self, target: str, number: int) -> None:
+        """Remember one more, and forget the oldest beyond `KEPT`."""
+        self._found[target] = [*self.of(target), number][-KEPT:]

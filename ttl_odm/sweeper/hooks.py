@@ -1,0 +1,237 @@
+"""What is told about rows that were purged, and to whom: `Purged`, `Hook`, `Hooks`, `ArchiveSink`.
+
+A hook runs at one of two moments. Inside the deleting transaction it can write to the same
+database, so that both happen or neither does (an outbox); if it raises, the batch rolls back.
+After the commit it knows that the rows are gone, but a process that dies in between tells nobody.
+
+This module must not know any database, nor whether its caller is a coroutine: `Hooks.tell` and
+`Hooks.tell_async` are the only two places that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import isawaitable, iscoroutine, iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from ttl_odm.errors import TTLConfigurationError, TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+When: TypeAlias = Literal["transaction", "commit"]
+"""The moment of a hook: inside the deleting transaction, or after it was committed."""
+
+Reason: TypeAlias = Literal["expired", "displaced"]
+"""Why rows went: a sweep came by, or a write took their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Rows of one table that were purged by one batch.
+
+    Attributes:
+        table: The target that they were in.
+        keys: Their primary keys, each a tuple, in no particular order.
+        count: How many there are.
+        as_of: The database's instant at which they had expired, aware, in UTC.
+        rows: Their values by column (by field, for documents), if a hook or an archive asked for
+            them; None otherwise.
+        duration: Seconds since the batch began.
+        reason: Why they went.
+        transaction: What to write with in the deleting transaction: a SQLAlchemy ``Connection``
+            (``AsyncConnection`` for a coroutine), a session of MongoDB. None after the commit.
+    """
+
+    table: str
+    keys: Sequence[tuple[Any, ...]]
+    count: int
+    as_of: datetime
+    rows: Sequence[Mapping[str, Any]] | None = None
+    duration: float = 0.0
+    reason: Reason = "expired"
+    transaction: Any = None
+
+
+OnPurged: TypeAlias = Callable[[Purged], object]
+"""A hook's function; with an asynchronous store it may be a coroutine function."""
+
+
+@runtime_checkable
+class ArchiveSink(Protocol):
+    """Somewhere to keep rows that are being purged."""
+
+    def write(self, purged: Purged, /) -> object:
+        """Store `purged.rows`, in the deleting transaction.
+
+        What it raises rolls the batch back. A sink outside the database may be given the same
+        rows again, if the process dies before the commit: it has to know them by their keys. With
+        an asynchronous store this may be a coroutine function.
+        """
+        ...
+
+
+class HookError(TTLError):
+    """A hook or an archive failed; its own error is the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A function to call for each batch, and how.
+
+    Attributes:
+        call: Gets a `Purged`.
+        when: ``"transaction"``: each purged row is told at least once. ``"commit"``: at most once.
+        rows: Whether it needs the values of the rows, not only their keys.
+    """
+
+    call: OnPurged
+    when: When = "transaction"
+    rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would be noticed in the middle of a sweep."""
+        if not callable(self.call):
+            raise TTLConfigurationError(f"A hook has to be callable, {self.call!r} isn't.")
+        if self.when not in ("transaction", "commit"):
+            raise TTLConfigurationError(
+                f"when = {self.when!r}: a hook runs in the 'transaction' or after the 'commit'."
+            )
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it has to be awaited."""
+        return iscoroutinefunction(self.call) or iscoroutinefunction(
+            getattr(type(self.call), "__call__", None)  # noqa: B004 (an object with async __call__)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """All hooks of a sweeper, with the target that each is for (None: for all).
+
+    A store asks `tells` and `wants_rows` before it deletes, and calls `tell` or `tell_async`
+    before it commits. False when there are none.
+    """
+
+    entries: tuple[tuple[str | None, Hook], ...] = ()
+
+    @classmethod
+    def of(cls, given: Any) -> Hooks:
+        """Read what users write.
+
+        Args:
+            given: A function, a `Hook`, a list of these, or a mapping from targets to these.
+
+        Raises:
+            TTLConfigurationError: It is something else.
+        """
+        if isinstance(given, Hooks):
+            return given
+        if isinstance(given, Mapping):
+            return cls(tuple((name, hook) for name in given for hook in _listed(given[name])))
+        return cls(tuple((None, hook) for hook in _listed(given)))
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+    def __add__(self, other: Hooks) -> Hooks:
+        return Hooks(self.entries + other.entries)
+
+    def tells(self, table: str) -> bool:
+        """Whether anybody wants to know what was purged from this table."""
+        return any(True for _ in self._of(table))
+
+    def wants_rows(self, table: str) -> bool:
+        """Whether somebody wants the values of the rows, too."""
+        return any(hook.rows for hook in self._of(table))
+
+    @property
+    def has_async(self) -> bool:
+        """Whether one of them has to be awaited."""
+        return any(hook.is_async for _, hook in self.entries)
+
+    def tell(self, purged: Purged, when: When = "transaction") -> None:
+        """Call the hooks of a moment.
+
+        Raises:
+            HookError: One of them raised; the others were not called any more.
+        """
+        for hook, details in self._calls(purged, when):
+            try:
+                _done(hook.call(details))
+            except Exception as error:
+                raise _failed("hook", hook.call, purged, error) from error
+
+    async def tell_async(self, purged: Purged, when: When = "transaction") -> None:
+        """Call the hooks of a moment, and await those that are coroutines; see `tell`."""
+        for hook, details in self._calls(purged, when):
+            try:
+                result = hook.call(details)
+                if isawaitable(result):
+                    await result
+            except Exception as error:
+                raise _failed("hook", hook.call, purged, error) from error
+
+    def _calls(self, purged: Purged, when: When) -> Iterator[tuple[Hook, Purged]]:
+        details = purged if when == "transaction" else replace(purged, transaction=None)
+        for hook in self._of(purged.table):
+            if hook.when == when:
+                yield hook, details if hook.rows else replace(details, rows=None)
+
+    def _of(self, table: str) -> Iterator[Hook]:
+        return (hook for name, hook in self.entries if name in (None, table))
+
+
+def archive(sink: ArchiveSink, purged: Purged) -> None:
+    """Write to a sink, for stores.
+
+    Raises:
+        HookError: It raised.
+    """
+    try:
+        _done(sink.write(purged))
+    except Exception as error:
+        raise _failed("archive", sink.write, purged, error) from error
+
+
+async def archive_async(sink: ArchiveSink, purged: Purged) -> None:
+    """Write to a sink, and await it if it is a coroutine; see `archive`."""
+    try:
+        result = sink.write(purged)
+        if isawaitable(result):
+            await result
+    except Exception as error:
+        raise _failed("archive", sink.write, purged, error) from error
+
+
+def _listed(given: Any) -> list[Hook]:
+    if given is None:
+        return []
+    if isinstance(given, Hook):
+        return [given]
+    if callable(given):
+        return [Hook(given)]
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return [hook for each in given for hook in _listed(each)]
+    raise TTLConfigurationError(
+        f"on_purged = {given!r}: give a function, a Hook, a list of these, or a mapping from "
+        "targets to these."
+    )
+
+
+def _done(result: object) -> None:
+    """Refuse a coroutine: dropping it would look as if it had run."""
+    if isawaitable(result):
+        if iscoroutine(result):
+            result.close()
+        raise TTLConfigurationError("it is a coroutine function, which needs an AsyncSweeper.")
+
+
+def _failed(kind: str, call: Any, purged: Purged, error: Exception) -> HookError:
+    name = getattr(call, "__qualname__", type(call).__name__)
+    reason = " ".join(str(error).split()) or type(error).__name__
+    rows = "1 row" if purged.count == 1 else f"{purged.count} rows"
+    return HookError(f"The {kind} {name} failed on {rows} of {purged.table}: {reason}")

@@ -1,0 +1,256 @@
+"""What a sweeper can be told: `SweepOptions`, and `Settings`, which the plan gets.
+
+The options are documented here once, for both sweepers and everything that makes one (the command
+line, the integrations). They are checked when the sweeper is made, against what its store offers:
+a wrong one is no surprise at three in the morning.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.fuse import Fuse
+from ttl_odm.sweeper.hooks import Hook, Hooks, OnPurged
+from ttl_odm.sweeper.leases import AsyncLeases, Leases
+from ttl_odm.sweeper.limits import Limits
+from ttl_odm.sweeper.pace import Pace, Pacing
+from ttl_odm.sweeper.report import Progress, SweepReport
+from ttl_odm.sweeper.store import Clocked, Counting, Hooking, Leasing
+from ttl_odm.sweeper.window import Window
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper.store import AsyncStore, Store
+
+OnProgress: TypeAlias = Callable[[Progress], object]
+"""Called after each batch; with `AsyncSweeper` it may be a coroutine function."""
+
+OnReport: TypeAlias = Callable[[SweepReport], object]
+"""Called after each sweep of `run_forever`; with `AsyncSweeper` it may be a coroutine function."""
+
+Throttled: TypeAlias = "float | str | None"
+Throttle: TypeAlias = Callable[[], "Throttled | Awaitable[Throttled]"]
+"""Called before each batch: None to go on, seconds to wait, or a reason to wait for a while."""
+
+_OneHook: TypeAlias = "OnPurged | Hook"
+_HooksOfOne: TypeAlias = "_OneHook | Sequence[_OneHook]"
+GivenHooks: TypeAlias = "_HooksOfOne | Mapping[str, _HooksOfOne] | None"
+
+LEASE_NAME: Final = "ttl_odm"
+LEASE_DURATION: Final = 60.0
+
+
+class SweepOptions(TypedDict, total=False):
+    """The keyword arguments of `Sweeper` and `AsyncSweeper`. Durations are seconds.
+
+    How much, how fast:
+        max_rows: Rows that one sweep deletes, at most; None for all that have expired.
+        max_seconds: Seconds after which a sweep begins no further batch; None for any number.
+        max_rows_per_second: The rate that it doesn't exceed, rests included; None for any.
+        batch_size: Rows in the first batch of each target; None for what suits the database. The
+            batches after it adapt to the time that it took.
+        pace: What chooses the batch sizes, in place of the store's own `Pacing`.
+        nice: Seconds to rest for each second of work; None for what suits the database (1 on
+            SQLite, 0 elsewhere).
+        throttle: Asked before each batch, for load or replication lag: returns None to go on,
+            seconds to wait, or a reason (a string) to wait for a second. Then it is asked again.
+        statement_timeout: Seconds that a statement of a batch may take; one that takes longer
+            makes the batch smaller. None for what the connection has.
+
+    When:
+        window: Hours of the day in which to sweep, such as ``"01:00-05:00"``, on the database's
+            clock; None for any.
+        timezone: The IANA name of the time zone that they are meant in.
+
+    Safety:
+        max_fraction: The share of a target's rows, from 0 to 1, that may be due at once; more, and
+            the target fails with the numbers, and nothing of it is deleted.
+        max_jump: The same for so many times what one of the last sweeps found.
+        force: Delete although `max_fraction`, `max_jump` or the store warns.
+        dry_run: Count what is due, and delete nothing.
+
+    Whom to tell:
+        on_purged: A function that gets a `Purged` for each batch, a `Hook`, a list of these, or a
+            mapping from targets to these.
+        on_progress: Called with a `Progress` after each batch. What it raises ends the sweep.
+        on_report: Called with each `SweepReport` of `run_forever`. What it raises ends that.
+
+    One at a time:
+        lease: True to hold a lease if the store keeps some, False for none, or an object that
+            keeps leases elsewhere (`Leases`, `AsyncLeases`).
+        lease_name: Sweepers with the same one, on the same database, take turns.
+        lease_duration: Seconds after which another takes over from one that died.
+    """
+
+    max_rows: int | None
+    max_seconds: float | None
+    max_rows_per_second: float | None
+    batch_size: int | None
+    pace: Pacing | None
+    nice: float | None
+    throttle: Throttle | None
+    statement_timeout: float | None
+    window: str | None
+    timezone: str
+    max_fraction: float | None
+    max_jump: float | None
+    force: bool
+    dry_run: bool
+    on_purged: GivenHooks
+    on_progress: OnProgress | None
+    on_report: OnReport | None
+    lease: bool | Leases | AsyncLeases
+    lease_name: str
+    lease_duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to sweep, as the plan wants it: checked, and with the store's own values filled in.
+
+    Attributes:
+        pace: The batch sizes.
+        jitter: Draws a number from 0 to 1, for waits that shouldn't all be equal.
+        limits: What bounds a sweep.
+        throttle: Whether there is one to ask.
+        statement_timeout: Seconds; None for what the connection has.
+        window: The hours in which to sweep; None for any.
+        fuse: What stops a target when far too much is due; None for no fuse.
+        force: Whether to delete in spite of it.
+        dry_run: Whether to count only.
+        hooks: Whom to tell, besides what the store's targets declare.
+    """
+
+    pace: Pacing
+    jitter: Callable[[], float] = random.random
+    limits: Limits = field(default_factory=Limits)
+    throttle: bool = False
+    statement_timeout: float | None = None
+    window: Window | None = None
+    fuse: Fuse | None = None
+    force: bool = False
+    dry_run: bool = False
+    hooks: Hooks = field(default_factory=Hooks)
+
+
+def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
+    """Check options against each other and against what a store offers.
+
+    Raises:
+        TTLConfigurationError: One of them can't work; the message says what to give instead.
+    """
+    unknown = sorted(set(options) - SweepOptions.__optional_keys__)
+    if unknown:
+        known = ", ".join(sorted(SweepOptions.__optional_keys__))
+        raise TTLConfigurationError(f"A sweeper has no option {unknown[0]!r}; it has {known}.")
+    window = options.get("window")
+    settings = Settings(
+        pace=_pace_of(options, store),
+        limits=Limits(
+            max_rows=_rows(options, "max_rows"),
+            max_seconds=_number(options, "max_seconds"),
+            max_rows_per_second=_number(options, "max_rows_per_second"),
+            nice=_number(options, "nice", zero=True),
+        ),
+        throttle=options.get("throttle") is not None,
+        statement_timeout=_number(options, "statement_timeout"),
+        window=None if window is None else Window.of(window, options.get("timezone", "UTC")),
+        fuse=_fuse_of(options),
+        force=options.get("force", False),
+        dry_run=options.get("dry_run", False),
+        hooks=Hooks.of(options.get("on_purged")),
+    )
+    _check_offers(settings, store)
+    return settings
+
+
+def leases_of(options: SweepOptions, store: object) -> Any:
+    """Return what keeps the leases; None for none.
+
+    Raises:
+        TTLConfigurationError: An option needs one, or what was given keeps none.
+    """
+    given: object = options.get("lease", True)
+    found: Any = given
+    if isinstance(given, bool):
+        found = store.leases if given and isinstance(store, Leasing) else None
+    if found is not None and not isinstance(found, Leases):  # AsyncLeases has the same names
+        raise TTLConfigurationError(f"lease = {given!r}: give True, False, or a Leases object.")
+    if found is None and options.get("max_jump") is not None:
+        raise TTLConfigurationError(
+            "max_jump compares with the last sweeps, which are remembered beside the lease: give "
+            "a lease, or max_fraction instead."
+        )
+    return found
+
+
+def lease_duration_of(options: SweepOptions) -> float:
+    """Return the seconds that the lease lasts."""
+    return _number(options, "lease_duration") or LEASE_DURATION
+
+
+def check_interval(interval: float, jitter: float) -> None:
+    """Check the arguments of `Sweeper.run_forever`.
+
+    Raises:
+        TTLConfigurationError: One of them is no duration, or no share.
+    """
+    given = {"interval": interval, "jitter": jitter}
+    for name in given:
+        _number(given, name, zero=True)
+    if jitter > 1:
+        raise TTLConfigurationError(f"jitter = {jitter!r}: give a share, from 0 to 1.")
+
+
+def _check_offers(settings: Settings, store: object) -> None:
+    for needs, offered, option, method in (
+        (settings.window is not None, Clocked, "window", "now()"),
+        (settings.fuse is not None, Counting, "max_fraction and max_jump", "count()"),
+        (settings.dry_run, Counting, "dry_run", "count()"),
+        (bool(settings.hooks), Hooking, "on_purged", "hooks"),
+    ):
+        if needs and not isinstance(store, offered):
+            raise TTLConfigurationError(
+                f"{type(store).__name__} has no {method}, which {option} needs."
+            )
+
+
+def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
+    pace = options.get("pace") or store.pace
+    size = _rows(options, "batch_size")
+    if not isinstance(pace, Pacing):
+        raise TTLConfigurationError(f"pace = {pace!r}: give a Pace, or another Pacing.")
+    if size is None:
+        return pace
+    if not isinstance(pace, Pace):
+        raise TTLConfigurationError("batch_size: a pace of one's own has its own first batch.")
+    return pace.starting_at(size)
+
+
+def _fuse_of(options: SweepOptions) -> Fuse | None:
+    fraction, jump = _number(options, "max_fraction"), _number(options, "max_jump")
+    if fraction is not None and fraction > 1:
+        raise TTLConfigurationError(f"max_fraction = {fraction!r}: give a share, from 0 to 1.")
+    return None if fraction is None and jump is None else Fuse(fraction, jump)
+
+
+def _rows(options: Mapping[str, Any], name: str) -> int | None:
+    number = options.get(name)
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number > 0):
+        return number
+    raise TTLConfigurationError(f"{name} = {number!r}: give a number of rows, at least 1.")
+
+
+def _number(options: Mapping[str, Any], name: str, *, zero: bool = False) -> float | None:
+    number = options.get(name)
+    if number is None:
+        return None
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    if is_number and math.isfinite(number) and (number > 0 or (zero and number == 0)):
+        return float(number)
+    least = "0 or more" if zero else "more than 0"
+    raise TTLConfigurationError(f"{name} = {number!r}: give a number, {least}.")

@@ -1,0 +1,112 @@
+"""Asking a sweeper to stop: from another thread, from a coroutine, from a signal handler.
+
+A handler runs between any two instructions of the main thread, also in the middle of
+`threading.Event.wait`, whose lock it would then wait for, for ever. So a sleeping sweeper waits for
+a bare lock, which whoever wakes it only has to release, or in an event loop, which is told
+thread-safely. (`queue.SimpleQueue` is made for this too, but in CPython 3.11 its ``get`` was seen
+to wait for ever when a timeout of a microsecond was over before the wait had begun.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Stop:
+    """Whether a sweeper is to stop; once asked for, that stays."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._wakers: list[Callable[[], object]] = []
+
+    @property
+    def asked(self) -> bool:
+        """Whether it is."""
+        return self._asked
+
+    def ask(self) -> None:
+        """Let it stop; may be called from anywhere, any number of times."""
+        self._asked = True
+        for wake in tuple(self._wakers):
+            wake()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, unless it is to stop."""
+        bell = threading.Lock()
+        bell.acquire()
+
+        def ring() -> None:
+            with suppress(RuntimeError):  # it was rung before
+                bell.release()
+
+        with self._woken_by(ring):
+            if not self._asked:
+                bell.acquire(timeout=seconds)
+
+    async def wait_async(self, seconds: float) -> None:
+        """Sleep without keeping the event loop, unless it is to stop."""
+        loop = asyncio.get_running_loop()
+        bell = asyncio.Event()
+        with self._woken_by(lambda: loop.call_soon_threadsafe(bell.set)):
+            if not self._asked:
+                try:
+                    await asyncio.wait_for(bell.wait(), seconds)
+                except asyncio.TimeoutError:
+                    return
+
+    @contextmanager
+    def _woken_by(self, wake: Callable[[], object]) -> Iterator[None]:
+        self._wakers.append(wake)
+        try:
+            yield
+        finally:
+            self._wakers.remove(wake)
+
+
+class Stoppable(Protocol):
+    """A `Sweeper` or an `AsyncSweeper`."""
+
+    def stop(self) -> None:
+        """Stop after the batch at hand."""
+        ...
+
+
+@contextmanager
+def stop_on_signals(
+    *sweepers: Stoppable, signals: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT)
+) -> Iterator[None]:
+    """Let signals stop sweepers after the batch at hand, and set the handlers back afterwards.
+
+    A second signal does what it did before: SIGINT interrupts, SIGTERM kills. Works around
+    `Sweeper.run_forever` and around ``asyncio.run`` or ``await`` of `AsyncSweeper.run_forever`;
+    in the main thread only, as Python's signal handlers do.
+
+    Args:
+        sweepers: Which.
+        signals: Upon which.
+    """
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def handle(_number: int, _frame: object) -> None:
+        restore()
+        for sweeper in sweepers:
+            sweeper.stop()
+
+    for number in signals:
+        before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,143 @@
+"""Holding the lease while sweeping: when it is trusted, when it is renewed, when it is lost.
+
+A lease is trusted from before its request was sent, and for a tenth less than it lasts: an answer
+may have been under way for long, and the clocks of two machines don't run equally fast. It is
+renewed when a third of it is over, so that a renewal may fail several times before it matters.
+
+This module must not know a clock or a database: instants are the driver's monotonic ones, and the
+driver gives the lease back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.sweeper.commands import Acquire, Now, ReadLease, Record, Renew
+from ttl_odm.sweeper.fuse import History
+from ttl_odm.sweeper.report import Ending
+from ttl_odm.sweeper.store import TransientStoreError
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.leases import Lease, LeaseState
+
+TRUSTED: Final = 0.9
+RENEWED: Final = 1 / 3
+"""Shares of a lease's duration."""
+
+
+class Halt(Exception):  # noqa: N818 (no error: it carries the end of a sweep to where it is told)
+    """The sweep has to end here.
+
+    Attributes:
+        ending: Why.
+        error: What went wrong, if something did.
+    """
+
+    def __init__(self, ending: Ending, error: Exception | None = None) -> None:
+        """Store both."""
+        super().__init__(ending)
+        self.ending = ending
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The lease that a run of a sweeper wants.
+
+    Attributes:
+        name: Which.
+        holder: By whom; no other run, here or elsewhere, has the same.
+        duration: Seconds.
+    """
+
+    name: str
+    holder: str
+    duration: float
+
+
+class Tenure:
+    """A claim, and the lease once it was granted. Without a claim everything is allowed."""
+
+    def __init__(self, claim: Claim | None) -> None:
+        self._claim = claim
+        self._lease: Lease | None = None
+        self._renew_at = 0.0
+        self._trusted_until = 0.0
+
+    @property
+    def look_after(self) -> float | None:
+        """Seconds between two calls of `keep` that are short enough; None for any."""
+        return None if self._claim is None else self._claim.duration * RENEWED / 2
+
+    def take(self) -> Plan[LeaseState | None]:
+        """Take the lease, unless it is already ours.
+
+        Returns:
+            None when it is ours; the state of it while somebody else has it.
+        """
+        if self._claim is None or self._lease is not None:
+            return None
+        claim = self._claim
+        sent = yield from Now()
+        self._lease = yield from Acquire(claim.name, claim.holder, claim.duration)
+        if self._lease is None:
+            return (yield from ReadLease(claim.name))
+        self._trust_from(sent)
+        return None
+
+    def keep(self) -> Plan[None]:
+        """Renew the lease if it is time.
+
+        Raises:
+            Halt: It is lost, or may be.
+        """
+        if self._lease is None:
+            return
+        sent = yield from Now()
+        if sent < self._renew_at:
+            return
+        try:
+            kept = yield from Renew(self._lease)
+        except TransientStoreError as error:
+            if sent < self._trusted_until:
+                return  # it is still ours, and there will be another try
+            self._lease = None
+            raise Halt(Ending.LEASE_LOST, error) from error
+        if not kept:
+            self._lease = None
+            raise Halt(Ending.LEASE_LOST)
+        self._trust_from(sent)
+
+    def obey(self) -> Plan[None]:
+        """See whether the sweepers of this name are paused.
+
+        Raises:
+            Halt: They are.
+        """
+        if self._claim is None:
+            return
+        try:
+            state = yield from ReadLease(self._claim.name)
+        except TransientStoreError:
+            return  # the batch itself will meet the same trouble, and wait
+        if state.paused:
+            raise Halt(Ending.PAUSED)
+
+    def history(self) -> Plan[History]:
+        """What the last sweeps found; nothing without a claim."""
+        if self._claim is None:
+            return History()
+        state = yield from ReadLease(self._claim.name)
+        return History.loads(state.history)
+
+    def record(self, history: History) -> Plan[None]:
+        """Remember what this sweep has found."""
+        if self._lease is not None:
+            yield from Record(self._lease, history.dumps())
+
+    def _trust_from(self, sent: float) -> None:
+        assert self._claim is not None  # noqa: S101 (there is no lease without a claim)
+        self._renew_at = sent + self._claim.duration * RENEWED
+        self._trusted_until = sent + self._claim.duration * TRUSTED

@@ -1,0 +1,43 @@
+"""`StoreContract`: what every store of the sweeper has to do, as tests.
+
+Whoever writes a store runs these on it:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def rig(self):
+            rig = MyRig()  # a ttl_odm.testing.StoreRig
+            yield rig
+            rig.close()
+
+Tests of what a store doesn't offer are skipped, and say so. It is made of parts, for a store (or
+for leases) of which one knows that it has no more: `PurgeContract`, `SweepContract`,
+`HoldContract`, `HookContract`, `CountingContract`, `LeaseContract`.
+"""
+
+import pytest
+
+# Before they are imported: pytest shows the values of a failed assert only where it knows to.
+for _name in ("counting", "hooks", "leases", "purging", "sweeping"):
+    pytest.register_assert_rewrite(f"{__name__}.{_name}")
+
+from ttl_odm.testing.contract.counting import CountingContract  # noqa: E402
+from ttl_odm.testing.contract.hooks import HookContract  # noqa: E402
+from ttl_odm.testing.contract.leases import LeaseContract  # noqa: E402
+from ttl_odm.testing.contract.purging import HoldContract, PurgeContract  # noqa: E402
+from ttl_odm.testing.contract.sweeping import SweepContract  # noqa: E402
+
+__all__ = [
+    "CountingContract",
+    "HoldContract",
+    "HookContract",
+    "LeaseContract",
+    "PurgeContract",
+    "StoreContract",
+    "SweepContract",
+]
+
+
+class StoreContract(
+    PurgeContract, SweepContract, HoldContract, HookContract, CountingContract, LeaseContract
+):
+    """All of it; a subclass has a fixture ``rig``."""

@@ -1,0 +1,211 @@
+"""What a store tells hooks, and what it archives."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import Clocked, Hook, HookError, Hooking, Skip
+from ttl_odm.testing.contract.purging import DAY, HOUR
+from ttl_odm.testing.rig import CanArchive, CanWrite
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper import Purged
+    from ttl_odm.testing.rig import StoreRig
+
+both_moments = pytest.mark.parametrize("when", ["transaction", "commit"])
+
+
+def hooked(rig: StoreRig, hooks: Any = None, target: str = "carts") -> None:
+    """Make a target with ten expired rows, one live one, and perhaps hooks of its own."""
+    if not isinstance(rig.store, Hooking):
+        pytest.skip("the store tells no hooks")
+    rig.create(target, HOUR, hooks)
+    for number in range(10):
+        rig.add(target, [number], age=DAY + number)
+    rig.add(target, [99], age=60)
+
+
+def keys_of(told: list[Purged]) -> list[int]:
+    """Return all keys that were told, in order."""
+    return sorted(key for each in told for (key,) in each.keys)
+
+
+class HookContract:
+    """`BatchRequest.hooks`, `Hooking.hooks`, archives."""
+
+    @both_moments
+    def test_hooks_are_told_what_was_deleted(
+        self, rig: StoreRig, when: Literal["transaction", "commit"]
+    ) -> None:
+        hooked(rig)
+        told: list[Purged] = []
+        report = rig.sweep(on_purged=Hook(told.append, when=when), batch_size=4)
+        assert not report.problems
+        assert keys_of(told) == list(range(10))
+        for each in told:
+            assert (each.table, each.reason) == ("carts", "expired")
+            assert each.count == len(each.keys) > 0
+            assert each.rows is None
+            assert each.duration >= 0
+            assert (each.transaction is None) is (when == "commit")
+            if isinstance(rig.store, Clocked):
+                ago = rig.run(rig.store.now()) - each.as_of
+                assert timedelta(0) <= ago < timedelta(minutes=10)
+
+    @both_moments
+    def test_hooks_get_the_rows_if_they_ask(
+        self, rig: StoreRig, when: Literal["transaction", "commit"]
+    ) -> None:
+        hooked(rig)
+        told: list[Purged] = []
+        rig.sweep(on_purged=Hook(told.append, when=when, rows=True))
+        assert keys_of(told) == list(range(10))
+        for each in told:
+            assert each.rows is not None
+            values = [set(row.values()) for row in each.rows]
+            assert len(values) == each.count
+            assert all(key in row for (key,), row in zip(each.keys, values, strict=True))
+
+    def test_hooks_are_told_nothing_where_nothing_is_deleted(self, rig: StoreRig) -> None:
+        hooked(rig)
+        rig.sweep()
+        told: list[Purged] = []
+        rig.sweep(on_purged=[told.append, Hook(told.append, when="commit")])
+        assert told == []
+
+    def test_hooks_may_be_for_one_target(self, rig: StoreRig) -> None:
+        hooked(rig)
+        hooked(rig, target="orders")
+        told: list[Purged] = []
+        rig.sweep(on_purged={"orders": told.append})
+        assert {each.table for each in told} == {"orders"}
+
+    @both_moments
+    def test_hooks_may_be_declared_by_the_target(
+        self, rig: StoreRig, when: Literal["transaction", "commit"]
+    ) -> None:
+        told: list[Purged] = []
+        hooked(rig, Hook(told.append, when=when))
+        rig.sweep()
+        assert keys_of(told) == list(range(10))
+
+    def test_a_hook_that_raises_leaves_its_batch_and_the_next_sweep_gets_it(
+        self, rig: StoreRig
+    ) -> None:
+        hooked(rig)
+        told: list[Purged] = []
+
+        def fails_once(purged: Purged) -> None:
+            told.append(purged)
+            if len(told) == 2:
+                raise ValueError("not now")
+
+        report = rig.sweep(on_purged=fails_once, batch_size=4)
+        (target,) = report.targets
+        assert isinstance(target.error, HookError)
+        left = rig.keys("carts") - {99}
+        assert left == {key for (key,) in told[1].keys}
+        assert target.skips == {Skip.HOOK: len(left)}
+        assert target.deleted == 10 - len(left)
+        assert rig.sweep().deleted == len(left)
+        assert rig.keys("carts") == {99}
+
+    def test_a_hook_that_raises_after_the_commit_undoes_nothing(self, rig: StoreRig) -> None:
+        hooked(rig)
+
+        def fails(_: Purged) -> None:
+            raise ValueError("too late")
+
+        report = rig.sweep(on_purged=Hook(fails, when="commit"))
+        assert isinstance(report.targets[0].error, HookError)
+        assert report.deleted == 10
+        assert rig.keys("carts") == {99}
+
+    def test_what_a_hook_writes_in_the_transaction_is_committed_with_it_or_not_at_all(
+        self, rig: StoreRig
+    ) -> None:
+        if not isinstance(rig, CanWrite):
+            pytest.skip("the rig writes in no transaction")
+        hooked(rig)
+        told: list[Purged] = []
+
+        def write(purged: Purged) -> object:
+            told.append(purged)
+            return rig.write(purged.transaction, str(sorted(purged.keys)))
+
+        async def write_async(purged: Purged) -> None:
+            result: Any = write(purged)
+            await result
+
+        def fails_once(_: Purged) -> None:
+            if len(told) == 2:
+                raise ValueError("not now")
+
+        rig.sweep(on_purged=[write_async if rig.is_async else write, fails_once], batch_size=4)
+        kept = [each for number, each in enumerate(told) if number != 1]
+        assert rig.written() == [str(sorted(each.keys)) for each in kept]
+
+    @both_moments
+    def test_asynchronous_hooks_are_awaited_or_refused(
+        self, rig: StoreRig, when: Literal["transaction", "commit"]
+    ) -> None:
+        hooked(rig)
+        told: list[Purged] = []
+
+        async def hook(purged: Purged) -> None:
+            told.append(purged)
+
+        if not rig.is_async:
+            with pytest.raises(TTLConfigurationError, match="needs an AsyncSweeper"):
+                rig.sweeper(on_purged=Hook(hook, when=when))
+            return
+        rig.sweep(on_purged=Hook(hook, when=when))
+        assert keys_of(told) == list(range(10))
+
+    def test_rows_are_archived_before_they_are_deleted(self, rig: StoreRig) -> None:
+        sink = archived(rig, fails_on=0)
+        report = rig.sweep(batch_size=4)
+        assert not report.problems
+        assert keys_of(sink.told) == list(range(10))
+        assert sum(len(each.rows or ()) for each in sink.told) == 10
+        assert (report.deleted, report.archived) == (10, 10)
+        assert rig.keys("carts") == {99}
+
+    def test_rows_whose_archive_fails_are_not_deleted(self, rig: StoreRig) -> None:
+        sink = archived(rig, fails_on=2)
+        report = rig.sweep(batch_size=4)
+        (target,) = report.targets
+        assert isinstance(target.error, HookError)
+        left = rig.keys("carts") - {99}
+        assert left == {key for (key,) in sink.told[1].keys}
+        assert target.skips == {Skip.HOOK: len(left)}
+        assert target.deleted == target.archived == 10 - len(left)
+
+
+class _Sink:
+    """Keeps what it was told; fails once."""
+
+    def __init__(self, fails_on: int) -> None:
+        self.told: list[Purged] = []
+        self._fails_on = fails_on
+
+    def write(self, purged: Purged) -> None:
+        self.told.append(purged)
+        if len(self.told) == self._fails_on:
+            raise OSError("the disk is full")
+
+
+def archived(rig: StoreRig, fails_on: int) -> _Sink:
+    """Make a target with ten expired rows and one live one, and a sink."""
+    if not isinstance(rig, CanArchive):
+        pytest.skip("the store archives nothing")
+    sink = _Sink(fails_on)
+    rig.create_archived("carts", HOUR, sink)
+    for number in range(10):
+        rig.add("carts", [number], age=DAY + number)
+    rig.add("carts", [99], age=60)
+    return sink

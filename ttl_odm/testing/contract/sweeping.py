@@ -1,0 +1,109 @@
+"""What a sweeper does with the store."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from datetime import timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ttl_odm.sweeper import Clocked, Ending, Hook, Hooking
+from ttl_odm.testing.contract.purging import DAY, HOUR
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper import Progress
+    from ttl_odm.testing.rig import StoreRig
+
+
+def at_once(rig: StoreRig, sweepers: list[Any]) -> None:
+    """Run sweepers at the same time: in threads, or in tasks."""
+    if rig.is_async:
+
+        async def run_all() -> None:
+            await asyncio.gather(*(sweeper.run_once() for sweeper in sweepers))
+
+        rig.run(run_all())
+        return
+    threads = [threading.Thread(target=sweeper.run_once) for sweeper in sweepers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+class SweepContract:
+    """`Sweeper.run_once`, with the store."""
+
+    def test_a_sweep_purges_every_target_and_reports_it(self, rig: StoreRig) -> None:
+        rig.create("carts", HOUR)
+        rig.create("orders", 60)
+        rig.create("off", None)
+        rig.add("carts", range(5), age=DAY)
+        rig.add("carts", range(5, 8), age=60)
+        rig.add("orders", range(3), age=HOUR)
+        rig.add("off", range(3), age=DAY)
+        report = rig.sweep(batch_size=2)
+        assert not report.problems
+        assert {each.table: each.deleted for each in report.targets} == {"carts": 5, "orders": 3}
+        for each in report.targets:
+            assert each.oldest_before is None or each.oldest_before > 0
+            assert each.oldest_after in (0.0, None)
+        assert rig.keys("carts") == {5, 6, 7}
+        assert rig.keys("orders") == set()
+        assert rig.keys("off") == {0, 1, 2}
+
+    def test_max_rows_are_not_exceeded(self, rig: StoreRig) -> None:
+        rig.create("carts", HOUR)
+        rig.create("orders", HOUR)
+        for target in ("carts", "orders"):
+            for number in range(10):
+                rig.add(target, [number], age=DAY + number)
+        report = rig.sweep(max_rows=13, batch_size=4)
+        assert (report.deleted, report.ended) == (13, Ending.MAX_ROWS)
+        assert len(rig.keys("carts")) + len(rig.keys("orders")) == 7
+        assert rig.sweep().deleted == 7
+
+    def test_a_stop_ends_the_sweep_after_the_batch_at_hand(self, rig: StoreRig) -> None:
+        rig.create("carts", HOUR)
+        for number in range(10):
+            rig.add("carts", [number], age=DAY + number)
+
+        def stop(_: Progress) -> None:
+            sweeper.stop()
+
+        sweeper = rig.sweeper(batch_size=3, on_progress=stop)
+        report = rig.run(sweeper.run_once())
+        assert report.ended is Ending.STOPPED
+        assert len(rig.keys("carts")) == 10 - report.deleted > 0
+
+    def test_sweepers_at_once_without_a_lease_delete_each_row_once(self, rig: StoreRig) -> None:
+        rig.create("carts", HOUR)
+        for number in range(60):
+            rig.add("carts", [number], age=DAY + number)
+        told: Counter[Any] = Counter()
+        options: dict[str, Any] = {"lease": False, "batch_size": 7}
+        if isinstance(rig.store, Hooking):
+            options["on_purged"] = Hook(lambda purged: told.update(purged.keys), when="commit")
+        at_once(rig, [rig.sweeper(**options) for _ in range(3)])
+        # Each may have skipped rows that another held and then gave up.
+        rig.sweep(**options)
+        assert rig.keys("carts") == set()
+        if isinstance(rig.store, Hooking):
+            assert told == Counter({(number,): 1 for number in range(60)})
+
+    def test_outside_its_window_it_sweeps_nothing(self, rig: StoreRig) -> None:
+        if not isinstance(rig.store, Clocked):
+            pytest.skip("the store tells no time")
+        rig.create("carts", HOUR)
+        rig.add("carts", [1], age=DAY)
+        now = rig.run(rig.store.now())
+        assert now.utcoffset() is not None
+        now = now.astimezone(timezone.utc)
+        soon, late = now + timedelta(hours=6), now + timedelta(hours=12)
+        closed, opened = f"{soon:%H:%M}-{late:%H:%M}", f"{late:%H:%M}-{soon:%H:%M}"
+        assert rig.sweep(window=closed, timezone="UTC").ended is Ending.WINDOW
+        assert rig.keys("carts") == {1}
+        assert rig.sweep(window=opened, timezone="UTC").deleted == 1

@@ -1,0 +1,346 @@
+"""A sweeper's store in memory: `InMemoryStore`, and its asynchronous twin.
+
+For tests of what one builds around a sweeper (hooks, archives, paces, throttles, schedules) without
+a database, and the first to pass `ttl_odm.testing.StoreContract`. It keeps the whole contract: rows
+expire by the same rules, the deletion decides again what the look has found, and a hook that
+raises leaves everything as it was.
+
+This module must not know pytest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.core import TTL, expires_at, is_expired, row_ttl
+from ttl_odm.sweeper import (
+    ArchiveSink,
+    BatchResult,
+    Counted,
+    Due,
+    HookError,
+    Hooks,
+    Pace,
+    Part,
+    Purged,
+    Skip,
+    archive,
+    archive_async,
+)
+from ttl_odm.testing.memory_leases import AsyncInMemoryLeases, InMemoryLeases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+    from ttl_odm.sweeper import BatchRequest
+
+_PACE: Final = Pace(start=100, lowest=10, highest=1_000, target=0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row, with its place in the order of all insertions."""
+
+    serial: int
+    key: Hashable
+    values: Mapping[str, Any]
+    last_modified: datetime
+    ttl: int | None
+
+
+@dataclass(slots=True)
+class _Table:
+    default: int | None
+    hooks: Any
+    sink: ArchiveSink | None
+    rows: dict[Hashable, _Row] = field(default_factory=dict)
+    held: dict[Hashable, Skip] = field(default_factory=dict)
+
+    def expires_at(self, row: _Row) -> datetime | None:
+        return expires_at(TTL(self.default), instant=row.last_modified, own=row.ttl)
+
+    def part_of(self, row: _Row) -> Part:
+        return Part.INHERITING if row.ttl is None else Part.OWN
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows that are being deleted."""
+
+    table: _Table
+    rows: list[_Row]
+    skipped: dict[Skip, int]
+    resume: object
+    purged: Purged
+    failure: HookError | None = None
+
+    def result(self) -> BatchResult:
+        if self.failure is not None:
+            skipped = {**self.skipped, Skip.HOOK: len(self.rows)}
+            return BatchResult(0, self.resume, skipped=skipped, failure=self.failure)
+        return BatchResult(
+            len(self.rows),
+            self.resume,
+            archived=len(self.rows) if self.table.sink else 0,
+            skipped=self.skipped,
+            purged=[self.purged] if self.rows else [],
+        )
+
+
+class _Memory:
+    """The tables, and everything that needs no waiting."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _Table] = {}
+        self._lock = threading.Lock()
+        self._serial = 0
+        self._offset = timedelta()
+        self.outbox: list[object] = []
+        """What hooks have appended to `Purged.transaction`, once it was committed."""
+
+        self.between: Callable[[], object] = lambda: None
+        """Called after a batch was looked for and before it is deleted, for tests of races."""
+
+    @property
+    def pace(self) -> Pace:
+        """Batches of a hundred rows, to begin with."""
+        return _PACE
+
+    @property
+    def hooks(self) -> Hooks:
+        """Those that the tables were created with."""
+        return Hooks.of({name: table.hooks for name, table in self._tables.items()})
+
+    def clock(self) -> datetime:
+        """Return the present instant; `advance` moves it."""
+        return datetime.now(timezone.utc) + self._offset
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock on, for all rows and leases."""
+        self._offset += timedelta(seconds=seconds)
+
+    def create(
+        self,
+        target: str,
+        default: int | None,
+        *,
+        hooks: Any = None,
+        archive: ArchiveSink | None = None,
+    ) -> None:
+        """Make an empty table, or change these properties of one that exists.
+
+        Args:
+            target: Its name.
+            default: Its default ttl, as in ``__ttl__``.
+            hooks: As in the sweeper's option ``on_purged``.
+            archive: Where its rows go before they are deleted.
+        """
+        with self._lock:
+            made = _Table(TTL(default).default, hooks, archive)
+            if target in self._tables:
+                made.rows = self._tables[target].rows
+            self._tables[target] = made
+
+    def put(
+        self,
+        target: str,
+        key: Hashable,
+        values: Mapping[str, Any] | None = None,
+        *,
+        ttl: int | None = None,
+        age: float = 0.0,
+    ) -> None:
+        """Write a row, as if it had been last modified some seconds ago."""
+        with self._lock:
+            self._serial += 1
+            modified = self.clock() - timedelta(seconds=age)
+            self._tables[target].rows[key] = _Row(
+                self._serial, key, {"key": key, **(values or {})}, modified, row_ttl(ttl)
+            )
+
+    def keys(self, target: str) -> set[Hashable]:
+        """Return the keys of all rows that are there, expired or not."""
+        return set(self._tables[target].rows)
+
+    @contextmanager
+    def hold(self, target: str, key: Hashable, reason: Skip = Skip.LOCKED) -> Iterator[None]:
+        """Keep a row from being deleted, as somebody's lock or foreign key would."""
+        held = self._tables[target].held
+        held[key] = reason
+        try:
+            yield
+        finally:
+            del held[key]
+
+    def targets(self) -> Sequence[str]:
+        """Name the tables, in the order in which they were created."""
+        return list(self._tables)
+
+    def _due(self, target: str) -> Due | None:
+        table, now = self._tables[target], self.clock()
+        if table.default is None:
+            return None
+        expired = self._expired(table, Part.ALL, now)
+        parts = tuple(
+            part for part in Part if any(table.part_of(row) is part for _, row in expired)
+        )
+        return Due(parts, (now - expired[0][0]).total_seconds() if expired else 0.0)
+
+    def _count(self, target: str) -> Counted:
+        table = self._tables[target]
+        return Counted(len(self._expired(table, Part.ALL, self.clock())), len(table.rows))
+
+    def _expired(self, table: _Table, part: Part, now: datetime) -> list[tuple[datetime, _Row]]:
+        """The expired rows of a part, those first that expired first."""
+        with self._lock:
+            rows = list(table.rows.values())
+        found = []
+        for row in rows:
+            ends = table.expires_at(row)
+            if (
+                ends is not None
+                and is_expired(ends, now)
+                and part in (Part.ALL, table.part_of(row))
+            ):
+                found.append((ends, row))
+        return sorted(found, key=lambda each: (each[0], each[1].serial))
+
+    def _look(self, request: BatchRequest) -> tuple[list[_Row], object]:
+        """Find the rows of a batch, and where the next one begins."""
+        table = self._tables[request.target]
+        after: Any = request.resume
+        found = [
+            (ends, row)
+            for ends, row in self._expired(table, request.part, self.clock())
+            if after is None or (ends, row.serial) > after
+        ][: request.size]
+        is_full = len(found) == request.size
+        return [row for _, row in found], (found[-1][0], found[-1][1].serial) if is_full else None
+
+    @contextmanager
+    def _deleting(self, request: BatchRequest) -> Iterator[_Batch]:
+        """Look for a batch and delete it; put everything back if the block raises.
+
+        A `HookError` is then part of the result; anything else goes on.
+        """
+        table, now = self._tables[request.target], self.clock()
+        looked, resume = self._look(request)
+        self.between()
+        skipped: dict[Skip, int] = {}
+        deleted = []
+        with self._lock:
+            for row in looked:
+                # Decided again: the row may have been renewed, or replaced, or be gone.
+                present = table.rows.get(row.key)
+                if present is None or not is_expired(table.expires_at(present), now):
+                    continue
+                if reason := table.held.get(row.key):
+                    skipped[reason] = skipped.get(reason, 0) + 1
+                else:
+                    deleted.append(table.rows.pop(row.key))
+        outbox: list[object] = []
+        purged = self._purged(request, table, deleted, now, outbox)
+        batch = _Batch(table, deleted, skipped, resume, purged)
+        try:
+            yield batch
+        except BaseException as error:
+            with self._lock:
+                for row in deleted:
+                    table.rows.setdefault(row.key, row)
+            if not isinstance(error, HookError):
+                raise
+            batch.failure = error
+        else:
+            self.outbox.extend(outbox)
+
+    def _purged(
+        self,
+        request: BatchRequest,
+        table: _Table,
+        deleted: list[_Row],
+        now: datetime,
+        outbox: list[object],
+    ) -> Purged:
+        has_rows = table.sink is not None or request.hooks.wants_rows(request.target)
+        return Purged(
+            request.target,
+            keys=[(row.key,) for row in deleted],
+            count=len(deleted),
+            as_of=now,
+            rows=[row.values for row in deleted] if has_rows else None,
+            duration=(self.clock() - now).total_seconds(),
+            transaction=outbox,
+        )
+
+
+class InMemoryStore(_Memory):
+    """A `ttl_odm.sweeper.Store` with everything that a store may offer.
+
+    ``Purged.transaction`` is a list; what a hook appends to it is in `outbox` after the commit.
+
+    Attributes:
+        leases: Its leases, on its clock.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases = InMemoryLeases(self.clock)
+
+    def now(self) -> datetime:
+        """Return the present instant."""
+        return self.clock()
+
+    def due(self, target: str) -> Due | None:
+        """Find what has expired."""
+        return self._due(target)
+
+    def count(self, target: str) -> Counted:
+        """Count what has expired."""
+        return self._count(target)
+
+    def purge(self, request: BatchRequest) -> BatchResult:
+        """Delete a batch, unless a hook or the archive raises."""
+        with self._deleting(request) as batch:
+            if batch.rows and batch.table.sink is not None:
+                archive(batch.table.sink, batch.purged)
+            if batch.rows:
+                request.hooks.tell(batch.purged)
+        return batch.result()
+
+
+class AsyncInMemoryStore(_Memory):
+    """`InMemoryStore` as a `ttl_odm.sweeper.AsyncStore`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases = AsyncInMemoryLeases(self.clock)
+
+    async def now(self) -> datetime:
+        """Return the present instant."""
+        await asyncio.sleep(0)
+        return self.clock()
+
+    async def due(self, target: str) -> Due | None:
+        """Find what has expired."""
+        await asyncio.sleep(0)
+        return self._due(target)
+
+    async def count(self, target: str) -> Counted:
+        """Count what has expired."""
+        await asyncio.sleep(0)
+        return self._count(target)
+
+    async def purge(self, request: BatchRequest) -> BatchResult:
+        """Delete a batch, unless a hook or the archive raises."""
+        await asyncio.sleep(0)
+        with self._deleting(request) as batch:
+            if batch.rows and batch.table.sink is not None:
+                await archive_async(batch.table.sink, batch.purged)
+            if batch.rows:
+                await request.hooks.tell_async(batch.purged)
+        return batch.result()
