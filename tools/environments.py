@@ -3,7 +3,7 @@
 | folder | what it holds |
 |---|---|
 | `.venv` | every extra, every tool, the newest SQLAlchemy that pyproject.toml allows |
-| `.venv-lowest` | what the tests need, the lowest SQLAlchemy, the lowest Python that works here |
+| `.venv-lowest` | what the tests need, the lowest SQLAlchemy, Beanie and Python that work here |
 | `.venv-demo` | what a user of the demo would install, and nothing else |
 | `.venv-rivals-X.Y` | another package, for the comparison in docs/leaks.md (tools/leaks.py) |
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = ROOT / "pyproject.toml"
 _STAMP = "ttl-odm-stamp"
+_LOWEST_EXTRAS = "sqlalchemy,motor,alembic,flask,fastapi,django,cli,metrics,test"
 _LOWEST_MINOR = 10
 _BEYOND_ANY_MINOR = 30
 
@@ -101,9 +102,18 @@ def development() -> Environment:
 
 
 def lowest() -> Environment:
-    """Describe the environment with the lowest SQLAlchemy on the lowest Python."""
-    pin = f"sqlalchemy=={lowest_sqlalchemy(_PYPROJECT.read_text())}"
-    return Environment(ROOT / ".venv-lowest", _lowest_python(), ("-e", f"{ROOT}[all,test]", pin))
+    """Describe the environment with the lowest SQLAlchemy and Beanie on the lowest Python.
+
+    Its Beanie is 1.30, which speaks to MongoDB through Motor; `all` asks for Beanie 2.
+    """
+    text = _PYPROJECT.read_text()
+    pins = (
+        f"sqlalchemy=={_lower_bound(text, 'sqlalchemy[asyncio]')}",
+        f"beanie=={_lower_bound(text, 'beanie', below='2')}",
+    )
+    return Environment(
+        ROOT / ".venv-lowest", _lowest_python(), ("-e", f"{ROOT}[{_LOWEST_EXTRAS}]", *pins)
+    )
 
 
 def demo() -> Environment:
@@ -111,16 +121,22 @@ def demo() -> Environment:
     return Environment(ROOT / ".venv-demo", _this_python(), ("-e", f"{ROOT}[sqlalchemy,cli]"))
 
 
-def lowest_sqlalchemy(pyproject: str) -> str:
-    """Read the lower bound of SQLAlchemy out of pyproject.toml's text.
+def _lower_bound(pyproject: str, package: str, below: str = "") -> str:
+    """Read the lower bound of a requirement out of pyproject.toml's text.
 
     By a pattern, because Python 3.10 has no TOML reader.
+
+    Args:
+        pyproject: the text.
+        package: the requirement's name, with its extras.
+        below: its upper bound, where it occurs more than once.
     """
-    bound = re.search(r'"sqlalchemy\[asyncio\]>=([0-9.]+)', pyproject)
+    upper = f',<{re.escape(below)}"' if below else ""
+    bound = re.search(rf'"{re.escape(package)}>=([0-9]+(?:\.[0-9]+)*){upper}', pyproject)
     if bound is None:
-        message = "pyproject.toml names no lower bound 'sqlalchemy[asyncio]>=...'"
+        message = f"pyproject.toml names no lower bound '{package}>=...'"
         raise CannotMakeError(message)
-    return bound[1].rstrip(".")
+    return bound[1]
 
 
 def _this_python() -> str:

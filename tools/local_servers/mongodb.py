@@ -6,6 +6,7 @@ PATH. It runs as whoever runs us, root too: an environment under root's home is 
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from local_servers.children import Children
 
 _SET = "rs0"
+_OPEN_FILES = 64_000  # what MongoDB's manual recommends
 _ENVIRONMENTS = (Path(sys.prefix), Path(__file__).resolve().parents[2] / ".venv")
 
 # Fails while the server isn't there yet; may be run again.
@@ -42,6 +44,9 @@ _SETTINGS = (
     *("--bind_ip", ADDRESS, "--nounixsocket", "--replSet", _SET),
     *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.5"),
     *("--setParameter", "diagnosticDataCollectionEnabled=false"),
+    # Files of dropped collections stay open for five minutes otherwise: too many, with a suite
+    # that drops as many as tests do.
+    *("--setParameter", "minSnapshotHistoryWindowInSeconds=0"),
     # SIGTERM would let clients finish for 15 s.
     *("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"),
 )
@@ -81,6 +86,7 @@ def _runs(command: list[str]) -> bool:
 
 def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     """Start a server and make it the primary of its own replica set."""
+    _allow_open_files()
     data = make_folder(folder / "data", account=None)
     port = free_port()
     server = children.start(
@@ -90,6 +96,18 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     make_primary = [programs["python"], "-c", _MAKE_PRIMARY, ADDRESS, str(port), _SET]
     server.wait_until(lambda: _runs(make_primary))
     return f"mongodb://{ADDRESS}:{port}/?replicaSet={_SET}"
+
+
+def _allow_open_files() -> None:
+    """Lift the limit for what is started from now on: mongod aborts when it meets it.
+
+    It needs a descriptor for each connection, collection and index, and 1024, which is usual, is
+    soon reached by a suite that opens a client for each test.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 MONGODB = Kind(

@@ -1,0 +1,1 @@
+"""The leak matrix on MongoDB: every way of reading and writing documents through Beanie."""

@@ -1,0 +1,339 @@
+"""What becomes of purged documents on MongoDB: archives, hooks, and accidents to both."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
+
+import pytest
+from beanie import Document, init_beanie
+from bson import Binary, DatetimeMS, Decimal128, Int64, Regex
+from bson.codec_options import CodecOptions
+from bson.errors import InvalidDocument
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import (
+    AutoReconnect,
+    BulkWriteError,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    NetworkTimeout,
+    NotPrimaryError,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+    WaitQueueTimeoutError,
+)
+
+from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
+from ttl_odm.beanie import TTLMixin
+from ttl_odm.beanie.predicate import expired_expr
+from ttl_odm.beanie.sweeping.displacing import purge_displaced
+from ttl_odm.beanie.sweeping.faults import in_short, store_errors
+from ttl_odm.beanie.sweeping.modes import Archive
+from ttl_odm.beanie.sweeping.place import Place
+from ttl_odm.beanie.sweeping.removing import transaction
+from ttl_odm.beanie.sweeping.targets import targets_of
+from ttl_odm.sweeper import (
+    Hook,
+    HookError,
+    Purged,
+    Skip,
+    StoreError,
+    TransientStoreError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    Raw = dict[str, Any]
+
+
+@pytest.fixture
+async def carts(mongodb_url: str) -> AsyncIterator[Swept]:
+    """Give a collection with a default of an hour, which the sweeper deletes from."""
+    async with swept(mongodb_url) as made:
+        yield made
+
+
+def expired(place: Swept, number: int = 10) -> None:
+    """Write so many documents that have expired, at different times, and one that lives."""
+    for key in range(number):
+        place.add([key], age=DAY + key, text=f"text {key}")
+    place.add([99], age=60)
+
+
+def told_keys(told: list[Purged]) -> list[Any]:
+    return sorted(key for each in told for (key,) in each.keys)
+
+
+# Archives
+
+
+async def test_documents_are_archived_to_the_byte(mongodb_url: str) -> None:
+    async with swept(mongodb_url, declared(archive="old")) as place:
+        odd = {
+            "_id": {"z": 1, "a": Int64(2)},
+            "_ts": place.ago(DAY),
+            "ttl": 20.0,
+            "far": DatetimeMS(2**62),
+            "amount": Decimal128("1.10"),
+            "number": Int64(1),
+            "uuid": Binary(uuid4().bytes, 3),
+            "nested": {"b": [{"y": 1, "x": None}], "a": Regex("a+", "i")},
+        }
+        place.raw.insert_one(odd)
+        expired(place)
+        options: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+        before = {each.raw for each in place.raw.with_options(options).find({"_id": {"$ne": 99}})}
+
+        report = await place.sweep(pace=fixed(3))
+
+        assert not report.problems
+        assert (report.deleted, report.archived) == (11, 11)
+        assert place.keys() == {99}
+        old = place.raw.database["old"].with_options(options)
+        assert {each.raw for each in old.find()} == before
+
+
+async def test_an_archive_may_be_a_class_with_a_ttl_of_its_own_and_say_when(
+    mongodb_url: str,
+) -> None:
+    class Old(TTLMixin, Document):
+        __ttl__: ClassVar[Any] = 10 * DAY
+        id: Any  # type: ignore[assignment]
+        text: str
+        at: datetime
+
+        class Settings:
+            name = "old"
+
+    async with swept(mongodb_url, declared(archive=Archive(Old, archived_at="at"))) as place:
+        await init_beanie(database=place.database, document_models=[Old])
+        place.add([1, 2], age=DAY, text="kept", ttl=60)
+        began = place.ago(0)
+        assert (await place.sweep()).archived == 2
+        found = await Old.find().to_list()
+        assert sorted(each.id for each in found) == [1, 2]
+        for each in place.raw.database["old"].find():
+            assert each["text"] == "kept"
+            assert began <= each["at"] <= place.now()
+            assert began <= each["_ts"] <= place.now()
+            assert each.keys() == {"_id", "_ts", "text", "at"}
+
+
+async def test_a_document_that_the_archive_refuses_keeps_no_other_one(mongodb_url: str) -> None:
+    async with swept(mongodb_url, declared(archive="old")) as place:
+        expired(place)
+        place.raw.database["old"].insert_many([{"_id": 3}, {"_id": 7, "secret": "open sesame"}])
+        report = await place.sweep(pace=fixed(4))
+        (target,) = report.targets
+        assert isinstance(target.error, HookError)
+        assert "old" in str(target.error)
+        assert (target.deleted, target.archived) == (8, 8)
+        assert target.skips == {Skip.HOOK: 2}
+        assert place.keys() == {3, 7, 99}
+        assert place.keys("old") == set(range(10))
+
+
+async def test_documents_larger_than_a_reply_are_archived_in_the_end(mongodb_url: str) -> None:
+    async with swept(mongodb_url, declared(archive="old")) as place:
+        text = "x" * 6_000_000
+        for key in range(7):
+            place.add([key], age=DAY, text=text)
+        told: list[Any] = []
+        hook = Hook(lambda purged: told.extend(len(row["text"]) for row in purged.rows), rows=True)
+        report = await place.sweep(on_purged=hook)
+        assert not report.problems
+        assert (report.deleted, report.archived) == (7, 7)
+        assert told == [len(text)] * 7
+        assert place.keys("old") == set(range(7))
+
+
+# Hooks
+
+
+async def test_hooks_read_documents_as_the_application_does(mongodb_url: str) -> None:
+    key = uuid4()
+    async with swept(mongodb_url, uuidRepresentation="standard", tz_aware=True) as place:
+        born = place.ago(DAY)
+        place.raw.insert_one(
+            {"_id": Binary.from_uuid(key), "_ts": born, "a": {"b": 1}, "far": DatetimeMS(2**62)}
+        )
+        told: list[Purged] = []
+        report = await place.sweep(on_purged=Hook(told.append, rows=True))
+        assert not report.problems
+        (purged,) = told
+        assert purged.keys == [(key,)]
+        assert purged.as_of.utcoffset() == timedelta(0)
+        assert purged.rows is not None
+        (row,) = purged.rows
+        assert row == {"_id": key, "_ts": born, "a": {"b": 1}, "far": DatetimeMS(2**62)}
+        assert type(row["a"]) is dict
+
+
+async def test_a_hook_whose_write_meets_another_transaction_is_told_again(carts: Swept) -> None:
+    expired(carts)
+    counters = carts.raw.database["counters"]
+    counters.insert_one({"_id": "purged", "number": 0})
+    calls: list[int] = []
+
+    async def count(purged: Purged) -> None:
+        calls.append(purged.count)
+        theirs = carts.database["counters"]
+        step = {"$inc": {"number": purged.count}}
+        if len(calls) == 1:
+            # Somebody else counts, after this transaction has begun.
+            counters.update_one({"_id": "purged"}, {"$inc": {"number": 1000}})
+        await theirs.update_one({"_id": "purged"}, step, session=purged.transaction)
+
+    report = await carts.sweep(on_purged=count)
+    assert not report.problems
+    assert report.deleted == 10
+    assert sum(calls) > 10
+    found = counters.find_one()
+    assert found is not None
+    assert found["number"] == 1010
+
+
+async def test_a_hook_that_fails_on_documents_of_one_moment_is_not_told_for_ever(
+    carts: Swept,
+) -> None:
+    carts.add(range(40), age=DAY)
+    carts.add(range(40, 50), age=HOUR + 60)
+
+    def fails(_: Purged) -> None:
+        raise ValueError("never")
+
+    report = await carts.sweep(on_purged=fails, pace=fixed(10))
+    (target,) = report.targets
+    assert isinstance(target.error, HookError)
+    assert (target.deleted, target.batches) == (0, 5)
+    assert len(carts.keys()) == 50
+
+
+async def test_only_targets_that_are_told_pay_for_it(carts: Swept) -> None:
+    expired(carts)
+    told: list[Purged] = []
+    await carts.sweep(on_purged={"others": told.append})
+    assert told == []
+    (delete,) = carts.commands.of("delete")
+    assert {each["hint"] for each in delete["deletes"]} == {"__ttl_sweep_default"}
+
+
+# Documents in the way of a write
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_documents_in_the_way_are_archived_and_told_as_displaced(
+    mongodb_url: str,
+    is_ours: bool,  # noqa: FBT001
+) -> None:
+    told: list[Purged] = []
+    hooks = [told.append, Hook(told.append, when="commit")]
+    async with swept(mongodb_url, declared(archive="old", on_purged=hooks)) as place:
+        expired(place)
+        (target,) = targets_of(place.database, place.model).values()
+        doomed = {"text": "TEXT 3", "$expr": expired_expr(target.policy)}
+        options: Raw = {"collation": {"locale": "en", "strength": 2}}
+        if is_ours:
+            async with transaction(Place(target.collection)) as inside:
+                options["session"] = inside.session
+                deleted = await purge_displaced(
+                    target.collection, target.binding, doomed, **options
+                )
+                assert place.keys("old") == set()
+        else:
+            deleted = await purge_displaced(target.collection, target.binding, doomed, **options)
+        assert deleted == 1
+        assert place.keys() == {0, 1, 2, 4, 5, 6, 7, 8, 9, 99}
+        assert place.keys("old") == {3}
+        (purged,) = told
+        assert (purged.reason, purged.keys) == ("displaced", [(3,)])
+
+
+async def test_where_nobody_is_to_know_there_is_nothing_to_do_but_deleting(carts: Swept) -> None:
+    (target,) = targets_of(carts.database, carts.model).values()
+    doomed = {"$expr": expired_expr(target.policy)}
+    assert await purge_displaced(target.collection, target.binding, doomed) is None
+
+
+# Others at work
+
+
+async def test_a_renewal_that_is_not_yet_committed_is_never_deleted(carts: Swept) -> None:
+    rows = 600
+    chance = random.Random(1)  # noqa: S311
+    waiting = chance.sample(range(rows), rows)
+    for key in range(0, rows, 10):
+        carts.add(range(key, key + 10), age=DAY - key, ttl=None if chance.random() < 0.5 else 60)
+    client = carts.raw.database.client
+    renewed: set[int] = set()
+    told: list[Purged] = []
+
+    def renew(_: object) -> None:
+        """Renew some that are still there, in a transaction that ends two batches later."""
+        for session in sessions[:-2]:
+            session.commit_transaction()
+            session.end_session()
+            sessions.remove(session)
+        session = client.start_session()
+        session.start_transaction()
+        sessions.append(session)
+        renewal = {"$currentDate": {"_ts": True}, "$unset": {"ttl": 1}}
+        for key in [waiting.pop() for _ in range(5) if waiting]:
+            if carts.raw.update_one({"_id": key}, renewal, session=session).matched_count:
+                renewed.add(key)
+
+    sessions: list[Any] = []
+    renew(None)
+    while True:
+        report = await carts.sweep(
+            pace=fixed(17), on_progress=renew, on_purged=Hook(told.append, when="commit")
+        )
+        assert not report.problems
+        for session in sessions:
+            session.commit_transaction()
+            session.end_session()
+        sessions.clear()
+        if not report.skipped:
+            break
+    assert renewed
+    assert carts.keys() == renewed
+    keys = told_keys(told)
+    assert len(keys) == len(set(keys))
+    assert set(keys) == set(range(rows)) - renewed
+
+
+def test_what_passes_by_itself_is_told_from_what_does_not() -> None:
+    label = {"errorLabels": ["TransientTransactionError"]}
+    for error in (
+        AutoReconnect("gone"),
+        NotPrimaryError("no more"),
+        NetworkTimeout("slow"),
+        ServerSelectionTimeoutError("nobody"),
+        WaitQueueTimeoutError("busy"),
+        ExecutionTimeout("50", 50),
+        OperationFailure("conflict", 112),
+        OperationFailure("lock", 24),
+        OperationFailure("anything", 1, label),
+    ):
+        with pytest.raises(TransientStoreError), store_errors():
+            raise error
+    for error in (
+        OperationFailure("unauthorized", 13),
+        DuplicateKeyError("E11000", 11000),
+        InvalidDocument("no BSON"),
+    ):
+        with pytest.raises(StoreError) as raised, store_errors():
+            raise error
+        assert not isinstance(raised.value, TransientStoreError)
+
+
+def test_nothing_of_a_document_is_in_the_message_of_an_error() -> None:
+    said = 'E11000 duplicate key error collection: a.b index: c dup key: { c: "secret" }'
+    assert "secret" not in in_short(DuplicateKeyError(said, 11000, {"errmsg": said}))
+    many = {"writeErrors": [{"errmsg": said, "op": {"c": "secret"}}]}
+    assert in_short(BulkWriteError(many)) == said.partition(" dup key")[0]
+    lost = "127.0.0.1:1: refused, Timeout: 30s, Topology Description: <long>"
+    assert in_short(ServerSelectionTimeoutError(lost)) == "127.0.0.1:1: refused, Timeout: 30s"

@@ -1,0 +1,152 @@
+"""Which policy a collection has, and whose ``__ttl__`` it is.
+
+A `Registry` belongs to a client and knows the collections of its databases by name, so that a
+pipeline which starts at any collection finds the policies of those it looks into. The policy is
+read from the class at each operation: a changed ``__ttl__`` acts at once.
+
+This module must not know what is done to filters, pipelines or documents.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.beanie.server_clock import ServerClock
+from ttl_odm.beanie.views import Views
+from ttl_odm.core.policy import Policy, as_policy
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.indexes import Backend
+    from ttl_odm.beanie.native import Purge
+
+_NOTHING: Final = object()
+
+
+class Binding:
+    """A collection's policy.
+
+    Attributes:
+        model: The class whose declaration counts: the root of those that share the collection.
+        backend: "mongodb", or "cosmos" where the service itself expires documents.
+    """
+
+    def __init__(self, model: type, backend: Backend) -> None:
+        """Remember the class; its ``__ttl__`` is read when a policy is asked for."""
+        self.model = model
+        self.backend: Backend = backend
+        self._declared: object = _NOTHING
+        self._policy: Policy | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """How documents expire, as the class declares it at this moment.
+
+        Raises:
+            InvalidTTL: The declaration is no ttl.
+        """
+        declared = declaration(self.model)
+        if self._policy is None or declared is not self._declared:
+            self._policy = as_policy(declared, where=f"{self.model.__name__}.__ttl__")
+            self._declared = declared
+        return self._policy
+
+    @property
+    def purge(self) -> Purge:
+        """Who deletes what has expired: "native" (MongoDB itself) or "sweeper".
+
+        Raises:
+            TTLConfigurationError: The class declares something else.
+        """
+        return purge_of(self.model)
+
+
+class Registry:
+    """The policies of one client's collections, and that client's view of the server's clock."""
+
+    def __init__(self) -> None:
+        """Start without policies."""
+        self.clock = ServerClock()
+        self.views = Views()
+        self._bindings: dict[tuple[str, str], Binding] = {}
+
+    def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
+        """Put a class's policy on a collection.
+
+        Raises:
+            InvalidTTL: The declaration is no ttl.
+            TTLConfigurationError: The collection has another policy already.
+        """
+        found = self._bindings.get((database, collection))
+        if found is None or _is_defined_again(found.model, model):
+            found = Binding(model, backend)
+        elif issubclass(found.model, model):
+            _check_same(found, Binding(model, backend), collection)
+            found = Binding(model, backend)
+        else:
+            _check_same(found, Binding(model, backend), collection)
+        _check_same(found, found, collection)  # reads both, and so checks them
+        self._bindings[database, collection] = found
+        return found
+
+    def find(self, database: str, collection: str) -> Binding | None:
+        """Return a collection's policy, None where it has none."""
+        return self._bindings.get((database, collection))
+
+
+def registry_of(client: Any) -> Registry:
+    """Return the registry of a client, PyMongo's or Motor's."""
+    key = id(client)
+    if key not in _registries:
+        _registries[key] = Registry()
+        weakref.finalize(client, _registries.pop, key, None)
+    return _registries[key]
+
+
+# By id: a client's hash changes when it connects.
+_registries: dict[int, Registry] = {}
+
+
+def declaration(model: type) -> object:
+    """Return what a class declares: its nearest ``__ttl__`` or ``Settings.ttl``, or None."""
+    return _nearest(model, "__ttl__", "ttl", default=None)
+
+
+def purge_of(model: type) -> Purge:
+    """Return its nearest ``__ttl_purge__`` or ``Settings.ttl_purge``."""
+    declared = _nearest(model, "__ttl_purge__", "ttl_purge", default="native")
+    if declared == "native":
+        return "native"
+    if declared == "sweeper":
+        return "sweeper"
+    message = f"{model.__name__}.__ttl_purge__ = {declared!r}: give 'native' or 'sweeper'."
+    raise TTLConfigurationError(message)
+
+
+def _nearest(model: type, attribute: str, setting: str, *, default: object) -> object:
+    # Not get_settings(): Beanie keeps what it knows, and drops `ttl`.
+    for base in model.__mro__:
+        own = base.__dict__
+        if attribute in own:
+            return own[attribute]
+        declared = getattr(own.get("Settings"), setting, _NOTHING)
+        if declared is not _NOTHING:
+            return declared
+    return default
+
+
+def _is_defined_again(old: type, new: type) -> bool:
+    """Say whether it is the same class, from a notebook's cell or a module that was reloaded."""
+    names = (old.__module__, old.__qualname__), (new.__module__, new.__qualname__)
+    return names[0] == names[1]
+
+
+def _check_same(one: Binding, other: Binding, collection: str) -> None:
+    if (one.policy, one.purge) != (other.policy, other.purge):
+        message = (
+            f"{one.model.__name__} and {other.model.__name__} share the collection "
+            f"{collection!r}, so they share one policy, but declare {one.policy!r} "
+            f"(purge {one.purge!r}) and {other.policy!r} (purge {other.purge!r})."
+        )
+        raise TTLConfigurationError(message)

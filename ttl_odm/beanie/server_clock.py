@@ -1,0 +1,109 @@
+"""What time it is on the server, without asking it for every document.
+
+The contract knows one clock, the database's. Most of what the gate does leaves the clock to the
+server (``$$NOW``, ``$currentDate``). Where the server cannot help (stamping inserts, ``distinct``,
+documents that wait in a cursor's buffer) its time is estimated: one ``hello`` a minute, and the
+host's monotonic clock in between. The host's own idea of the time never counts.
+
+This module must not know policies or documents.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from bson.codec_options import CodecOptions
+from pymongo import ReadPreference
+
+_FRESH_SECONDS: Final = 60
+_SHARP_SECONDS: Final = 0.005
+_RETRIES: Final = 2
+"""How often to ask again when an answer took longer than that."""
+_DRIFT: Final = 5e-5
+"""How wrong the host's monotonic clock may go: 50 microseconds in a second."""
+_JUMP_SECONDS: Final = 0.5
+"""Wall and monotonic clock apart by this much: the machine slept, or its clock was set."""
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(tz_aware=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The server's clock, read at some moment between two of ours."""
+
+    server: datetime
+    sent: float
+    received: float
+    wall: float
+
+    @property
+    def width(self) -> float:
+        """How long the question took, in seconds: so inexact is the answer."""
+        return self.received - self.sent
+
+
+class ServerClock:
+    """An estimate of one server's clock, with bounds."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._sample: _Sample | None = None
+
+    async def refresh(self, database: Any) -> None:
+        """Ask the server, if the last answer is over a minute old.
+
+        Args:
+            database: Any one of the server's, of either driver, gated or not.
+        """
+        if not self._is_fresh():
+            sample = await _ask(database)
+            for _ in range(_RETRIES):
+                if sample.width < _SHARP_SECONDS:
+                    break
+                sample = min(sample, await _ask(database), key=lambda each: each.width)
+            self._sample = sample
+
+    def reached(self) -> datetime:
+        """Return an instant that the server has surely reached: aware, whole milliseconds."""
+        sample = self._known()
+        now = sample.server + timedelta(seconds=time.monotonic() - sample.received)
+        return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+    def at_most(self) -> datetime:
+        """Return an instant that the server has surely not passed yet: aware."""
+        sample = self._known()
+        elapsed = time.monotonic() - sample.sent
+        return sample.server + _MILLISECOND + timedelta(seconds=elapsed * (1 + _DRIFT))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the server was ever asked."""
+        return self._sample is not None
+
+    def _is_fresh(self) -> bool:
+        if self._sample is None:
+            return False
+        now = time.monotonic()
+        if now - self._sample.received > _FRESH_SECONDS:
+            return False
+        return abs(time.time() - now - self._sample.wall) < _JUMP_SECONDS
+
+    def _known(self) -> _Sample:
+        if self._sample is None:
+            message = "The server's clock was never read."
+            raise RuntimeError(message)
+        return self._sample
+
+
+async def _ask(database: Any) -> _Sample:
+    sent = time.monotonic()
+    reply = await database.command(
+        {"hello": 1},
+        codec_options=_OPTIONS,
+        read_preference=ReadPreference.PRIMARY_PREFERRED,
+    )
+    received = time.monotonic()
+    return _Sample(reply["localTime"], sent, received, time.time() - received)

@@ -1,0 +1,99 @@
+"""Which errors of MongoDB pass by themselves, and how each reads in one line.
+
+The sweeper tries again after a `TransientStoreError` and gives a collection up after any other
+error. Drivers tell the two apart by classes, labels and codes.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from bson.errors import BSONError
+from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, WaitQueueTimeoutError
+
+from ttl_odm.sweeper import StoreError, TransientStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WRITE_CONFLICT: Final = 112
+
+_PASSING: Final = frozenset(
+    {
+        6,  # HostUnreachable
+        7,  # HostNotFound
+        24,  # LockTimeout
+        43,  # CursorNotFound
+        46,  # LockBusy
+        50,  # MaxTimeMSExpired
+        63,  # StaleShardVersion
+        64,  # WriteConcernFailed (a majority took too long)
+        89,  # NetworkTimeout
+        91,  # ShutdownInProgress
+        WRITE_CONFLICT,
+        133,  # FailedToSatisfyReadPreference
+        134,  # ReadConcernMajorityNotAvailableYet
+        175,  # QueryPlanKilled (an index was dropped meanwhile)
+        189,  # PrimarySteppedDown
+        202,  # NetworkInterfaceExceededTimeLimit
+        225,  # TransactionTooOld
+        246,  # SnapshotUnavailable
+        251,  # NoSuchTransaction
+        262,  # ExceededTimeLimit
+        290,  # TransactionExceededLifetimeLimitSeconds
+        314,  # ObjectIsBusy
+        317,  # ConnectionPoolExpired
+        388,  # TransactionTooLargeForCache
+        9001,  # SocketException
+        10107,  # NotWritablePrimary
+        11600,  # InterruptedAtShutdown
+        11601,  # Interrupted (killOp)
+        11602,  # InterruptedDueToReplStateChange
+        13388,  # StaleConfig
+        13435,  # NotPrimaryNoSecondaryOk
+        13436,  # NotPrimaryOrSecondary
+    }
+)
+_LABELS: Final = (
+    "TransientTransactionError",
+    "UnknownTransactionCommitResult",
+    "RetryableWriteError",
+)
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Raise the sweeper's errors in place of the driver's, which become their cause."""
+    try:
+        yield
+    except (PyMongoError, BSONError) as error:
+        raise (TransientStoreError if is_passing(error) else StoreError)(in_short(error)) from error
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Whether trying again may help."""
+    if isinstance(error, (ConnectionFailure, WaitQueueTimeoutError)):
+        return True
+    if not isinstance(error, PyMongoError):
+        return False
+    if any(error.has_error_label(label) for label in _LABELS):
+        return True
+    return isinstance(error, OperationFailure) and error.code in _PASSING
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether a transaction gave up because another one holds a document."""
+    return isinstance(error, OperationFailure) and error.code == WRITE_CONFLICT
+
+
+def in_short(error: BaseException) -> str:
+    """The server's message, without its details: these hold values of documents."""
+    details = error.details if isinstance(error, OperationFailure) else None
+    if details and details.get("writeErrors"):
+        details = details["writeErrors"][0]
+    text = str((details or {}).get("errmsg") or error)
+    # A key that is held twice; what a timed-out client knows of its servers.
+    text = re.split(r" dup key:|, Topology Description|, full error:", text, maxsplit=1)[0]
+    return text.split("\n", 1)[0]
