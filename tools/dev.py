@@ -7,10 +7,10 @@ and makes the virtual environments that the work itself needs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ import environments
 from environments import ROOT, CannotMakeError, Environment
 from local_servers.children import ServerError
 from local_servers.lifetime import BACKENDS, running
-from terminal import end_orderly_on_signals, run, say, split_at_dashes
+from terminal import Command, end_orderly_on_signals, run, run_together, say, split_at_dashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,15 +43,17 @@ class Steps:
 
     def take(
         self, title: str, arguments: list[str], environment: Mapping[str, str] | None = None
-    ) -> bool:
-        """Run one step, remember how it ended, and tell whether it ended well."""
-        say(f"\n== {title}")
-        began = time.monotonic()
-        status = run(arguments, environment)
-        ending = "ok" if status == 0 else f"FAILED with status {status}"
-        self.lines.append(f"{title}: {ending}, {time.monotonic() - began:.1f} s")
-        self.failed = self.failed or status != 0
-        return status == 0
+    ) -> None:
+        """Run one step and remember how it ended."""
+        self.take_together({title: Command(arguments, environment or {})})
+
+    def take_together(self, commands: Mapping[str, Command]) -> None:
+        """The same for steps that run side by side."""
+        say(f"\n== {' | '.join(commands)}")
+        for title, ended in zip(commands, run_together([*commands.values()]), strict=True):
+            ending = f"FAILED with status {ended.status}" if ended.status else "ok"
+            self.lines.append(f"{title}: {ending}, {ended.seconds:.1f} s")
+            self.failed = self.failed or ended.status != 0
 
     def finish(self) -> int:
         """Print the summary and return the exit status."""
@@ -83,7 +85,8 @@ def command_lint(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
 def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     """Run everything that CI runs: static checks, then all tests on two sets of versions.
 
-    A kind of step that fails ends it: nobody waits for tests of code that does not type-check.
+    The two run side by side, each with servers of its own. Nobody waits for tests of code that
+    does not type-check: a static check that fails ends it.
     """
     both = [environments.development(), environments.lowest()]
     for environment in both:
@@ -94,11 +97,13 @@ def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     if steps.failed:
         return steps.finish()
     only = [word for name in arguments.only for word in ("--only", name)]
-    with running(arguments.only) as urls:
+    with contextlib.ExitStack() as servers:
+        commands = {}
         for environment in both:
             pytest = [environment.program("python"), "-m", "pytest", *only, *passed_on]
-            if not steps.take(f"pytest in {environment.folder.name}", pytest, urls):
-                break
+            urls = servers.enter_context(running(arguments.only))
+            commands[f"pytest in {environment.folder.name}"] = Command(pytest, urls)
+        steps.take_together(commands)
     return steps.finish()
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NoReturn
+import tempfile
+import time
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOT_FOUND = 127
 _PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.2
 
 
 def say(line: str) -> None:
@@ -51,25 +56,95 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@dataclass(frozen=True)
+class Command:
+    """What to run.
+
+    Attributes:
+        arguments: the program and its words.
+        environment: what the program finds in its environment besides ours.
+    """
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    Attributes:
+        status: its exit status, 128 + n when signal n ended it, 127 when it is not there.
+        seconds: how long it ran.
+    """
+
+    status: int
+    seconds: float
+
+
 def run(arguments: Sequence[str], extra_environment: Mapping[str, str] | None = None) -> int:
     """Run a command in the foreground, and end it in an orderly way when we are interrupted.
 
     Returns:
-        Its exit status, 128 + n when signal n ended it, 127 when it is not there.
+        Its exit status, see `Ended`.
     """
+    return run_together([Command(arguments, extra_environment or {})])[0].status
+
+
+def run_together(commands: Sequence[Command]) -> list[Ended]:
+    """Run commands at the same time, and end all in an orderly way when we are interrupted.
+
+    The first prints to the terminal as it goes on. What the others print follows once all have
+    ended, each in one piece.
+    """
+    with contextlib.ExitStack() as kept:
+        outputs = [None] + [kept.enter_context(tempfile.TemporaryFile()) for _ in commands[1:]]
+        began = time.monotonic()
+        processes: list[subprocess.Popen[bytes] | None] = []
+        ended: dict[int, Ended] = {}
+        try:
+            for command, output in zip(commands, outputs, strict=True):
+                processes.append(_started(command, output))
+            while len(ended) < len(processes):
+                for number, process in enumerate(processes):
+                    status = NOT_FOUND if process is None else process.poll()
+                    if status is not None and number not in ended:
+                        status = 128 - status if status < 0 else status
+                        ended[number] = Ended(status, time.monotonic() - began)
+                _pause(processes)
+        except BaseException as interruption:
+            told = isinstance(interruption, KeyboardInterrupt) and _is_in_front()
+            with undisturbed():
+                for process in filter(None, processes):
+                    _end(process, told=told)
+            raise
+        for output in filter(None, outputs):
+            output.seek(0)
+            sys.stdout.flush()
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
+        return [ended[number] for number in range(len(commands))]
+
+
+def _started(command: Command, output: IO[bytes] | None) -> subprocess.Popen[bytes] | None:
     try:
-        process = subprocess.Popen(arguments, env={**os.environ, **(extra_environment or {})})
+        return subprocess.Popen(
+            command.arguments,
+            env={**os.environ, **command.environment},
+            stdout=output,
+            stderr=output and subprocess.STDOUT,
+        )
     except OSError as error:
-        say(f"cannot run {shlex.join(arguments)}: {error.strerror}")
-        return NOT_FOUND
-    try:
-        status = process.wait()
-    except BaseException as interruption:
-        told = isinstance(interruption, KeyboardInterrupt) and _is_in_front()
-        with undisturbed():
-            _end(process, told=told)
-        raise
-    return 128 - status if status < 0 else status
+        say(f"cannot run {shlex.join(command.arguments)}: {error.strerror}")
+        return None
+
+
+def _pause(processes: Sequence[subprocess.Popen[bytes] | None]) -> None:
+    """Wait a moment, or until the first of those that run has ended."""
+    running = [each for each in processes if each is not None and each.poll() is None]
+    if running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running[0].wait(_POLL_SECONDS)
 
 
 def _is_in_front() -> bool:
