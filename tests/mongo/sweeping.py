@@ -58,7 +58,7 @@ def declared(
         __ttl_purge__ = purge
         __ttl_sweep__ = sweep
 
-        id: Any  # type: ignore[assignment]
+        id: object  # type: ignore[assignment]
 
         class Settings:
             name = "documents"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
@@ -13,6 +16,7 @@ from bson import Binary, DatetimeMS, Decimal128, Int64, Regex
 from bson.codec_options import CodecOptions
 from bson.errors import InvalidDocument
 from bson.raw_bson import RawBSONDocument
+from pymongo import InsertOne
 from pymongo.errors import (
     AutoReconnect,
     BulkWriteError,
@@ -25,15 +29,11 @@ from pymongo.errors import (
     WaitQueueTimeoutError,
 )
 
+from tests.mongo.models import collection_of
 from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
 from ttl_odm.beanie import TTLMixin
-from ttl_odm.beanie.predicate import expired_expr
-from ttl_odm.beanie.sweeping.displacing import purge_displaced
 from ttl_odm.beanie.sweeping.faults import in_short, store_errors
 from ttl_odm.beanie.sweeping.modes import Archive
-from ttl_odm.beanie.sweeping.place import Place
-from ttl_odm.beanie.sweeping.removing import transaction
-from ttl_odm.beanie.sweeping.targets import targets_of
 from ttl_odm.sweeper import (
     Hook,
     HookError,
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     Raw = dict[str, Any]
+
+ANY_CASE = {"locale": "en", "strength": 2}
 
 
 @pytest.fixture
@@ -224,38 +226,141 @@ async def test_only_targets_that_are_told_pay_for_it(carts: Swept) -> None:
 # Documents in the way of a write
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
+@asynccontextmanager
+async def in_transaction(place: Swept) -> AsyncIterator[Any]:
+    """Give a session in a transaction, as an application does."""
+    started = place.database.client.start_session()
+    async with await started if isawaitable(started) else started as session:
+        opened = session.start_transaction()
+        async with await opened if isawaitable(opened) else opened:
+            yield session
+
+
+DISPLACING = {
+    "insert": lambda model, options: model(id=3).insert(**options),
+    "save": lambda model, options: model(id=3).save(**options),
+    "insert_many": lambda model, options: model.insert_many(
+        [model(id=3), model(id=100)], **options
+    ),
+    "upsert": lambda model, options: collection_of(model).update_one(
+        {"_id": 3}, {"$set": {"new": 1}}, upsert=True, **options
+    ),
+    "bulk": lambda model, options: collection_of(model).bulk_write(
+        [InsertOne({"_id": 3}), InsertOne({"_id": 101})], **options
+    ),
+    "update": lambda model, options: collection_of(model).update_one(
+        {"_id": 99}, {"$set": {"text": "TEXT 3"}}, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+@pytest.mark.parametrize("write", DISPLACING.values(), ids=DISPLACING)
 async def test_documents_in_the_way_are_archived_and_told_as_displaced(
     mongodb_url: str,
-    is_ours: bool,  # noqa: FBT001
+    write: Any,
+    is_inside: bool,  # noqa: FBT001
 ) -> None:
     told: list[Purged] = []
     hooks = [told.append, Hook(told.append, when="commit")]
     async with swept(mongodb_url, declared(archive="old", on_purged=hooks)) as place:
+        place.raw.create_index("text", unique=True, collation=ANY_CASE, sparse=True)
         expired(place)
-        (target,) = targets_of(place.database, place.model).values()
-        doomed = {"text": "TEXT 3", "$expr": expired_expr(target.policy)}
-        options: Raw = {"collation": {"locale": "en", "strength": 2}}
-        if is_ours:
-            async with transaction(Place(target.collection)) as inside:
-                options["session"] = inside.session
-                deleted = await purge_displaced(
-                    target.collection, target.binding, doomed, **options
-                )
+        if is_inside:
+            async with in_transaction(place) as session:
+                await write(place.model, {"session": session})
                 assert place.keys("old") == set()
         else:
-            deleted = await purge_displaced(target.collection, target.binding, doomed, **options)
-        assert deleted == 1
-        assert place.keys() == {0, 1, 2, 4, 5, 6, 7, 8, 9, 99}
-        assert place.keys("old") == {3}
+            await write(place.model, {})
+        (old,) = place.raw.database["old"].find()
+        assert (old["_id"], old["text"]) == (3, "text 3")
         (purged,) = told
-        assert (purged.reason, purged.keys) == ("displaced", [(3,)])
+        assert (purged.table, purged.reason, purged.keys) == ("documents", "displaced", [(3,)])
+        assert purged.transaction is not None
+        assert place.raw.count_documents({"text": "text 3"}) == 0
+        assert {0, 1, 2, 4, 99} <= place.keys()
 
 
-async def test_where_nobody_is_to_know_there_is_nothing_to_do_but_deleting(carts: Swept) -> None:
-    (target,) = targets_of(carts.database, carts.model).values()
-    doomed = {"$expr": expired_expr(target.policy)}
-    assert await purge_displaced(target.collection, target.binding, doomed) is None
+async def test_an_archive_or_hook_that_fails_keeps_the_document_and_the_key(
+    mongodb_url: str,
+) -> None:
+    def fails(_: Purged) -> None:
+        raise ValueError("never")
+
+    async with swept(mongodb_url, declared(archive="old", on_purged=fails)) as place:
+        expired(place)
+        with pytest.raises(HookError, match="never"):
+            await place.model(id=3).insert()
+        place.raw.database["old"].insert_one({"_id": 4})
+        with pytest.raises(HookError, match="old"):
+            await place.model(id=4).insert()
+        assert place.keys() == {*range(10), 99}
+        assert place.keys("old") == {4}
+
+
+async def test_a_transaction_in_which_a_hook_has_failed_cannot_be_committed(
+    mongodb_url: str,
+) -> None:
+    def fails(_: Purged) -> None:
+        raise ValueError("never")
+
+    async with swept(mongodb_url, declared(archive="old", on_purged=fails)) as place:
+        expired(place)
+
+        async def work() -> None:
+            async with in_transaction(place) as session:
+                await place.model(id=50).insert(session=session)
+                with pytest.raises(HookError, match="never"):
+                    await place.model(id=3).insert(session=session)
+
+        with pytest.raises(OperationFailure) as raised:
+            await work()
+        assert raised.value.has_error_label("TransientTransactionError")
+        assert place.keys() == {*range(10), 99}
+        assert place.keys("old") == set()
+
+
+async def test_a_race_for_keys_archives_each_document_once(mongodb_url: str) -> None:
+    told: list[Purged] = []
+    async with swept(mongodb_url, declared(archive="old", on_purged=told.append)) as place:
+        expired(place)
+        tries = [place.model(id=key % 10).insert() for key in range(40)]
+        results = await asyncio.gather(*tries, return_exceptions=True)
+        lost = [type(each) for each in results if isinstance(each, Exception)]
+        assert lost == [DuplicateKeyError] * 30
+        assert place.keys("old") == set(range(10))
+        assert place.raw.count_documents({"text": {"$exists": True}}) == 0
+        assert set(told_keys(told)) == set(range(10))  # perhaps twice, if a try was undone
+
+
+async def test_a_write_waits_for_whoever_holds_the_document_in_its_way(mongodb_url: str) -> None:
+    async with swept(mongodb_url, declared(archive="old")) as place:
+        expired(place)
+        with place.raw.database.client.start_session() as session:
+            session.start_transaction()
+            place.raw.update_one({"_id": 3}, {"$set": {"text": "held"}}, session=session)
+            writing = asyncio.ensure_future(place.model(id=3).insert())
+            done, _ = await asyncio.wait([writing], timeout=0.2)
+            assert not done
+            await asyncio.to_thread(session.commit_transaction)
+            await writing
+        (old,) = place.raw.database["old"].find()
+        assert old["text"] == "held"
+
+
+@pytest.mark.parametrize("hooks", [None, Hook(print, when="commit")])
+async def test_where_nobody_is_to_know_a_displaced_document_is_just_deleted(
+    mongodb_url: str, hooks: Hook | None
+) -> None:
+    async with swept(mongodb_url, declared(on_purged=hooks)) as place:
+        expired(place)
+        await place.model(id=0).insert()
+        place.commands.sent.clear()
+        await place.model(id=3).insert()
+        names = [next(iter(each)) for each in place.commands.sent]
+        expected = ["insert", "delete", "insert"]
+        assert [each for each in names if each != "hello"] == expected
+        assert hooks is not None or names == expected
 
 
 # Others at work

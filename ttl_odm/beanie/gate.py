@@ -22,6 +22,7 @@ from ttl_odm.beanie.judging import for_find
 from ttl_odm.beanie.native import is_ours
 from ttl_odm.beanie.options import takes_expired, takes_keep
 from ttl_odm.beanie.stamping import stamping_of
+from ttl_odm.beanie.sweeping.displacing import purge_displaced
 from ttl_odm.beanie.watching import note_found
 
 if TYPE_CHECKING:
@@ -220,11 +221,21 @@ class Gate:
     async def delete_expired(
         self, filter: Filter, *, collation: Any = None, session: Any = None
     ) -> int:
-        """Delete what a filter matches and has expired; return how many documents that were."""
-        policy = self.policy
+        """Purge what a filter matches and has expired; return how many documents that were.
+
+        Raises:
+            HookError: Their class archives or tells, and that failed.
+            TTLConfigurationError: It does, and the server has no transactions.
+        """
+        binding, policy = self.binding, self.policy
         expired = None if policy is None else rewriting.expired_filter(filter, policy)
-        if expired is None:
+        if binding is None or expired is None:
             return 0
+        purged = await purge_displaced(
+            self.plain, binding, expired, collation=collation, session=session
+        )
+        if purged is not None:
+            return purged
         options = {} if collation is None else {"collation": collation}
         plain = writing.acknowledged(self)
         result = await plain.delete_many(expired, session=session, **options)
