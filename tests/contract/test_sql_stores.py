@@ -22,12 +22,12 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from ttl_odm.sqlalchemy import TTLMixin, include_expired
+from ttl_odm.sqlalchemy import AdvisoryLeases, AsyncAdvisoryLeases, TTLMixin, include_expired
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.store import open_store
 from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Clocked, Counting, Hooking, Leasing
 from ttl_odm.testing import StoreContract, StoreRig
-from ttl_odm.testing.contract import HoldContract, PurgeContract
+from ttl_odm.testing.contract import HoldContract, LeaseContract, PurgeContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -160,6 +160,34 @@ class ServerRig(SQLRig):
             yield
 
 
+class AdvisoryRig(ServerRig):
+    """A store that keeps its leases by PostgreSQL's advisory locks."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine, "index")
+        leases = (AsyncAdvisoryLeases if self.is_async else AdvisoryLeases)(engine)
+        kind = type(self.store)
+        self.store.__class__ = type(kind.__name__, (kind,), {"leases": leases})
+
+    def end_lease(self, name: str) -> None:
+        assert name
+        with self._behind.begin() as connection:
+            ended = connection.scalars(
+                text(
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks "
+                    "WHERE locktype = 'advisory' AND database = "
+                    "(SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
+            ).all()
+        assert ended == [True]
+
+    def close(self) -> None:
+        leases: Any = self.store.leases
+        for lease in list(leases._sessions):
+            self.run(leases.release(lease))
+        super().close()
+
+
 def rig_of(engine: Any, backend: Backend, sweep: str) -> SQLRig:
     return (SQLRig if backend.database == "sqlite" else ServerRig)(engine, sweep)
 
@@ -204,3 +232,28 @@ class TestAsyncSQLAlchemyStore(StoreContract):
     def test_it_offers_everything(self, rig: SQLRig) -> None:
         for each in (Hooking, Leasing, AsyncCounting, AsyncClocked):
             assert isinstance(rig.store, each)
+
+
+@pytest.mark.databases("postgres")
+class TestAdvisoryLeases(LeaseContract):
+    """What is different where a lease ends with its holder."""
+
+    @pytest.fixture
+    def rig(self, backend: Backend) -> Iterator[SQLRig]:
+        assert backend.sync_url is not None
+        made = AdvisoryRig(create_engine(backend.sync_url, poolclass=QueuePool))
+        yield made
+        made.close()
+
+
+@pytest.mark.databases("postgres")
+class TestAsyncAdvisoryLeases(LeaseContract):
+    """The same over an `AsyncEngine`."""
+
+    @pytest.fixture
+    def rig(self, async_backend: Backend) -> Iterator[SQLRig]:
+        assert async_backend.async_url is not None
+        url = async_backend.async_url
+        made = AdvisoryRig(create_async_engine(url, poolclass=AsyncAdaptedQueuePool))
+        yield made
+        made.close()

@@ -63,6 +63,7 @@ def _main(job: dict[str, Any]) -> Any:
     from sqlalchemy import create_engine
 
     from tests.faults.carts import cart
+    from ttl_odm.sqlalchemy import AdvisoryLeases
     from ttl_odm.sweeper import Pace, Sweeper
 
     model = cart(job["mode"])
@@ -74,6 +75,8 @@ def _main(job: dict[str, Any]) -> Any:
         engine.dispose(close=False)
         random.seed(number)
         options = {"lease": True, "lease_name": f"{number}", **job.get("options", {})}
+        if job.get("advisory"):
+            options["lease"] = AdvisoryLeases(engine)
         pace = Pace(start=ROWS, lowest=1, highest=ROWS, target=10)
         sweeper = Sweeper(
             engine, model, pace=pace, on_progress=lambda _: os.write(ready, b"."), **options

@@ -12,6 +12,7 @@ from sqlalchemy import inspect, text
 
 from tests.faults import processes
 from tests.faults.carts import HOUR, add, cart, create, kept_keys, left
+from ttl_odm.sqlalchemy import AdvisoryLeases
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.sweeping.leases import TableLeases
 from ttl_odm.sweeper import Sweeper
@@ -79,6 +80,24 @@ def test_another_sweeper_takes_over_when_the_lease_of_a_killed_one_has_ended(
         report.raise_for_failures()
         assert TableLeases(engine).read("the same").seconds_left <= 1.0
         time.sleep(0.05)
+    with engine.connect() as connection:
+        assert len(left(connection, model)) == 100
+        assert kept_keys(connection) == list(range(5_000))
+
+
+@pytest.mark.databases("postgres")
+def test_an_advisory_lock_is_free_as_soon_as_its_holder_is_killed(
+    backend: Backend, engine: Engine
+) -> None:
+    model = made(engine, "hook", expired=5_000)
+    options = {"lease_name": "the same", "lease_duration": 3_600.0}
+    url = backend.sync_url
+    came = processes.run(url=url, mode="hook", kills=1, seed=7, options=options, advisory=True)
+    assert came["killed"] == 1
+    sweeper = Sweeper(engine, model, lease=AdvisoryLeases(engine), **options)
+    while not (report := sweeper.run_once()).targets:  # until the server has noticed
+        report.raise_for_failures()
+    assert report.targets[0].deleted > 0
     with engine.connect() as connection:
         assert len(left(connection, model)) == 100
         assert kept_keys(connection) == list(range(5_000))

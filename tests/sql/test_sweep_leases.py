@@ -10,7 +10,8 @@ from sqlalchemy import MetaData, create_engine, event, inspect, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.sql.sweeping import HOUR, add, cart
-from ttl_odm.sqlalchemy import TTLMixin, lease_table
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import AdvisoryLeases, TTLMixin, lease_table
 from ttl_odm.sqlalchemy.sweeping.leases import TableLeases
 from ttl_odm.sweeper import AsyncSweeper, Ending, LeaseState, StoreError, Sweeper
 
@@ -160,3 +161,50 @@ def test_a_look_is_one_statement(engine: Engine) -> None:
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     assert leases.read("ttl_odm").paused
     assert len(statements) == 1
+
+
+@pytest.mark.databases("sqlite", "mariadb")
+def test_advisory_locks_are_refused_where_there_are_none(engine: Engine) -> None:
+    with pytest.raises(TTLConfigurationError, match="has no advisory locks that end with"):
+        AdvisoryLeases(engine)
+
+
+@pytest.mark.databases("postgres")
+def test_a_session_that_renews_nothing_is_ended_by_the_server(engine: Engine) -> None:
+    hung = AdvisoryLeases(engine)
+    lease = hung.acquire("ttl_odm", "us", 0.05)
+    assert lease is not None
+    leases = AdvisoryLeases(engine)
+    while (taken := leases.acquire("ttl_odm", "them", 3_600)) is None:
+        assert leases.read("ttl_odm").token == lease.token
+    assert taken.token == lease.token + 1
+    assert not hung.renew(lease)
+    assert not hung._sessions
+    leases.release(taken)
+    assert leases.read("ttl_odm").holder is None
+
+
+@pytest.mark.databases("postgres")
+def test_an_advisory_lock_takes_no_place_in_the_pool(backend: Backend) -> None:
+    assert backend.sync_url is not None
+    small = create_engine(backend.sync_url, pool_size=1, max_overflow=0, pool_timeout=1)
+    model = cart()
+    model.metadata.create_all(small)
+    with small.begin() as connection:
+        add(connection, "carts", [(1, None, 2 * HOUR)])
+    report = Sweeper(small, model, lease=AdvisoryLeases(small)).run_once()
+    report.raise_for_failures()
+    assert report.deleted == 1
+    small.dispose()
+
+
+@pytest.mark.databases("postgres")
+def test_advisory_locks_follow_a_translated_schema(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text('CREATE SCHEMA "Tenant 1"'))
+    theirs = AdvisoryLeases(engine.execution_options(schema_translate_map={None: "Tenant 1"}))
+    ours = AdvisoryLeases(engine)
+    held = [(leases, leases.acquire("ttl_odm", "us", 60)) for leases in (ours, theirs)]
+    for leases, lease in held:
+        assert lease is not None
+        leases.release(lease)

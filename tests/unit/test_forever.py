@@ -110,7 +110,20 @@ def test_standing_by_is_told_once() -> None:
     script.before = renew
     script.run_forever(CLAIM)
     assert [each.ended for each in script.reports] == [Ending.LEASE_HELD]
-    assert len(script.of(Acquire)) < 15
+    assert len(script.of(Acquire)) <= 500.0 / OPENS + 1
+
+
+def test_a_lease_that_is_given_back_before_its_end_is_taken_soon() -> None:
+    script = idle(lease=FakeLease("them", 7, until=3_600.0), stop_at=200.0)
+
+    def give_back(_: Any, clock: float) -> None:
+        if clock >= 100.0 and script.lease.token == 7:
+            script.lease.holder = None
+
+    script.before = give_back
+    sweeps = times_of(script, FindDue)
+    script.run_forever(CLAIM, interval=3600)
+    assert sweeps == [pytest.approx(100.0, abs=OPENS)]
 
 
 def test_a_lease_that_says_nothing_of_its_end_is_not_asked_for_all_day() -> None:

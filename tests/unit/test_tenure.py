@@ -94,6 +94,18 @@ def test_a_batch_that_outlives_the_lease_is_the_last_one_if_another_has_taken_ov
     assert not report.problems
 
 
+def test_a_lease_that_is_taken_over_before_its_time_is_missed_within_one_batch() -> None:
+    script = Script({"a": [OWN]}, batches(1.0))
+
+    def take_over(_: Any, clock: float) -> None:
+        if clock >= 3.0 and script.lease.token == 1:
+            script.lease.taken_over(clock)
+
+    script.before = take_over
+    report = script.run(CLAIM)
+    assert (report.ended, report.deleted) == (Ending.LEASE_LOST, 3)
+
+
 def test_a_batch_that_outlives_the_lease_is_followed_by_others_if_nobody_has_taken_over() -> None:
     script = Script({"a": [OWN, NOTHING]}, [full(1, "y", 500.0), last(1)])
     assert script.run(CLAIM).deleted == 2

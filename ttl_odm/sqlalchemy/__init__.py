@@ -8,6 +8,7 @@ from ttl_odm.sqlalchemy import bulk, gate, identity, mapping, unit_of_work  # no
 from ttl_odm.sqlalchemy.functions import expired, expires_at, live, touch
 from ttl_odm.sqlalchemy.mixin import TTLMixin
 from ttl_odm.sqlalchemy.options import include_expired
+from ttl_odm.sqlalchemy.sweeping.advisory import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweeping.leases import lease_table
 from ttl_odm.sqlalchemy.sweeping.modes import Archive
 from ttl_odm.sqlalchemy.unit_of_work import ExpiredError
@@ -16,7 +17,9 @@ for part in (gate, unit_of_work, identity, bulk):
     part.install()
 
 __all__ = [
+    "AdvisoryLeases",
     "Archive",
+    "AsyncAdvisoryLeases",
     "ExpiredError",
     "TTLMixin",
     "expired",

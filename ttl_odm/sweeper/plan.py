@@ -30,7 +30,7 @@ CLOSED: Final = (Ending.PAUSED, Ending.WINDOW)
 """Ends of a sweep that only wait for being allowed to begin."""
 
 OPENS: Final = 10.0
-"""Seconds between two looks at whether it may begin, at most."""
+"""Seconds between two looks at whether it may begin, or has the lease, at most."""
 
 STANDBY: Final = 1.0
 """Seconds between two tries to get a lease that somebody else holds, at least."""
@@ -76,8 +76,9 @@ def run_forever(
         report = yield from run.once()
         is_news = last is None or report.ended is not last.ended
         if report.ended is Ending.LEASE_HELD:
-            # It ends then at the latest, unless it is renewed.
-            wait = max(run.standby, STANDBY) * (1 + jitter * settings.jitter())
+            # It ends then at the latest, unless it is renewed. It may end before, when its holder
+            # gives it back.
+            wait = min(max(run.standby, STANDBY), OPENS) * (1 + jitter * settings.jitter())
         elif report.ended in CLOSED:
             wait = min(interval, OPENS)
         else:

@@ -111,10 +111,10 @@ class Tenure:
         self._trust_from(sent)
 
     def obey(self) -> Plan[None]:
-        """See whether the sweepers of this name are paused.
+        """See whether the sweepers of this name are paused, and whether the lease is still ours.
 
         Raises:
-            Halt: They are.
+            Halt: They are, or it isn't.
         """
         if self._claim is None:
             return
@@ -124,6 +124,9 @@ class Tenure:
             return  # the batch itself will meet the same trouble, and wait
         if state.paused:
             raise Halt(Ending.PAUSED)
+        if self._lease is not None and state.token != self._lease.token:
+            self._lease = None  # taken over before its time, as by a wrong clock or a cut session
+            raise Halt(Ending.LEASE_LOST)
 
     def history(self) -> Plan[History]:
         """What the last sweeps found; nothing without a claim."""

@@ -45,7 +45,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 if TYPE_CHECKING:
-    _Work = Callable[Concatenate["_Leases", Connection, P], R]
+    _Work = Callable[Concatenate["Statements", Connection, P], R]
 
 NAME: Final = "ttl_odm_lease"
 _INFO: Final = "ttl_odm_lease"
@@ -85,18 +85,25 @@ def declared_lease_table(metadatas: Iterable[MetaData]) -> Table | None:
     return next((table for table in tables if _INFO in table.info), None)
 
 
-class _Leases:
+class Statements:
     """The statements, for a connection."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
 
     def acquire(
-        self, connection: Connection, name: str, holder: str, duration: float
+        self,
+        connection: Connection,
+        name: str,
+        holder: str,
+        duration: float,
+        *,
+        seizes: bool = False,
     ) -> Lease | None:
+        """Take a lease that is free or has ended; any, where something else says that it is."""
         c = self.table.c
         is_free = or_(c.holder.is_(None), c.acquired_until <= _now(connection))
-        taking = self._at(name, is_free).values(
+        taking = self._at(name, *([] if seizes else [is_free])).values(
             holder=holder, acquired_until=_until(connection, duration), token=c.token + 1
         )
         if not self._change(connection, name, taking):
@@ -105,20 +112,25 @@ class _Leases:
         return Lease(name, holder, int(token or 0), duration)
 
     def renew(self, connection: Connection, lease: Lease) -> bool:
+        """Let it last for its duration from now; False if it is lost."""
         until = _until(connection, lease.duration)
         return _changes(connection, self._held(lease).values(acquired_until=until))
 
     def release(self, connection: Connection, lease: Lease) -> None:
+        """Give it back, unless it is lost."""
         _changes(connection, self._held(lease).values(holder=None, acquired_until=None))
 
     def set_paused(self, connection: Connection, name: str, paused: bool) -> None:  # noqa: FBT001
+        """Set the flag, also where nobody holds the lease."""
         self._change(connection, name, self._at(name).values(paused=paused))
 
     def record(self, connection: Connection, lease: Lease, history: str) -> bool:
+        """Store the history; False if the lease is lost."""
         changed = self._held(lease).values(history=history, recorded_at=_now(connection))
         return _changes(connection, changed)
 
     def read(self, connection: Connection, name: str) -> LeaseState:
+        """Look at it."""
         c, now = self.table.c, _now(connection)
         clock = clock_of(connection.dialect)
         left = type_coerce(c.acquired_until, clock.storage) - now
@@ -217,7 +229,11 @@ def _changes(connection: Connection, statement: Update) -> bool:
 
 
 def _change(
-    connection: Connection, leases: _Leases, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs
+    connection: Connection,
+    statements: Statements,
+    work: _Work[P, R],
+    *args: P.args,
+    **kwargs: P.kwargs,
 ) -> R:
     """Change something in a transaction; before that, make what isn't there yet."""
     made = False
@@ -227,20 +243,20 @@ def _change(
                 with connection.begin():
                     if connection.dialect.name == "postgresql":
                         connection.execute(_POSTGRESQL_WAIT)
-                    return work(leases, connection, *args, **kwargs)
+                    return work(statements, connection, *args, **kwargs)
             except _NoRowError as missing:
-                leases.add(connection, *missing.args)
+                statements.add(connection, *missing.args)
             except DBAPIError as error:
                 if made or not is_missing_table(error):
                     raise
-                leases.create(connection)
+                statements.create(connection)
                 made = True
 
 
-def _look(connection: Connection, leases: _Leases, name: str) -> LeaseState:
+def _look(connection: Connection, statements: Statements, name: str) -> LeaseState:
     """Look: one statement, since sweepers do so before each batch."""
     try:
-        return leases.read(connection, name)
+        return statements.read(connection, name)
     except DBAPIError as error:
         if not is_missing_table(error):
             raise
@@ -258,36 +274,36 @@ class TableLeases:
             table: What `lease_table` made; None for one by the usual name.
         """
         self._engine = engine
-        self._leases = _Leases(lease_table(MetaData()) if table is None else table)
+        self._statements = Statements(lease_table(MetaData()) if table is None else table)
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
-        return self._run(_Leases.acquire, name, holder, duration)
+        return self._run(Statements.acquire, name, holder, duration)
 
     def renew(self, lease: Lease) -> bool:
         """As in `Leases`."""
-        return self._run(_Leases.renew, lease)
+        return self._run(Statements.renew, lease)
 
     def release(self, lease: Lease) -> None:
         """As in `Leases`."""
-        self._run(_Leases.release, lease)
+        self._run(Statements.release, lease)
 
     def read(self, name: str) -> LeaseState:
         """As in `Leases`."""
         with store_errors(), self._engine.connect() as connection:
-            return _look(connection, self._leases, name)
+            return _look(connection, self._statements, name)
 
     def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `Leases`."""
-        self._run(_Leases.set_paused, name, paused)
+        self._run(Statements.set_paused, name, paused)
 
     def record(self, lease: Lease, history: str) -> bool:
         """As in `Leases`."""
-        return self._run(_Leases.record, lease, history)
+        return self._run(Statements.record, lease, history)
 
     def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         with store_errors(), self._engine.connect() as connection:
-            return _change(connection, self._leases, work, *args, **kwargs)
+            return _change(connection, self._statements, work, *args, **kwargs)
 
 
 class AsyncTableLeases:
@@ -296,37 +312,37 @@ class AsyncTableLeases:
     def __init__(self, engine: AsyncEngine, table: Table | None = None) -> None:
         """Name the table; see `TableLeases`."""
         self._engine = engine
-        self._leases = _Leases(lease_table(MetaData()) if table is None else table)
+        self._statements = Statements(lease_table(MetaData()) if table is None else table)
 
     async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
-        return await self._run(_Leases.acquire, name, holder, duration)
+        return await self._run(Statements.acquire, name, holder, duration)
 
     async def renew(self, lease: Lease) -> bool:
         """As in `Leases`."""
-        return await self._run(_Leases.renew, lease)
+        return await self._run(Statements.renew, lease)
 
     async def release(self, lease: Lease) -> None:
         """As in `Leases`."""
-        await self._run(_Leases.release, lease)
+        await self._run(Statements.release, lease)
 
     async def read(self, name: str) -> LeaseState:
         """As in `Leases`."""
         with store_errors():
             async with self._engine.connect() as connection:
-                return await connection.run_sync(_look, self._leases, name)
+                return await connection.run_sync(_look, self._statements, name)
 
     async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `Leases`."""
-        await self._run(_Leases.set_paused, name, paused)
+        await self._run(Statements.set_paused, name, paused)
 
     async def record(self, lease: Lease, history: str) -> bool:
         """As in `Leases`."""
-        return await self._run(_Leases.record, lease, history)
+        return await self._run(Statements.record, lease, history)
 
     async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         with store_errors():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(
-                    lambda each: _change(each, self._leases, work, *args, **kwargs)
+                    lambda each: _change(each, self._statements, work, *args, **kwargs)
                 )
