@@ -24,6 +24,7 @@ from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, OWN_END, clock
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
+    from sqlalchemy.sql.compiler import IdentifierPreparer
 
 _MAX_NAME: Final = 60
 """Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
@@ -61,20 +62,32 @@ class AddSweepColumns(ExecutableDDLElement):
 
 @compiles(AddSweepColumns)
 def _render_sweep_columns(ddl: AddSweepColumns, compiler: Any, **_: Any) -> str:
-    quote = compiler.preparer.quote
-    stamp, ttl = quote(ddl.last_modified.name), quote(ddl.override.name)
+    parts = [*sweep_columns(ddl, compiler.preparer), *sweep_indexes(ddl, compiler.preparer)]
+    return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
+
+
+def sweep_columns(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[str]:
+    """The clauses that add the virtual columns."""
+    stamp, ttl = preparer.quote(ddl.last_modified.name), preparer.quote(ddl.override.name)
     ends = {
         INHERITED_END: f"CASE WHEN {ttl} IS NULL THEN {stamp} END",
         OWN_END: f"CASE WHEN {ttl} > 0 THEN {stamp} + {ttl} * 1000000 END",
     }
-    parts = [
+    return [
         f"ADD COLUMN {name} BIGINT GENERATED ALWAYS AS ({end}) VIRTUAL INVISIBLE"
         for name, end in ends.items()
-    ] + [
-        f"ADD INDEX {quote(index_name(ddl.table, suffix))} ({name})"
+    ]
+
+
+def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[str]:
+    """The clauses that add the indexes on the virtual columns.
+
+    Apart from these, since a migration adds the columns at once and the indexes slowly.
+    """
+    return [
+        f"ADD INDEX {preparer.quote(index_name(ddl.table, suffix))} ({name})"
         for name, suffix in ((INHERITED_END, "ttl_inherited"), (OWN_END, "ttl_own"))
     ]
-    return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
 
 
 class InheritedEnd(FunctionElement[Any]):
