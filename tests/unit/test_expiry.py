@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from ttl_odm.core import (
     Policy,
     effective_ttl,
     expires_at,
+    instant_of,
     is_expired,
     own_ttl,
     remaining,
@@ -116,6 +118,28 @@ def test_nothing_expires_while_ttl_is_off(instant: datetime | None, own: object)
     assert expires_at(TTL(None), instant=instant, own=own) is None
 
 
+def test_a_default_may_be_a_function_that_is_asked_each_time() -> None:
+    told: list[Any] = [60, -1, None, 120.0, timedelta(hours=1)]
+    policy = TTL(lambda: told.pop(0))
+
+    ends = [expires_at(policy, instant=NOON) for _ in range(5)]
+
+    assert ends == [NOON + timedelta(seconds=s) if s else None for s in (60, 0, 0, 120, 3600)]
+
+
+def test_each_kind_of_row_may_have_a_default_of_its_own() -> None:
+    policy = TTL({"cart": 60, "order": None, "draft": lambda: 120, 7: -1}, by="resource", other=30)
+
+    def life(kind: object, own: object = None) -> float | None:
+        end = expires_at(policy, instant=NOON, own=own, kind=kind)
+        return None if end is None else (end - NOON).total_seconds()
+
+    assert [life(kind) for kind in ("cart", "order", "draft", 7)] == [60, None, 120, None]
+    assert [life(kind) for kind in ("other", None, "7")] == [30, 30, 30]
+    # TTL is off for orders, and on, but never by default, for the others.
+    assert [life(kind, 5) for kind in ("cart", "order", 7, None)] == [5, None, 5, 5]
+
+
 @pytest.mark.parametrize("stored", [0, -2, 1.5, MAX_TTL + 1, "20", True, None, [], {}, object()])
 def test_an_invalid_stored_ttl_leaves_the_default_in_force(stored: object) -> None:
     assert own_ttl(TTL(3600), stored) is None
@@ -158,7 +182,7 @@ def test_rows_without_a_ttl_field_inherit_always(stored: int) -> None:
 
 NOT_DATES: list[object] = [
     *("2024-01-01", 1_700_000_000, 1.7e9, True, {}, {"$date": 0}, b"", object()),
-    *(date(2024, 1, 1), timedelta(1), [], ["2024-01-01"], [None], [[NOON]]),
+    *(timedelta(1), [], ["2024-01-01"], [None], [[NOON]]),
 ]
 
 
@@ -233,8 +257,9 @@ def test_a_naive_date_is_in_utc_unless_declared_otherwise(policy: Policy) -> Non
     [
         (datetime(2024, 1, 15, 12), datetime(2024, 1, 15, 11, tzinfo=UTC)),
         (datetime(2024, 7, 15, 12), datetime(2024, 7, 15, 10, tzinfo=UTC)),
-        # 02:30 occurs twice in the night of October 27th: the first of the two, in summer time.
-        (datetime(2024, 10, 27, 2, 30), datetime(2024, 10, 27, 0, 30, tzinfo=UTC)),
+        # 02:30 occurs twice in the night of October 27th: the second of the two, in winter time.
+        (datetime(2024, 10, 27, 1, 59), datetime(2024, 10, 26, 23, 59, tzinfo=UTC)),
+        (datetime(2024, 10, 27, 2, 30), datetime(2024, 10, 27, 1, 30, tzinfo=UTC)),
         (datetime(2024, 10, 27, 2, 30, fold=1), datetime(2024, 10, 27, 1, 30, tzinfo=UTC)),
         # ... and not at all in the night of March 31st: with the offset of winter.
         (datetime(2024, 3, 31, 2, 30), datetime(2024, 3, 31, 1, 30, tzinfo=UTC)),
@@ -244,6 +269,35 @@ def test_a_naive_date_is_read_in_the_declared_zone(
     policy: Policy, naive: datetime, utc: datetime
 ) -> None:
     assert instant_read(policy, naive) == utc
+
+
+@pytest.mark.parametrize("policy", each_policy(timezone=PARIS), ids=repr)
+@pytest.mark.parametrize(
+    ("day", "end"),
+    [
+        (date(2024, 1, 15), datetime(2024, 1, 15, 23, tzinfo=UTC)),
+        (date(2024, 3, 31), datetime(2024, 3, 31, 22, tzinfo=UTC)),
+        (date(2024, 10, 27), datetime(2024, 10, 27, 23, tzinfo=UTC)),
+    ],
+)
+def test_a_date_lasts_until_the_midnight_that_ends_it(
+    policy: Policy, day: date, end: datetime
+) -> None:
+    assert instant_read(policy, day) == end
+
+
+def test_the_last_day_of_the_calendar_does_not_end() -> None:
+    assert expires_at(ExpireAt("at"), instant=date.max) is None
+    assert expires_at(ExpireAt("at", timezone="local"), instant=date.max) is None
+
+
+@given(st.datetimes(datetime(1980, 1, 1), datetime(2030, 1, 1)))
+def test_a_wall_time_never_means_an_instant_before_one_that_shows_it(wall: datetime) -> None:
+    read = instant_of(ExpireAt("at", timezone=PARIS), wall)
+
+    assert read is not None
+    for fold in (0, 1):
+        assert read >= wall.replace(tzinfo=ZoneInfo(PARIS), fold=fold).astimezone(UTC)
 
 
 def test_seconds_are_elapsed_time_also_over_a_change_of_the_clocks() -> None:
@@ -294,6 +348,54 @@ def test_epoch_integers_are_read_in_the_declared_unit(unit: Any, number: int) ->
         assert instant_read(policy, float(number)) is None
     earlier_first = [number + 1, number]
     assert expires_at(ExpireAt("at", unit=unit), instant=earlier_first) == NOON
+
+
+@given(instants, st.sampled_from(["T", " "]), st.sampled_from(["Z", "+00:00", ""]))
+def test_iso_strings_in_utc_are_exact(instant: datetime, separator: str, suffix: str) -> None:
+    text = instant.replace(tzinfo=None).isoformat(separator) + suffix
+
+    for policy in each_policy(unit="iso"):
+        assert instant_read(policy, text) == instant
+    assert expires_at(ExpireAt("at"), instant=text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "microsecond"),
+    [
+        ("2024-01-15T12:00:00.5Z", 500_000),
+        ("2024-01-15T12:00:00.000001", 1),
+        ("2024-01-15T12:00:00.000001999Z", 2),
+        ("2024-01-15T12:00:00.000002000Z", 2),
+    ],
+)
+def test_fractions_of_iso_strings_are_never_read_too_early(text: str, microsecond: int) -> None:
+    read = instant_of(ExpireAt("at", unit="iso"), text)
+
+    assert read == NOON.replace(microsecond=microsecond)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "soon",
+            "2024-01-15",
+            "2024-01-15T12:00Z",
+            "20240115T120000Z",
+            "2024-W03-1T12:00:00Z",
+        ),
+        *("2024-01-15T12:00:00+02:00", "2024-01-15T12:00:00 Z", "2024-01-15t12:00:00z"),
+        *("2024-02-30T12:00:00Z", "2023-02-29T12:00:00Z", "2024-13-01T12:00:00Z"),
+        *("2024-01-15T24:00:00Z", "2024-01-15T12:60:00Z", "2024-01-15T23:59:60Z"),
+        *("0000-01-01T00:00:00Z", "2024-01-15T12:00:00.Z", "2024-01-15T12:00:00.1234567890Z"),
+        *("٢٠٢٤-01-15T12:00:00Z", "2024-01-15T12:00:00Z\n", " 2024-01-15T12:00:00Z"),
+        *("9999-12-31T23:59:59.9999999Z", 1_705_320_000, None, True, b"2024-01-15T12:00:00Z"),
+    ],
+)
+def test_what_is_no_iso_string_in_utc_is_no_date(text: object) -> None:
+    for policy in each_policy(unit="iso"):
+        assert expires_at(policy, instant=text) is None
 
 
 @given(instants)

@@ -25,6 +25,7 @@ POLICIES: list[Policy] = [
     TTL(),
     TTL(3600, last_modified="issued_at", override="expires_in", never=(0, 999_999)),
     TTL(-1, override=None, values="lenient", timezone="Europe/Paris", unit="ms"),
+    TTL({"cart": 3600, 7: None}, by="resource", other=-1, unit="iso"),
     ExpireAfter("created_at", 3600),
     ExpireAfter("created_at", 0, timezone="local", unit="s"),
     ExpireAt("expires_at"),
@@ -65,6 +66,92 @@ def test_a_default_is_stored_as_plain_seconds(default: float | timedelta) -> Non
 def test_an_invalid_default_raises_when_the_policy_is_made(default: Any) -> None:
     with pytest.raises(InvalidTTL, match=r"TTL\.default = "):
         TTL(default)
+
+
+def test_a_default_may_be_a_function() -> None:
+    told: list[Any] = [60, -1, 0]
+    policy = TTL(lambda: told.pop(0))
+
+    assert not policy.is_fixed
+    assert (policy.default, policy.default_of("cart")) == (60, -1)
+    with pytest.raises(InvalidTTL, match=r"TTL\.default\(\) = 0 is no ttl"):
+        _ = policy.default
+
+
+def test_equal_functions_make_equal_policies() -> None:
+    def life() -> int:
+        return 60
+
+    assert TTL(life) == TTL(life)
+    assert hash(TTL(life)) == hash(TTL(life))
+    assert TTL(life) != TTL(60)
+
+
+def test_kinds_of_rows_may_have_defaults_of_their_own() -> None:
+    policy = TTL({"cart": 60.0, "order": None, "draft": lambda: 120}, by="resource", other=30)
+
+    assert (policy.by, policy.default) == ("resource", 30)
+    assert policy.defaults == {"cart": 60, "order": None, "draft": 120}
+    assert [policy.default_of(kind) for kind in ("order", "draft", "wish", None)] == [
+        *(None, 120, 30, 30)
+    ]
+    assert not policy.is_fixed
+    assert TTL({"cart": 60}, by="resource").is_fixed
+    assert TTL({"cart": 60}, by="resource").default is None
+
+
+def test_the_order_of_the_kinds_makes_no_difference() -> None:
+    assert TTL({"a": 1, "b": 2}, by="kind") == TTL({"b": 2, "a": 1}, by="kind")
+
+
+def test_the_shape_of_a_policy_is_what_no_change_of_its_defaults_changes() -> None:
+    def declared(cart: Any, other: Any) -> TTL:
+        return TTL({"cart": cart}, by="resource", other=other, last_modified="at", unit="s")
+
+    assert declared(60, lambda: 30).shape == declared(-1, None).shape
+    assert declared(60, 30).shape.defaults == {"cart": None}
+    assert TTL(60).shape == TTL(lambda: 30).shape == TTL()
+    assert declared(60, 30).shape != TTL({"wish": 60}, by="resource", last_modified="at").shape
+
+
+def test_one_default_for_all_rows_takes_the_place_of_those_of_kinds() -> None:
+    assert TTL({"cart": 60}, by="resource", unit="s").with_default(30) == TTL(30, unit="s")
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        (lambda: TTL({"cart": 60}), r"TTL\.default = \{'cart': 60\}: add by="),
+        (lambda: TTL(60, by="resource"), r"TTL\(by='resource'\)\.default = 60: give a mapping"),
+        (lambda: TTL(60, other=30), r"TTL\.other = 30: give a mapping"),
+        (lambda: TTL({None: 60}, by="resource"), r"a kind of TTL = None: .*other="),
+        (lambda: TTL({"a": 60}, by="ttl"), r"TTL\.by = 'ttl': name a field of its own"),
+        (lambda: TTL({"a": 60}, by="_ts"), r"TTL\.by = '_ts': name a field of its own"),
+        (lambda: TTL({"a": 60}, by="x,y"), r"TTL\.by = 'x,y': name one field"),
+    ],
+)
+def test_slips_in_the_defaults_of_kinds_are_named(declaration: Any, message: str) -> None:
+    with pytest.raises(TTLConfigurationError, match=message):
+        declaration()
+
+
+def test_an_invalid_default_of_a_kind_is_named_with_the_kind() -> None:
+    with pytest.raises(InvalidTTL, match=r"TTL\['cart'\] = 0 is no ttl"):
+        TTL({"cart": 0}, by="resource")
+    with pytest.raises(InvalidTTL, match=r"TTL\.other = 0 is no ttl"):
+        TTL({"cart": 60}, by="resource", other=0)
+    with pytest.raises(InvalidTTL, match=r"TTL\['cart'\]\(\) = '60' is no ttl"):
+        _ = TTL({"cart": lambda: "60"}, by="resource").defaults  # type: ignore[dict-item,return-value]
+
+
+def test_the_repr_of_a_ttl_is_the_shortest_declaration_of_it() -> None:
+    assert repr(TTL(3600)) == "TTL(3600)"
+    assert repr(TTL()) == "TTL()"
+    policy = TTL({"cart": 60}, by="resource", other=-1, last_modified="at", override=None)
+    assert (
+        repr(policy)
+        == "TTL({'cart': 60}, by='resource', other=-1, last_modified='at', override=None)"
+    )
 
 
 @pytest.mark.parametrize(

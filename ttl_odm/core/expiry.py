@@ -9,7 +9,8 @@ returns are aware and in UTC.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+import re
+from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from ttl_odm.core.policy import TTL, ExpireAfter
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
 """Stands for "has always been expired", and for instants that a datetime is too small for."""
 
+_DAY = timedelta(days=1)
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?", re.ASCII
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNITS = {
     "s": timedelta(seconds=1),
@@ -65,16 +70,17 @@ def own_ttl(policy: TTL, stored: object) -> int | None:
     return lenient_ttl(stored)
 
 
-def expires_at(policy: Policy, *, instant: object, own: object = None) -> datetime | None:
+def expires_at(
+    policy: Policy, *, instant: object, own: object = None, kind: object = None
+) -> datetime | None:
     """Return the instant from which a row does not exist.
 
     Args:
-        policy: How the row expires.
-        instant: What the policy's date field holds: an aware datetime, a naive one (taken to be
-            in ``policy.timezone``), or an epoch integer where the policy has a unit. For
-            `ExpireAfter` and `ExpireAt` also a list, of which the earliest date counts, as in
-            MongoDB. Anything else is no date: the row never expires.
+        policy: How the row expires. A default that is a function is asked.
+        instant: What the policy's date field holds, see `instant_of`. For `ExpireAfter` and
+            `ExpireAt` also a list, of which the earliest date counts, as in MongoDB.
         own: What the row's own ttl field holds, for `TTL`.
+        kind: What the field ``policy.by`` holds, for `TTL`.
 
     Returns:
         An aware datetime in UTC; None when the row never expires, or so late that a datetime
@@ -82,8 +88,8 @@ def expires_at(policy: Policy, *, instant: object, own: object = None) -> dateti
         to be expired.
     """
     if isinstance(policy, TTL):
-        seconds = effective_ttl(policy.default, own_ttl(policy, own))
-        return _later(_instant(instant, policy), seconds)
+        seconds = effective_ttl(policy.default_of(kind), own_ttl(policy, own))
+        return _later(instant_of(policy, instant), seconds)
     if isinstance(policy, ExpireAfter):
         return _later(_earliest(instant, policy), policy.seconds)
     if instant is None and policy.null == "expired":
@@ -125,39 +131,82 @@ def _later(instant: datetime | None, seconds: int | None) -> datetime | None:
         return None
 
 
+def instant_of(policy: Policy, value: object) -> datetime | None:  # noqa: PLR0911 (a table)
+    """Read what a policy's date field holds. Where that leaves a choice, the latest instant counts.
+
+    So no row expires before it should, whatever its writer meant.
+
+    Args:
+        policy: Has the time zone and the unit.
+        value: An aware datetime; a naive one, taken to be in ``policy.timezone`` (a wall time that
+            occurs twice in autumn is the second of the two, and one that spring leaves out is read
+            with the offset before the change); a date, which lasts until the midnight in that zone
+            that ends it; an epoch integer, where the policy has such a unit; a string such as
+            ``2026-01-31T12:00:00.5Z`` (also with a blank for the T, and with ``+00:00`` or
+            nothing for the Z), where the unit is "iso".
+
+    Returns:
+        An aware datetime in UTC; None for anything else, and for what lies past the year 9999;
+        `EARLIEST` for what lies before the year 1.
+    """
+    if isinstance(value, datetime):
+        return _instant_in(policy.timezone, value)
+    if isinstance(value, date):
+        start = datetime(value.year, value.month, value.day)  # noqa: DTZ001 (the zone comes next)
+        return _instant_in(policy.timezone, start, later=_DAY)
+    if policy.unit == "iso":
+        return _from_iso(value) if isinstance(value, str) else None
+    if policy.unit is None or isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return _from_epoch(value, policy.unit)
+
+
 def _earliest(value: object, policy: Policy) -> datetime | None:
     values = value if isinstance(value, (list, tuple)) else (value,)
-    instants = (_instant(each, policy) for each in values)
+    instants = (instant_of(policy, each) for each in values)
     return min((each for each in instants if each is not None), default=None)
 
 
-def _instant(value: object, policy: Policy) -> datetime | None:
-    """Read one date; what lies past a datetime's range is None (late) or `EARLIEST` (early)."""
-    if isinstance(value, datetime):
-        try:
-            return _in_utc(value, policy.timezone)
-        except (OverflowError, ValueError, OSError):  # the last two: the C library, for "local"
-            return None if value >= datetime(1970, 1, 1, tzinfo=value.tzinfo) else EARLIEST
-    if policy.unit is None or isinstance(value, bool) or not isinstance(value, int):
-        return None
+def _instant_in(zone: str, value: datetime, *, later: timedelta = timedelta(0)) -> datetime | None:
+    """Read one datetime; what lies past a datetime's range is None (late) or `EARLIEST` (early)."""
     try:
-        return _EPOCH + value * _UNITS[policy.unit]
-    except OverflowError:
-        return None if value > 0 else EARLIEST
+        return _in_utc(value + later, zone)
+    except (OverflowError, ValueError, OSError):  # the last two: the C library, for "local"
+        return None if value >= datetime(1970, 1, 1, tzinfo=value.tzinfo) else EARLIEST
 
 
 def _in_utc(instant: datetime, zone: str) -> datetime:
-    """Return the instant in UTC, a naive one read in a zone ("UTC", "local" or an IANA name).
+    """Return the instant in UTC, a naive one read in a zone ("UTC", "local" or an IANA name)."""
+    if instant.utcoffset() is not None:
+        return instant.astimezone(timezone.utc)
+    if zone == "UTC":
+        return instant.replace(tzinfo=timezone.utc)
+    info = None  # of a naive datetime, astimezone() takes the system's local time
+    if zone != "local":
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 (costs time: only where it is needed)
 
-    A wall time that occurs twice in autumn is the first of the two, and one that spring leaves
-    out is read with the offset before the change: naive values from a database have ``fold=0``.
-    """
-    if instant.utcoffset() is None:
-        if zone == "UTC":
-            return instant.replace(tzinfo=timezone.utc)
-        if zone != "local":
-            from zoneinfo import ZoneInfo  # noqa: PLC0415 (costs time: only where it is needed)
+        info = ZoneInfo(zone)
+    # With an offset that changes then, a wall time means two instants.
+    readings = (instant.replace(tzinfo=info, fold=fold) for fold in (0, 1))
+    return max(reading.astimezone(timezone.utc) for reading in readings)
 
-            instant = instant.replace(tzinfo=ZoneInfo(zone))
-    # Of a naive datetime, astimezone() takes the system's local time.
-    return instant.astimezone(timezone.utc)
+
+def _from_epoch(number: int, unit: str) -> datetime | None:
+    try:
+        return _EPOCH + number * _UNITS[unit]
+    except OverflowError:
+        return None if number > 0 else EARLIEST
+
+
+def _from_iso(text: str) -> datetime | None:
+    found = _ISO.fullmatch(text)
+    if found is None:
+        return None
+    *parts, fraction = found.groups()
+    # Nanoseconds count as the whole microsecond that they begin.
+    microseconds = -(-int((fraction or "").ljust(9, "0")) // 1000)
+    try:
+        whole = datetime(*map(int, parts), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
+        return whole + timedelta(microseconds=microseconds)
+    except (ValueError, OverflowError):
+        return None

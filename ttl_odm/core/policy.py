@@ -4,45 +4,72 @@ A policy is an immutable value that is valid once it exists, so that nothing beh
 check again: a number of seconds that is no ttl raises `InvalidTTL`, any other slip
 `TTLConfigurationError`, with the field, the value and what to write instead.
 
+A default ttl may be a function, and may differ between the kinds of rows of one table. Both are
+asked for at the moment when a value is needed, never when the policy is made.
+
 This module must not know which database the named fields live in, nor whether they exist there;
 the adapters check that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
 
 from ttl_odm.core.values import MAX_TTL, default_ttl, shown, whole_seconds
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
 Values = Literal["strict", "lenient"]
-Unit = Literal["s", "ms", "us"]
+Unit = Literal["s", "ms", "us", "iso"]
 Null = Literal["never", "expired"]
+
+Default = int | float | timedelta | None
+"""What a default ttl may be given as."""
+
+DefaultSource = Default | Callable[[], Default]
+"""A default ttl, or a function without arguments that tells it."""
+
+Declared = int | None | Callable[[], Default]
+"""A `DefaultSource` as a policy keeps it: whole seconds, -1, None, or the function."""
 
 _INT64_LIMIT = 2**63
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class TTL:
     """A default ttl for the container, and perhaps one of each row's own (the Cosmos DB contract).
 
+    The first argument is the default ttl: seconds, -1 (on, but never by default), None (TTL is
+    off), or a function without arguments that tells one of these, and is asked each time a
+    statement runs. Where one table holds several kinds of rows, it is a mapping of such defaults,
+    and ``by`` names the field that tells the kinds apart::
+
+        TTL({"cart": 3600, "order": None, "draft": lambda: settings.draft_ttl}, by="resource")
+
+    Rows of kinds that are not listed, and rows without a kind, have the default ``other`` (None:
+    they never expire). The named fields are the same for all kinds.
+
     Attributes:
-        default: Seconds, -1 (on, but never by default) or None (TTL is off).
+        declared_default: What was declared for rows of no kind that is listed: seconds, -1, None,
+            or the function.
+        by: The field with a row's kind; None where all rows have one default.
+        kinds: Each kind that is listed, with what was declared for it.
         last_modified: The field with the instant of the last modification.
         override: The field with the row's own ttl; None when rows have none.
         never: Stored values of `override` that mean "never", besides -1.
         values: Whether a row's own ttl is checked when it is written ("strict") or stored as
             given ("lenient"); None leaves that to the adapter.
         timezone: What naive datetimes in `last_modified` mean: "UTC", "local" or an IANA name.
-        unit: Seconds, milliseconds or microseconds, where `last_modified` holds epoch integers;
-            None where it holds datetimes.
+        unit: "s", "ms" or "us" where `last_modified` holds epoch integers, "iso" where it holds
+            ISO-8601 strings in UTC; None where it holds datetimes or dates.
     """
 
-    default: int | None
+    declared_default: Declared
+    by: str | None
+    kinds: tuple[tuple[Any, Declared], ...]
     last_modified: str
     override: str | None
     never: tuple[int, ...]
@@ -52,8 +79,10 @@ class TTL:
 
     def __init__(  # noqa: PLR0913 (all but the first by keyword)
         self,
-        default: int | float | timedelta | None = None,  # noqa: PYI041 (float says: 3600.0 is welcome)
+        default: DefaultSource | Mapping[Any, DefaultSource] = None,
         *,
+        by: str | None = None,
+        other: DefaultSource = None,
         last_modified: str = "_ts",
         override: str | None = "ttl",
         never: tuple[int, ...] = (),
@@ -67,12 +96,19 @@ class TTL:
             _check_field(override, "TTL.override")
         if override == last_modified:
             raise _misdeclared(override, "TTL.override", "name another field than last_modified")
+        if by is not None:
+            _check_field(by, "TTL.by")
+            if by in (last_modified, override):
+                raise _misdeclared(by, "TTL.by", "name a field of its own, with the row's kind")
         _check_choice(values, ("strict", "lenient", None), "TTL.values")
         _check_timezone(timezone, "TTL.timezone")
         _check_unit(unit, "TTL.unit")
+        declared, kinds = _defaults(default, by, other)
         _store(
             self,
-            default=default_ttl(default, where="TTL.default"),
+            declared_default=declared,
+            by=by,
+            kinds=kinds,
             last_modified=last_modified,
             override=override,
             never=_never_values(never),
@@ -81,9 +117,91 @@ class TTL:
             unit=unit,
         )
 
-    def with_default(self, value: int | float | timedelta | None) -> TTL:  # noqa: PYI041
-        """Return the same policy with another default ttl."""
-        return replace(self, default=default_ttl(value, where="TTL.default"))
+    @property
+    def default(self) -> int | None:
+        """The default ttl at this moment, of rows of no kind that is listed.
+
+        Seconds, -1 (on, but never by default) or None (TTL is off). A function is called.
+
+        Raises:
+            InvalidTTL: The function told no ttl.
+        """
+        return _told(self.declared_default, "TTL.default()")
+
+    @property
+    def defaults(self) -> dict[Any, int | None]:
+        """The default ttl at this moment of each kind that is listed; functions are called.
+
+        Raises:
+            InvalidTTL: A function told no ttl.
+        """
+        return {kind: _told(declared, f"TTL[{kind!r}]()") for kind, declared in self.kinds}
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it stays as it is: no function has to be asked for a default."""
+        every = (self.declared_default, *(declared for _, declared in self.kinds))
+        return not any(map(callable, every))
+
+    @property
+    def shape(self) -> TTL:
+        """The same policy with every default None: which fields it reads, and which kinds it has.
+
+        What an adapter sets up (columns, indexes, SQL) hangs on this alone; the defaults may
+        change while the application runs.
+        """
+        return self._with(
+            declared_default=None, kinds=tuple((kind, None) for kind, _ in self.kinds)
+        )
+
+    def default_of(self, kind: object) -> int | None:
+        """The default ttl at this moment of rows of a kind; a function is called.
+
+        Args:
+            kind: What the field `by` holds.
+
+        Raises:
+            InvalidTTL: The function told no ttl.
+        """
+        for listed, declared in self.kinds:
+            if listed == kind:
+                return _told(declared, f"TTL[{kind!r}]()")
+        return self.default
+
+    def with_default(self, value: DefaultSource) -> TTL:
+        """Return the same policy with another default ttl, one for all rows."""
+        declared = _declared(value, "TTL.default")
+        return self._with(declared_default=declared, by=None, kinds=())
+
+    def _with(self, **fields: object) -> TTL:
+        changed = copy.copy(self)
+        _store(changed, **fields)
+        return changed
+
+    def __repr__(self) -> str:
+        """Return the shortest declaration that makes an equal policy."""
+        if self.by is None:
+            first = [] if self.declared_default is None else [f"{self.declared_default!r}"]
+        else:
+            first = [f"{dict(self.kinds)!r}", f"by={self.by!r}"]
+            if self.declared_default is not None:
+                first.append(f"other={self.declared_default!r}")
+        rest = (
+            f"{name}={getattr(self, name)!r}"
+            for name, usual in _USUAL.items()
+            if getattr(self, name) != usual
+        )
+        return f"{type(self).__name__}({', '.join([*first, *rest])})"
+
+
+_USUAL: dict[str, object] = {
+    "last_modified": "_ts",
+    "override": "ttl",
+    "never": (),
+    "values": None,
+    "timezone": "UTC",
+    "unit": None,
+}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -94,8 +212,8 @@ class ExpireAfter:
         field: The field with the instant that the seconds count from.
         seconds: 0..MAX_TTL.
         timezone: What naive datetimes in `field` mean: "UTC", "local" or an IANA name.
-        unit: Seconds, milliseconds or microseconds, where `field` holds epoch integers; None
-            where it holds datetimes.
+        unit: "s", "ms" or "us" where `field` holds epoch integers, "iso" where it holds ISO-8601
+            strings in UTC; None where it holds datetimes or dates.
     """
 
     field: str
@@ -133,8 +251,8 @@ class ExpireAt:
         field: The field with the instant.
         null: What NULL, or a missing field, means: "never" or "expired".
         timezone: What naive datetimes in `field` mean: "UTC", "local" or an IANA name.
-        unit: Seconds, milliseconds or microseconds, where `field` holds epoch integers; None
-            where it holds datetimes.
+        unit: "s", "ms" or "us" where `field` holds epoch integers, "iso" where it holds ISO-8601
+            strings in UTC; None where it holds datetimes or dates.
     """
 
     field: str
@@ -180,6 +298,37 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
     return TTL(default_ttl(declared, where=where))
 
 
+def _defaults(
+    given: object, by: str | None, other: object
+) -> tuple[Declared, tuple[tuple[Any, Declared], ...]]:
+    """Read the first argument of `TTL`: the default of all other rows, and that of each kind."""
+    if not isinstance(given, Mapping):
+        mend = "give a mapping of defaults as the first argument"
+        if by is not None:
+            raise _misdeclared(given, f"TTL(by={by!r}).default", mend)
+        if other is not None:
+            raise _misdeclared(other, "TTL.other", f"{mend}, and by='field'")
+        return _declared(given, "TTL.default"), ()
+    if by is None:
+        mend = "add by='field', which tells the kinds of rows apart"
+        raise _misdeclared(dict(given), "TTL.default", mend)
+    if None in given:
+        raise _misdeclared(None, "a kind of TTL", "rows without a kind have the default other=")
+    kinds = [(kind, _declared(each, f"TTL[{kind!r}]")) for kind, each in given.items()]
+    # In an order of their own: equal mappings make equal policies.
+    return _declared(other, "TTL.other"), tuple(sorted(kinds, key=repr))
+
+
+def _declared(given: object, where: str) -> Declared:
+    if callable(given) and not isinstance(given, type):
+        return given
+    return default_ttl(given, where=where)
+
+
+def _told(declared: Declared, where: str) -> int | None:
+    return default_ttl(declared(), where=where) if callable(declared) else declared
+
+
 def _store(policy: Policy, **fields: object) -> None:
     # A frozen dataclass with an __init__ of its own: it accepts more types than it stores.
     for name, value in fields.items():
@@ -203,7 +352,7 @@ def _check_choice(value: object, choices: tuple[str | None, ...], where: str) ->
 
 
 def _check_unit(value: object, where: str) -> None:
-    _check_choice(value, ("s", "ms", "us", None), where)
+    _check_choice(value, ("s", "ms", "us", "iso", None), where)
 
 
 def _check_timezone(name: object, where: str) -> None:
