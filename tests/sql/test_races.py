@@ -268,6 +268,24 @@ def test_an_expired_row_that_the_snapshot_does_not_show_makes_room(
         assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) in {1, 3}
 
 
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_on_postgresql_such_a_transaction_fails_and_succeeds_when_run_again(
+    crowd: Engine, model: Any, way: Callable[[Session, Any], None]
+) -> None:
+    insert_as(crowd, model, 0, id="other")
+    repeatable = crowd.execution_options(isolation_level="REPEATABLE READ")
+    with snapshot_before(repeatable, model, expired=True) as session:
+        with pytest.raises(IntegrityError):
+            way(session, model)
+        session.rollback()
+        way(session, model)
+        session.commit()
+    with Session(crowd) as session:
+        assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = -1")) == 0
+        assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) in {1, 3}
+
+
 @pytest.mark.databases("mariadb")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_live_row_that_the_snapshot_does_not_show_stays(
