@@ -37,13 +37,20 @@ def _declares_here(cls: type) -> bool:
 
 
 @event.listens_for(Mapper, "after_mapper_constructed")
-def _bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
-    if not hasattr(cls, "__ttl__"):
+def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
+    """Put what a class declares, or shares with the class that it inherits from, on its table."""
+    above = mapper.inherits
+    if not hasattr(cls, "__ttl__") and not (
+        # By `enable()`, a table may have a policy that its class knows nothing of.
+        above is not None and root_binding_of(above.local_table) is not None
+    ):
         return
     gate.install()
-    if mapper.inherits is None or mapper.concrete:
+    if above is None or mapper.concrete:
+        if not hasattr(cls, "__ttl__"):
+            return
         _add_columns_of_concrete(mapper, cls)
-        _bind_own_table(mapper, cls)
+        bind_table(mapper.local_table, cls, mapper)
     elif mapper.single:
         _bind_single(mapper, cls)
     else:
@@ -61,9 +68,10 @@ def _add_columns_of_concrete(mapper: Mapper[Any], cls: type[Any]) -> None:
             mapper.add_property(key, column)
 
 
-def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
+def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> None:
+    """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table."""
+    cls = owner
     where = f"{cls.__name__}.__ttl__"
-    table = mapper.local_table
     policy = as_policy(cls.__ttl__, where=where)
     if not isinstance(table, Table):
         raise TTLConfigurationError(
@@ -93,14 +101,14 @@ def _bind_own_table(mapper: Mapper[Any], cls: type[Any]) -> None:
     bind(table, binding)
 
 
-def _discriminator(mapper: Mapper[Any], table: Table) -> Column[Any] | None:
-    column = mapper.polymorphic_on
+def _discriminator(mapper: Mapper[Any] | None, table: Table) -> Column[Any] | None:
+    column = None if mapper is None else mapper.polymorphic_on
     return column if isinstance(column, Column) and column.table is table else None
 
 
-def _column(mapper: Mapper[Any], table: Table, name: str, where: str) -> Column[Any]:
+def _column(mapper: Mapper[Any] | None, table: Table, name: str, where: str) -> Column[Any]:
     found = table.c.get(name)
-    if found is None:
+    if found is None and mapper is not None:
         found = mapper.columns.get(name)
     if found is None:
         raise TTLConfigurationError(
@@ -110,7 +118,9 @@ def _column(mapper: Mapper[Any], table: Table, name: str, where: str) -> Column[
     return found
 
 
-def _last_modified(mapper: Mapper[Any], table: Table, policy: TTL, where: str) -> Column[Any]:
+def _last_modified(
+    mapper: Mapper[Any] | None, table: Table, policy: TTL, where: str
+) -> Column[Any]:
     column = _column(mapper, table, policy.last_modified, where)
     if not isinstance(column.type, LastModified):
         raise TTLConfigurationError(
@@ -120,7 +130,9 @@ def _last_modified(mapper: Mapper[Any], table: Table, policy: TTL, where: str) -
     return column
 
 
-def _override(mapper: Mapper[Any], table: Table, policy: TTL, where: str) -> Column[Any] | None:
+def _override(
+    mapper: Mapper[Any] | None, table: Table, policy: TTL, where: str
+) -> Column[Any] | None:
     if policy.override is None:
         return None
     column = _column(mapper, table, policy.override, where)
