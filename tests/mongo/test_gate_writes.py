@@ -406,12 +406,13 @@ async def test_what_cannot_know_the_expiry_never_leaves_one_that_is_too_early(
     assert stored.get("_exp") in (None, stored["_ts"] + timedelta(seconds=stored.get("ttl", 0)))
 
 
-async def test_a_swept_class_has_no_expiry_field(world: World) -> None:
-    swept = Swept(id=1, ttl=60)
+async def test_a_swept_class_has_the_expiry_field_too(world: World) -> None:
+    swept = Swept(id=1, ttl=6000)
     await swept.insert()
-    await swept.set({"score": 1})
+    await swept.set({"score": 1, "ttl": 60})
 
-    assert "_exp" not in world.stored(Swept, 1)
+    stored = world.stored(Swept, 1)
+    assert stored["_exp"] == stored["_ts"] + timedelta(seconds=60)
 
 
 async def test_the_expiry_field_is_shown_to_nobody(world: World) -> None:

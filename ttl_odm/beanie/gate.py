@@ -266,4 +266,4 @@ def _enforced(binding: Binding | None) -> Policy | None:
 def _stamping(binding: Binding | None) -> Stamping | None:
     if binding is None:
         return None
-    return stamping_of(binding.policy, binding.purge, binding.backend)
+    return stamping_of(binding.policy, binding.backend)

@@ -4,8 +4,9 @@ Pure functions from what the user wrote to what the server gets. The server's cl
 wherever it can (``$currentDate``, ``$$NOW``); inserts carry the server's time as the driver knows
 it. Whatever the user says about ``_ts`` and ``_exp`` is left out.
 
-``_exp`` is for MongoDB's own deleting (`ttl_odm.beanie.native`): ``_ts`` plus a valid own ttl. A
-stale one deletes a document that lives, so a write that cannot tell the right one removes it.
+``_exp``, ``_ts`` plus a valid own ttl, is what MongoDB deletes by (`ttl_odm.beanie.native`), and by
+which a sweeper finds what to delete. MongoDB would delete a living document by a stale one, so a
+write that cannot tell the right one removes it.
 An update that only sets and unsets whole fields is sent as a pipeline, which can tell.
 
 This module must not know drivers, nor who asks for a write.
@@ -27,7 +28,6 @@ from ttl_odm.errors import InvalidTTL
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.indexes import Backend
-    from ttl_odm.beanie.native import Purge
     from ttl_odm.core.policy import Policy
 
 Document = dict[str, Any]
@@ -43,13 +43,16 @@ class Stamping:
 
     Attributes:
         policy: The collection's.
-        expires_natively: Whether ``_exp`` is maintained.
         stamps: False on Azure Cosmos DB, where the service does all this: values are checked.
     """
 
     policy: TTL
-    expires_natively: bool
     stamps: bool
+
+    @property
+    def keeps_expiry(self) -> bool:
+        """Whether ``_exp`` is maintained."""
+        return self.stamps and self.policy.override is not None
 
     def insert(self, document: Mapping[str, Any], now: datetime | None, *, keep: bool) -> Document:
         """Return the document to insert.
@@ -69,7 +72,7 @@ class Stamping:
             made.pop(field, None)
         elif not (keep and isinstance(made.get(field), datetime)):
             made[field] = now
-        if self.expires_natively:
+        if self.keeps_expiry:
             seconds = own_ttl(self.policy, made.get(self.policy.override or ""))
             if seconds not in (None, NEVER):
                 _set_expiry(made, made[field], seconds)
@@ -100,7 +103,7 @@ class Stamping:
         cleaned = {operator: fields for operator, fields in cleaned.items() if fields}
         if cleaned.keys() == {"$setOnInsert"} and not inserts:
             return cleaned  # it changes nothing, so it resets nothing
-        if self.expires_natively and _is_plain(cleaned):
+        if self.keeps_expiry and _is_plain(cleaned):
             return [*_as_stages(cleaned, inserts=inserts), *self.stages(keep=keep)]
         return self._with_operators(cleaned, keep=keep)
 
@@ -127,14 +130,14 @@ class Stamping:
         return stamp + self._expiry_stages()
 
     def _expiry_stages(self) -> list[Document]:
-        return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.expires_natively else []
+        return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []
 
     def _with_operators(self, update: Document, *, keep: bool) -> Document:
         field = self.policy.last_modified
         made = dict(update)
         if not keep and self.stamps:
             made["$currentDate"] = {**made.get("$currentDate", {}), field: True}
-        if self.expires_natively and (not keep or self._touches_ttl(update)):
+        if self.keeps_expiry and (not keep or self._touches_ttl(update)):
             made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}
         return made or {"$set": {}}
 
@@ -188,12 +191,9 @@ class Stamping:
 
 
 @lru_cache(maxsize=256)
-def stamping_of(policy: Policy, purge: Purge, backend: Backend) -> Stamping | None:
+def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
     """Return how writes are stamped, None where dates are the user's own business."""
-    if not isinstance(policy, TTL):
-        return None
-    stamps = backend == "mongodb"
-    return Stamping(policy, stamps and purge == "native" and policy.override is not None, stamps)
+    return Stamping(policy, backend == "mongodb") if isinstance(policy, TTL) else None
 
 
 def _set_expiry(document: Document, born: datetime, seconds: int) -> None:
