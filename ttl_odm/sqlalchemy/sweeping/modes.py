@@ -24,7 +24,7 @@ from ttl_odm.sqlalchemy.types import LastModified
 from ttl_odm.sweeper.hooks import ArchiveSink, Hooks
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import Column, ColumnElement
 
     from ttl_odm.sqlalchemy.binding import Binding
 
@@ -96,7 +96,7 @@ class Copy:
     """
 
     archive: TableClause
-    columns: list[ColumnElement[Any]]
+    columns: list[Column[Any]]
     extra: dict[str, ColumnElement[Any]] = field(default_factory=dict)
 
     @property
@@ -165,7 +165,7 @@ def _copy_of(binding: Binding, archive: Archive, where: str) -> Copy:
     table, into = binding.table, archive.table()
     # An archive with a ttl of its own keeps rows from the moment when it gets them.
     its_own = {binding.last_modified.name, "ttl"} if binding_of(into) is not None else set()
-    columns: list[Any] = [
+    columns: list[Column[Any]] = [
         each for each in table.c if each.name in into.c and each.name not in its_own
     ]
     missing = [each.name for each in table.primary_key if each not in columns]

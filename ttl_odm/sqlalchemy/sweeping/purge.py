@@ -26,6 +26,7 @@ from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.sweeping import scanning
 from ttl_odm.sqlalchemy.sweeping.connections import prepared, reading, writing
 from ttl_odm.sqlalchemy.sweeping.faults import is_locked, is_passing
+from ttl_odm.sqlalchemy.sweeping.partitions import Place, leaf_table, leaves_of, placed
 from ttl_odm.sqlalchemy.sweeping.removing import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.sweeping.windows import PartIndex
 from ttl_odm.sweeper import BatchResult, HookError, Part, Skip
@@ -69,17 +70,19 @@ def _purge(
     try:
         try:
             with writing(connection, table, timeout):
-                window = _next_window(connection, binding, request)
+                source, window = _next_window(connection, binding, request)
                 if window is None or not window.rows:
                     return BatchResult(0, window and window.resume)
-                batch = _Batch(connection, binding, request, window)
+                batch = _Batch(connection, binding, request, window, source)
                 return batch.run()
         except (DBAPIError, StaleDataError) as error:
             # Without a window it is the table itself that somebody holds.
             if batch is None or not batch.is_worth_care(error):
                 raise
         with writing(connection, table, timeout):
-            return _CarefulBatch(connection, binding, request, batch.window, keys=keys).run()
+            return _CarefulBatch(
+                connection, binding, request, batch.window, batch.source, keys=keys
+            ).run()
     except HookError as error:
         assert batch is not None  # noqa: S101 (there was a batch to tell of)
         return _left_behind(batch, Skip.HOOK, error)
@@ -89,11 +92,32 @@ def _purge(
         return _left_behind(batch, Skip.RESTRICTED)
 
 
-def _next_window(connection: Connection, binding: Binding, request: BatchRequest) -> Window | None:
-    resume: Any = request.resume
+def _next_window(
+    connection: Connection, binding: Binding, request: BatchRequest
+) -> tuple[Table, Window | None]:
+    """Find the next rows, and where they are: in the table, or in one of its partitions."""
+    place: Any = request.resume
+    if place is None or isinstance(place, Place):
+        leaves = leaves_of(connection, binding.table)
+        for number, leaf in enumerate(leaves):
+            if place is not None and leaf < place.leaf:
+                continue
+            source = leaf_table(binding.table, leaf)
+            resume = place.resume if place is not None and leaf == place.leaf else None
+            window = _window_in(connection, binding, source, request, resume)
+            if window is not None and (window.rows or window.resume is not None):
+                return source, placed(window, leaves, number)
+        if leaves or place is not None:
+            return binding.table, None
+    return binding.table, _window_in(connection, binding, binding.table, request, place)
+
+
+def _window_in(
+    connection: Connection, binding: Binding, source: Table, request: BatchRequest, resume: Any
+) -> Window | None:
     if request.part is Part.ALL:
-        return scanning.next_window(connection, binding, request.size, resume)
-    index = PartIndex(binding, request.part, clock_of(connection.dialect))
+        return scanning.next_window(connection, binding, source, request.size, resume)
+    index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
     return index.next_window(connection, request.size, resume)
 
 
@@ -111,14 +135,12 @@ class _Batch:
     binding: Binding
     request: BatchRequest
     window: Window
+    source: Table
     removals: list[Removal] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.removals = [Removal(self.connection, self.binding, self.request.hooks)]
-
-    @property
-    def _table(self) -> Table:
-        return self.binding.table
+        removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
+        self.removals = [removal]
 
     @property
     def _dialect(self) -> str:
@@ -148,7 +170,7 @@ class _Batch:
         removal = self.removals[0]
         if not removal.takes_statements:
             return self._remove_by_key(CHUNK)
-        statement = SweepDelete(self._table).where(*self.window.criteria(self._table))
+        statement = SweepDelete(self.source).where(*self.window.criteria(self.source))
         if not self._is_crowded:
             return removal.by_statement(statement)
         if self._dialect in MYSQL_FAMILY:
@@ -163,7 +185,7 @@ class _Batch:
             if self._dialect == "sqlite":
                 return removal.by_statement(self._selected())
             if self._dialect == "postgresql" and not scanning.has_partitions(
-                self.connection, self._table
+                self.connection, self.source
             ):
                 return removal.by_statement(self._by_place())
         # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
@@ -171,7 +193,7 @@ class _Batch:
         return self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK)
 
     def _remove_by_key(self, chunk: int, *others: ColumnElement[bool]) -> int:
-        criteria = [*self.window.criteria(self._table), *others]
+        criteria = [*self.window.criteria(self.source), *others]
         return self.removals[0].by_key(criteria, limit=self.request.size, chunk=chunk)
 
     def _free(self, source: FromClause, *columns: ColumnElement[Any]) -> Select[Any]:
@@ -182,22 +204,22 @@ class _Batch:
 
     def _by_place(self) -> SweepDelete:
         """Lock and delete in one statement: PostgreSQL finds a row again by its physical place."""
-        free = self._free(self._table.alias(), scanning.ctid).scalar_subquery()
+        free = self._free(self.source.alias(), scanning.ctid).scalar_subquery()
         chosen = scanning.ctid == any_(func.array(free))
-        return SweepDelete(self._table).where(chosen, self.window.expired(self._table))
+        return SweepDelete(self.source).where(chosen, self.window.expired(self.source))
 
     def _selected(self) -> SweepDelete:
         """Select and delete in one statement, on SQLite."""
-        source = self._table.alias()
-        columns = scanning.key_columns(self._table)
+        source = self.source.alias()
+        columns = scanning.key_columns(self.source)
         free = self._free(source, *(source.c[each.key] for each in columns))
         key = columns[0] if len(columns) == 1 else tuple_(*columns)
-        return SweepDelete(self._table).where(key.in_(free))
+        return SweepDelete(self.source).where(key.in_(free))
 
     def count(self, *others: ColumnElement[bool]) -> int:
         """Count the expired rows that are in the window now."""
-        left = select(func.count()).select_from(self._table)
-        left = left.where(*self.window.criteria(self._table), *others)
+        left = select(func.count()).select_from(self.source)
+        left = left.where(*self.window.criteria(self.source), *others)
         return int(self.connection.execute(left.options(include_expired())).scalar_one())
 
     def _result(self, deleted: int) -> BatchResult:
@@ -229,8 +251,9 @@ class _CarefulBatch(_Batch):
         if self.removals[0].mode.orm is not None:
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
             return self._remove_by_key(1)
-        self._remove_referring(self.binding, self.window.criteria(self._table), (self._table,))
-        self._blocked = self.keys.blocks(self.connection, self._table)
+        table = self.binding.table
+        self._remove_referring(self.binding, self.window.criteria(table), (table,))
+        self._blocked = self.keys.blocks(self.connection, table, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None:
             return self._remove_free()
         # By its key a row is copied and deleted by a statement each, of which one will say what
@@ -268,5 +291,5 @@ class _CarefulBatch(_Batch):
         if self._blocked is not None and rows:
             restricted = self.count(self._blocked)
         if restricted:
-            self.keys.tell(self.connection, self._table)
+            self.keys.tell(self.connection, self.binding.table)
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}

@@ -116,10 +116,18 @@ class ReferringKeys:
                 "force=True."
             )
 
-    def blocks(self, connection: Connection, table: Table) -> ColumnElement[bool] | None:
-        """The condition for rows that a foreign key keeps from being deleted; None without any."""
+    def blocks(
+        self, connection: Connection, table: Table, source: FromClause | None = None
+    ) -> ColumnElement[bool] | None:
+        """The condition for rows that a foreign key keeps from being deleted; None without any.
+
+        Args:
+            connection: Is asked for the keys.
+            table: What they refer to.
+            source: Where its rows are, if not there: one of its partitions.
+        """
         name = name_of(connection, table)
-        return self._blocks(connection, name, table, (name,))
+        return self._blocks(connection, name, table if source is None else source, (name,))
 
     def _blocks(
         self, connection: Connection, name: Name, source: FromClause, above: tuple[Name, ...]

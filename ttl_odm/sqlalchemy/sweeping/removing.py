@@ -25,14 +25,14 @@ from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts
 from ttl_odm.sqlalchemy.sweeping.faults import in_short, is_passing
 from ttl_odm.sqlalchemy.sweeping.loading import Refused, delete_objects
-from ttl_odm.sqlalchemy.sweeping.modes import Mode, mode_of
+from ttl_odm.sqlalchemy.sweeping.modes import Copy, Mode, mode_of
 from ttl_odm.sqlalchemy.sweeping.scanning import key_columns
 from ttl_odm.sweeper import HookError, Hooks, Purged, TransientStoreError, archive, archive_async
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, Row
+    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Table
 
     from ttl_odm.sqlalchemy.binding import Binding
     from ttl_odm.sweeper.hooks import Reason
@@ -50,6 +50,7 @@ class Removal:
         binding: The table.
         hooks: Whom to tell, besides the sink of the model.
         reason: Why the rows go.
+        source: Where they are, if not in the binding's table: one of its partitions.
         archived: How many were archived so far.
         restricted: How many were refused one by one, in the mode "orm".
         mode: What the model declares.
@@ -59,6 +60,7 @@ class Removal:
     binding: Binding
     hooks: Hooks
     reason: Reason = "expired"
+    source: Table | None = None
     archived: int = 0
     restricted: int = 0
     mode: Mode = field(init=False)
@@ -79,6 +81,10 @@ class Removal:
         return dialect.delete_returning or not self._tells
 
     @property
+    def _table(self) -> Table:
+        return self.binding.table if self.source is None else self.source
+
+    @property
     def _dialect(self) -> str:
         return self.connection.dialect.name
 
@@ -92,7 +98,7 @@ class Removal:
 
     def _columns(self) -> list[ColumnElement[Any]]:
         """What has to be known of each row: its key, or all of it, and when that was."""
-        table, clock = self.binding.table, clock_of(self.connection.dialect)
+        table, clock = self._table, clock_of(self.connection.dialect)
         if not self._tells:
             return list(key_columns(table))
         now = clock.literal(clock.now_at_write).label("ttl_odm_as_of")
@@ -102,7 +108,7 @@ class Removal:
         """Remove the rows that a DELETE finds, and return how many."""
         copy = self.mode.copy
         if copy is not None:
-            deleted = statement.returning(*copy.columns).cte("deleted")
+            deleted = statement.returning(*self._copied(copy)).cte("deleted")
             moved = select(*deleted.c, *copy.extra.values())
             count = self._execute(insert(copy.archive).from_select(copy.names, moved))
             self.archived += count
@@ -129,7 +135,7 @@ class Removal:
             waits: Wait for rows that somebody holds, instead of leaving them.
             chunk: Keys in one statement.
         """
-        keys = list(key_columns(self.binding.table))
+        keys = list(key_columns(self._table))
         chosen = select(*self._columns()).where(*criteria).limit(limit)
         chosen = chosen.with_for_update(skip_locked=not waits).options(include_expired())
         rows = self.connection.execute(chosen).all()
@@ -140,12 +146,13 @@ class Removal:
 
     def _remove(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
         """Copy and delete rows that this transaction has locked."""
-        connection, table = self.connection, self.binding.table
+        connection, table = self.connection, self._table
         held = _values(keys, rows)
         chosen = is_one_of(keys, held)
         self._copy(chosen, len(held))
-        delete_from_subtables(connection, subtables(self.binding, self._dialect), keys, held)
-        expired = expired_in(connection, self.binding)
+        root = key_columns(self.binding.table)
+        delete_from_subtables(connection, subtables(self.binding, self._dialect), root, held)
+        expired = expired_in(connection, self.binding, table)
         deleted = self._execute(SweepDelete(table).where(chosen, expired))
         if self._tells or self.mode.copy is not None:
             _check(deleted, len(held))
@@ -155,8 +162,9 @@ class Removal:
     def _remove_objects(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
         """Delete rows that this transaction has locked, through a session."""
         assert self.mode.orm is not None  # noqa: S101 (or this isn't called)
+        own = key_columns(self.binding.table)
         try:
-            delete_objects(self.connection, self.mode.orm, keys, _values(keys, rows))
+            delete_objects(self.connection, self.mode.orm, own, _values(keys, rows))
         except Refused as error:
             if len(rows) > 1 or self.reason == "displaced" or is_passing(error):
                 raise
@@ -169,7 +177,7 @@ class Removal:
         copy = self.mode.copy
         if copy is None:
             return
-        found = select(*copy.columns, *copy.extra.values()).where(chosen)
+        found = select(*self._copied(copy), *copy.extra.values()).where(chosen)
         moved = insert(copy.archive).from_select(copy.names, found.options(include_expired()))
         try:
             _check(self._execute(moved), rows)
@@ -181,6 +189,9 @@ class Removal:
                 f"{self.binding.table.fullname}: {in_short(error)}"
             ) from error
         self.archived += rows
+
+    def _copied(self, copy: Copy) -> list[ColumnElement[Any]]:
+        return [self._table.c[each.key] for each in copy.columns]
 
     def _note(self, rows: Sequence[Row[Any]]) -> None:
         if self._tells:
@@ -222,13 +233,13 @@ class Removal:
         await self.hooks.tell_async(inside)
 
     def _purged(self) -> Purged:
-        table = self.binding.table
+        table = self._table
         columns: list[Any] = list(table.c if self._shows_rows else key_columns(table))
         names = [str(each.name) for each in columns]
         places = [columns.index(each) for each in key_columns(table)]
         clock = clock_of(self.connection.dialect)
         return Purged(
-            table.fullname,
+            self.binding.table.fullname,
             keys=[tuple(row[place] for place in places) for row in self._noted],
             count=len(self._noted),
             as_of=clock.from_storage()(max(row[-1] for row in self._noted)),
@@ -267,10 +278,14 @@ def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElem
     return deleted
 
 
-def expired_in(connection: Connection, binding: Binding) -> ColumnElement[bool]:
-    """The predicate for the rows of a table, in a statement that deletes."""
+def expired_in(
+    connection: Connection, binding: Binding, source: FromClause | None = None
+) -> ColumnElement[bool]:
+    """The predicate for the rows of a table, or of a partition, in a statement that deletes."""
     verdicts = Verdicts(clock_of(connection.dialect), writing=True)
-    return verdicts.expired(binding, binding.columns_of(binding.table))
+    return verdicts.expired(
+        binding, binding.columns_of(binding.table if source is None else source)
+    )
 
 
 def _values(keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> list[tuple[Any, ...]]:

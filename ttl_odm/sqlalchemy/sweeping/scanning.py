@@ -19,7 +19,6 @@ from sqlalchemy import (
     column,
     func,
     literal,
-    literal_column,
     or_,
     select,
     tuple_,
@@ -48,10 +47,20 @@ _PAGES: Final = 256
 """Pages that are looked through at once: 2 MiB, some 15,000 narrow rows."""
 
 
-def next_window(connection: Connection, binding: Binding, size: int, resume: Any) -> Window | None:
-    """Find the window of the next batch; see `PartIndex.next_window`."""
+def next_window(
+    connection: Connection, binding: Binding, source: Table, size: int, resume: Any
+) -> Window | None:
+    """Find the window of the next batch; see `PartIndex.next_window`.
+
+    Args:
+        connection: Is only read from.
+        binding: The policy of the rows.
+        source: Where they are: the table, or one of its partitions.
+        size: Rows.
+        resume: What the window before it says; None for the first one.
+    """
     if connection.dialect.name == "postgresql":
-        return _next_pages(connection, binding, size, resume)
+        return _next_pages(connection, binding, source, size, resume)
     return _next_keys(connection, binding, size, resume)
 
 
@@ -63,22 +72,22 @@ def _expired(
 
 
 def _next_pages(
-    connection: Connection, binding: Binding, size: int, resume: tuple[int, int] | None
+    connection: Connection,
+    binding: Binding,
+    source: Table,
+    size: int,
+    resume: tuple[int, int] | None,
 ) -> Window | None:
     """The next pages. Those of a partitioned table are the pages of each partition, at once.
 
     Needs PostgreSQL 14, which reads a range of pages without reading the others.
     """
-    first, pages = resume or (0, _count_pages(connection, binding.table))
+    first, pages = resume or (0, _count_pages(connection, source))
     end = first + _PAGES
     expired = _expired(connection, binding)
     bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
     found = (
-        select(ctid)
-        .select_from(binding.table)
-        .where(*bounds, expired(binding.table))
-        .limit(size + 1)
-        .subquery()
+        select(ctid).select_from(source).where(*bounds, expired(source)).limit(size + 1).subquery()
     )
     count = select(func.count()).select_from(found).options(include_expired())
     return Window(
@@ -113,21 +122,27 @@ def _count_pages(connection: Connection, table: Table) -> int:
 
 
 def has_partitions(connection: Connection, table: Table) -> bool:
-    """Whether a table on PostgreSQL is partitioned: a `ctid` is then that of several rows."""
-    catalog = pg_table("pg_class", column("oid"), column("relkind"), schema="pg_catalog")
-    is_parent = catalog.c.relkind == literal_column("'p'")
-    found = select(is_parent).where(catalog.c.oid == regclass(connection, table))
+    """Whether a table on PostgreSQL has partitions, or children: a `ctid` is that of several rows.
+
+    A table that once had children counts, too.
+    """
+    catalog = pg_table("pg_class", column("oid"), column("relhassubclass"), schema="pg_catalog")
+    found = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
     return bool(connection.execute(found).scalar_one())
 
 
-def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
-    """The table's name as the database's own functions take it."""
+def qualified_name(connection: Connection, table: Table) -> str:
+    """The table's name on this connection, quoted."""
     preparer = connection.dialect.identifier_preparer
     schemas = connection.get_execution_options().get("schema_translate_map") or {}
     schema = schemas.get(table.schema, table.schema)
     name = preparer.quote(table.name)
-    qualified = f"{preparer.quote_schema(schema)}.{name}" if schema else name
-    return cast(literal(qualified, String()), REGCLASS())
+    return f"{preparer.quote_schema(schema)}.{name}" if schema else name
+
+
+def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
+    """The table's name as the database's own functions take it."""
+    return cast(literal(qualified_name(connection, table), String()), REGCLASS())
 
 
 def key_columns(table: Table) -> Sequence[Column[Any]]:

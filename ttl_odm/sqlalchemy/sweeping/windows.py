@@ -68,20 +68,24 @@ class PartIndex:
     """The index over one part of a table's rows, by the end of their lives.
 
     Args:
-        binding: The table.
+        binding: The policy of the rows.
         part: `Part.INHERITING` or `Part.OWN`.
         clock: The database's clock.
+        source: Where they are, if not in the binding's table: one of its partitions.
     """
 
-    def __init__(self, binding: Binding, part: Part, clock: Clock) -> None:
+    def __init__(
+        self, binding: Binding, part: Part, clock: Clock, source: Table | None = None
+    ) -> None:
         self._binding = binding
+        self._source = binding.table if source is None else source
         self._part = part
         self._clock = clock
 
     @property
     def table(self) -> Table:
         """The table of the index."""
-        return self._binding.table
+        return self._source
 
     def holds(self, source: FromClause) -> ColumnElement[bool]:
         """The condition of the partial index, word for word.
