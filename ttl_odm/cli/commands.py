@@ -7,6 +7,7 @@ import importlib.util
 import click
 
 from ttl_odm import __version__
+from ttl_odm.cli.inspecting import inspect_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,3 +26,6 @@ def demo() -> None:
     from ttl_odm.cli.demo import run  # noqa: PLC0415 - needs the extra
 
     run()
+
+
+cli.add_command(inspect_command)

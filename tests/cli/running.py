@@ -1,0 +1,40 @@
+"""Running `ttl-odm` as a user does, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+TIMEOUT = 60
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a pipe."""
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT,
+        env=variables(**environment),
+    )
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line itself."""
+    return [sys.executable, "-m", "ttl_odm.cli", *arguments]
+
+
+def variables(**environment: str) -> dict[str, str]:
+    """The environment: nothing of the developer's own settings of ttl-odm."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("TTL_ODM_")}
+    return {**own, **environment}
+
+
+def as_json(finished: subprocess.CompletedProcess[str]) -> Any:
+    """What a command with ``--json`` has printed."""
+    assert finished.stdout, finished.stderr
+    return json.loads(finished.stdout)

@@ -1,0 +1,208 @@
+"""`ttl-odm inspect` on real databases: what it proposes, and that it only reads."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+import ttl_odm
+from tests.cli import legacy
+from tests.cli.running import as_json, run
+from ttl_odm.cli.commands import cli
+from ttl_odm.inspecting import reading_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+    from tests.backends import Backend
+
+DECLARATIONS = {
+    "web_sessions": 'ExpireAt("expires_at")',
+    "oauth2_token": (
+        'TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")'
+    ),
+    "celery_taskmeta": 'ExpireAfter("date_done", 86400)',
+    "cache_entries": 'ExpireAt("expiry_ms", unit="ms")',
+    "vouchers": 'ExpireAt("valid_until")',
+    "magic_links": 'ExpireAt("expires", unit="iso")',
+}
+
+
+@pytest.fixture
+def filled(engine: Engine) -> Engine:
+    legacy.fill(engine, datetime.now(timezone.utc))
+    return engine
+
+
+def url_of(engine: Engine) -> str:
+    return engine.url.render_as_string(hide_password=False)
+
+
+def test_it_proposes_what_the_tables_follow_already_and_changes_nothing(filled: Engine) -> None:
+    before = legacy.contents(filled)
+
+    found = as_json(run("inspect", url_of(filled), "--json"))
+
+    tables = {each["table"]: each for each in found["tables"]}
+    proposals = {name: each["proposal"] for name, each in tables.items() if each["proposal"]}
+    assert {name: each["declaration"] for name, each in proposals.items()} == DECLARATIONS
+    for each in proposals.values():
+        eval(each["declaration"], vars(ttl_odm).copy())  # noqa: S307
+        assert (each["looked_at"], each["expired"]) == (4, 1)
+    assert proposals["web_sessions"]["is_indexed"] is True
+    soonest = datetime.fromisoformat(proposals["web_sessions"]["lowest"]).replace(tzinfo=None)
+    hour_ago = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(hours=1)
+    assert abs(soonest - hour_ago) < timedelta(minutes=1)  # in UTC, whatever the session's zone
+    assert proposals["cache_entries"]["index"].endswith("ON cache_entries (expiry_ms)")
+    assert "floats" in tables["holds"]["remarks"][0]
+    assert "password only" in tables["users"]["remarks"][0]
+    assert legacy.contents(filled) == before
+
+
+def test_the_connection_can_only_read(filled: Engine) -> None:
+    for statement in (
+        "INSERT INTO orders (id) VALUES (99)",
+        "DELETE FROM orders",
+        "CREATE TABLE other (id INTEGER)",
+    ):
+        with (
+            filled.connect() as connection,
+            reading_sql.reading_only(connection),
+            pytest.raises(DBAPIError),
+        ):
+            connection.execute(text(statement))
+        filled.dispose()  # what was set for the session is not for anybody else
+
+
+@pytest.mark.databases("postgres", "mariadb")
+def test_a_user_that_may_only_read_is_enough(filled: Engine, reader: Engine) -> None:
+    finished = CliRunner().invoke(cli, ["inspect", url_of(reader), "--json"])
+    assert finished.exit_code == 0, finished.output
+    assert '"declaration": "ExpireAt(\\"expires_at\\")"' in finished.stdout
+
+
+@pytest.fixture
+def reader(filled: Engine) -> Iterator[Engine]:
+    name = filled.url.database
+    is_postgresql = filled.dialect.name == "postgresql"
+    who = f'"{name}"' if is_postgresql else f"'{name}'@'%'"
+    kind = "ROLE" if is_postgresql else "USER"
+    with filled.begin() as connection:
+        connection.execute(text(f"CREATE {kind} {who} {'LOGIN' if is_postgresql else ''}"))
+        if is_postgresql:
+            connection.execute(text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {who}"))
+        else:
+            connection.execute(text(f"GRANT SELECT ON {name}.* TO {who}"))
+    yield create_engine(filled.url.set(username=name, password=None))
+    with filled.begin() as connection:
+        if is_postgresql:
+            connection.execute(text(f"DROP OWNED BY {who}"))
+        connection.execute(text(f"DROP {kind} {who}"))
+
+
+@pytest.mark.databases("postgres")
+def test_a_big_table_is_estimated_and_sampled(engine: Engine) -> None:
+    rows = reading_sql.SMALL + 1
+    with engine.begin() as connection:
+        connection.execute(
+            text("CREATE TABLE web_sessions (id int PRIMARY KEY, expiry timestamptz)")
+        )
+        insertion = text(
+            "INSERT INTO web_sessions SELECT n, CASE WHEN n = 7 THEN 'infinity'::timestamptz "
+            "ELSE now() + n * interval '1 s' END FROM generate_series(1, :rows) n"
+        )
+        connection.execute(insertion, {"rows": rows})
+        connection.execute(text("ANALYZE web_sessions"))
+    with engine.connect() as connection, reading_sql.reading_only(connection):
+        (found,) = reading_sql.tables(connection)
+    assert found.rows == rows
+    assert found.is_estimated
+    assert len(found.sample) == 2 * reading_sql.SAMPLE
+    assert len(found.values("expiry")) == 2 * reading_sql.SAMPLE - 1  # infinity is never
+    engine.dispose()
+
+
+async def test_an_asynchronous_driver_does_as_well(async_backend: Backend) -> None:
+    # In a process of its own: the command runs an event loop.
+    assert async_backend.async_url is not None
+    finished = run("inspect", async_backend.async_url)
+    if async_backend.name == "sqlite":
+        assert "There is no SQLite file" in finished.stderr
+    else:
+        assert finished.stdout == "There are no tables that this user may read.\n", finished.stderr
+
+
+def test_models_are_named_and_are_enough_by_themselves() -> None:
+    finished = CliRunner().invoke(cli, ["inspect", "--models", "tests.cli.legacy:METADATA"])
+    assert finished.exit_code == 0, finished.output
+    assert 'enable(metadata.tables["web_sessions"], ExpireAt("expires_at"))' in finished.stdout
+    assert "text, and there is no row" in finished.stdout
+
+
+def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
+    from pymongo import MongoClient
+
+    name = f"ttl_odm_{uuid4().hex}"
+    now = datetime.now(timezone.utc)
+    with MongoClient[dict[str, Any]](mongodb_url) as client:
+        try:
+            database = client[name]
+            ends = [{"expiresAt": now + timedelta(hours=each)} for each in (-1, 1)]
+            database["sessions"].insert_many(ends)
+            database["events"].insert_one({"at": now})
+            database["events"].create_index("at", expireAfterSeconds=60)
+            database["tokens"].insert_one({"exp": int(now.timestamp())})
+            server = mongodb_url.partition("?")
+            url = f"{server[0].rstrip('/')}/{name}?{server[2]}"
+            found = as_json(run("inspect", url, "--json"))
+        finally:
+            client.drop_database(name)
+    tables = {each["table"]: each for each in found["tables"]}
+    assert tables["sessions"]["proposal"]["declaration"] == 'ExpireAt("expiresAt")'
+    assert tables["sessions"]["proposal"]["expired"] == 1
+    assert tables["events"]["proposal"]["declaration"] == 'ExpireAfter("at", 60)'
+    assert "holds no dates" in tables["tokens"]["remarks"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([], 2, "Say what to inspect"),
+        (["nonsense"], 2, "'nonsense' is no database URL"),
+        (["oracle9://u:secret@h/d"], 2, "'oracle9://u:***@h/d' is no database URL"),
+        (["sqlite:////no/such.sqlite3"], 2, "There is no SQLite file '/no/such.sqlite3'"),
+        (["postgresql://u:secret@127.0.0.1:1/d"], 1, "the database says:"),
+        (["mysql+aiomysql://u:secret@127.0.0.1:1/d"], 1, "the database says:"),
+        (["mongodb://u:secret@127.0.0.1:1"], 2, "mongodb://u:***@127.0.0.1:1: name the database"),
+        (["--models", "tests.cli.legacy"], 2, "give a module and a name in it"),
+        (["--models", "tests.cli.nothing:Base"], 2, "there is no module 'tests.cli.nothing'"),
+        (["--models", "tests.cli.legacy:SESSION"], 2, "has no 'SESSION' (there is SESSIONS"),
+        (["--models", "tests.cli.legacy:HOUR"], 2, "holds no SQLAlchemy models"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_without_a_password(
+    arguments: list[str], status: int, said: str
+) -> None:
+    finished = CliRunner().invoke(cli, ["inspect", *arguments], env={"TTL_ODM_URL": None})
+    assert finished.exit_code == status, finished.output
+    assert said in finished.stderr
+    assert "secret" not in finished.output
+    assert "Traceback" not in finished.output
+
+
+def test_a_module_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "broken_models.py").write_text("import os\nos.nothing_there\n")
+    monkeypatch.chdir(tmp_path)
+    finished = CliRunner().invoke(cli, ["inspect", "--models", "broken_models:Base"])
+    assert finished.exit_code == 2
+    assert "AttributeError" in finished.stderr
+    assert "broken_models.py, line 2" in finished.stderr

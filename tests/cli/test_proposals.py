@@ -1,0 +1,191 @@
+"""What `inspect` concludes from names, types and values; pure, without a database."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ttl_odm
+from ttl_odm import TTL, ExpireAfter, ExpireAt
+from ttl_odm.inspecting import (
+    Confidence,
+    Field,
+    Kind,
+    Proposal,
+    Table,
+    as_source,
+    declarations,
+    propose,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+EPOCH = int(NOW.timestamp())
+
+
+def table(name: str, *rows: dict[str, Any], **fields: Any) -> Table:
+    kinds = {
+        key: each if isinstance(each, Field) else Field(key, each) for key, each in fields.items()
+    }
+    return Table(name, list(kinds.values()), rows, len(rows))
+
+
+def proposed(*args: Any, **fields: Any) -> Proposal:
+    found = propose(table(*args, **fields), NOW).proposal
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("expires_at", "expiresAt", "expires", "expiry", "expire_date", "expiration", "expireAt"),
+        *("valid_until", "validTo", "not_after", "notAfter", "exp", "expires_on", "keep_until"),
+        *("delete_after", "purge_at", "expiration_date", "expires_ts", "session_expires_at"),
+    ],
+)
+def test_a_name_for_the_end_of_a_row_is_an_expire_at(name: str) -> None:
+    found = proposed("web_sessions", **{name: Kind.AWARE})
+    assert found.policy == ExpireAt(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deleted_at", "expired_by", "experience", "expense", "updated_at", "experiment", "price"],
+)
+def test_other_names_are_none(name: str) -> None:
+    assert propose(table("things", **{name: Kind.AWARE}), NOW).proposal is None
+
+
+def test_the_end_of_something_else_in_the_row_is_a_remark_only() -> None:
+    verdict = propose(table("users", password_expires_at=Kind.AWARE), NOW)
+    assert verdict.proposal is None
+    assert "may be the end of the password only" in verdict.remarks[0]
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("us", 1_000_000)])
+def test_the_unit_of_an_epoch_is_told_by_its_values(unit: Any, factor: int) -> None:
+    rows = [{"expires": (EPOCH + n) * factor} for n in (-5, 0, 5, 10)]
+    found = proposed("cache", *rows, expires=Kind.INTEGER)
+    assert found.policy == ExpireAt("expires", unit=unit)
+    assert (found.expired, found.looked_at) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (Kind.INTEGER, 86_400, "no epoch time"),
+        (Kind.FLOAT, 1.7e9, "floats"),
+        (Kind.TEXT, "31.12.2025", "not ISO 8601"),
+        (Kind.TEXT, "2026-01-01T10:00:00+02:00", "not UTC"),
+        (Kind.OTHER, b"x", "no dates"),
+    ],
+)
+def test_values_that_can_not_be_compared_are_a_remark(kind: Kind, value: Any, said: str) -> None:
+    verdict = propose(table("cache", {"expires": value}, expires=kind), NOW)
+    assert verdict.proposal is None
+    assert said in verdict.remarks[0]
+
+
+def test_iso_text_in_utc_is_taken() -> None:
+    rows = [{"expires": "2026-01-01T12:00:00Z"}, {"expires": "2026-01-01T12:00:01.5Z"}]
+    found = proposed("links", *rows, expires=Kind.TEXT)
+    assert found.policy == ExpireAt("expires", unit="iso")
+    assert found.expired == 1
+
+
+def test_a_lifetime_counts_from_the_beginning_of_the_row() -> None:
+    rows = [{"issued_at": EPOCH - 100, "expires_in": own} for own in (100, 101, 0, None)]
+    found = proposed("token", *rows, issued_at=Kind.INTEGER, expires_in=Kind.INTEGER)
+    wanted = TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")
+    assert found.policy == wanted
+    assert found.expired == 1
+    assert any("keep_last_modified" in each for each in found.cautions)
+
+
+def test_an_end_wins_over_a_lifetime_and_ends_are_ranked() -> None:
+    found = proposed(
+        "access_tokens",
+        created_at=Kind.AWARE,
+        lifetime=Kind.INTEGER,
+        token_expires_at=Kind.AWARE,
+        expires_at=Kind.AWARE,
+    )
+    assert found.policy == ExpireAt("expires_at")
+    assert found.confidence is Confidence.CLEAR
+    assert "token_expires_at may be the end as well" in found.cautions[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "seconds"),
+    [
+        ("celery_taskmeta", "date_done", 86_400),
+        ("accesstoken", "created_at", 3_600),
+        ("user_sessions", "last_seen", 14 * 86_400),
+        ("audit_logs", "timestamp", 90 * 86_400),
+        ("jobs", "finished_at", 7 * 86_400),
+    ],
+)
+def test_what_usually_passes_is_a_guess(name: str, field: str, seconds: int) -> None:
+    found = proposed(name, **{field: Kind.AWARE})
+    assert found.policy == ExpireAfter(field, seconds)
+    assert found.confidence is Confidence.GUESS
+
+
+@pytest.mark.parametrize("name", ["users", "orders", "jobs", "catalog", "blogs", "clocks"])
+def test_what_does_not_pass_is_left_alone(name: str) -> None:
+    assert propose(table(name, created_at=Kind.AWARE), NOW).proposal is None
+
+
+def test_a_ttl_index_of_mongodb_is_clear() -> None:
+    at = Field("at", Kind.AWARE, ttl_seconds=60)
+    assert proposed("x", at=at).policy == ExpireAfter("at", 60)
+    at = Field("at", Kind.AWARE, ttl_seconds=0)
+    assert proposed("x", at=at).policy == ExpireAt("at")
+
+
+def test_local_time_is_noticed() -> None:
+    ahead = Field("created_at", Kind.NAIVE, highest=datetime(2026, 1, 1, 13))  # noqa: DTZ001
+    found = proposed("sessions", created_at=ahead)
+    assert any("seems to be local time" in each for each in found.cautions)
+
+
+def test_a_table_of_ours_and_one_that_can_not_be_read_are_remarks() -> None:
+    ours = propose(table("x", _ts=Kind.AWARE, ttl=Kind.INTEGER, expires_at=Kind.AWARE), NOW)
+    assert ours.proposal is None
+    assert "write __ttl__ = seconds" in ours.remarks[0]
+    assert propose(Table("y", problem="no"), NOW).remarks == ("no",)
+
+
+FIELDS = st.text(
+    st.characters(exclude_characters=",", exclude_categories=["Cs"]), min_size=1
+).filter(lambda name: bool(name.strip()))
+UNITS = st.sampled_from([None, "s", "ms", "us", "iso"])
+POLICIES = st.one_of(
+    st.builds(ExpireAt, FIELDS, unit=UNITS, null=st.sampled_from(["never", "expired"])),
+    st.builds(ExpireAfter, FIELDS, st.integers(0, 2**31 - 1), unit=UNITS),
+    st.builds(
+        lambda default, fields, never, unit: TTL(
+            default, last_modified=fields[0], override=fields[1], never=tuple(never), unit=unit
+        ),
+        st.one_of(st.none(), st.just(-1), st.integers(1, 2**31 - 1)),
+        st.tuples(FIELDS, st.one_of(st.none(), FIELDS)).filter(lambda two: two[0] != two[1]),
+        st.lists(st.integers(-5, 5)),
+        UNITS,
+    ),
+)
+
+
+@given(POLICIES)
+def test_a_declaration_makes_the_very_policy(policy: Any) -> None:
+    assert eval(as_source(policy), vars(ttl_odm).copy()) == policy  # noqa: S307
+
+
+@given(FIELDS, FIELDS)
+def test_what_is_printed_is_python_whatever_the_names_are(name: str, field: str) -> None:
+    at = Field(field, Kind.AWARE, ttl_seconds=5)
+    source = declarations([proposed(name, at=at)])
+    compile(source.replace("(...)", ""), "pasted", "exec")

@@ -1,0 +1,261 @@
+"""``ttl-odm inspect``: read a schema, propose policies, print what to paste. It changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+
+from ttl_odm.cli import urls
+from ttl_odm.cli.loading import load
+from ttl_odm.cli.output import Output
+from ttl_odm.cli.problems import UsageProblem, explained
+from ttl_odm.core import ExpireAt, expires_at
+from ttl_odm.inspecting import Proposal, Table, Verdict, as_source, declarations, propose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sqlalchemy import Connection
+
+    from ttl_odm.core.policy import Unit
+
+_URL_NEEDED: Final = (
+    "Say what to inspect: a URL such as postgresql://user@host/database, or --models "
+    "module:Base, or both."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What was read.
+
+    Attributes:
+        database: Its URL as it may be shown; None where only models were read.
+        now: Its clock.
+        verdicts: One for each table.
+        dialect: SQLAlchemy's name for the database; None for MongoDB.
+    """
+
+    database: str | None
+    now: datetime
+    verdicts: list[Verdict]
+    dialect: str | None = None
+
+
+@click.command("inspect")
+@click.argument("url", required=False, envvar="TTL_ODM_URL")
+@click.option(
+    "--models",
+    metavar="MODULE:NAME",
+    help="A declarative base, a MetaData, a model, or a list of models: look at their tables only, "
+    "and name their classes. Without a URL, judge by their columns alone.",
+)
+@click.option("--schema", help="The schema to look at, in place of the connection's own.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def inspect_command(
+    url: str | None, models: str | None, schema: str | None, *, as_json: bool
+) -> None:
+    """Propose policies for the tables of a database that look as if their rows expire.
+
+    Reads names, types, indexes, sizes and a few hundred rows of each table, in a transaction that
+    can only read, and prints the declarations to paste with the reasons for each. It changes
+    nothing. A user that may read the tables is enough.
+    """
+    if url is None and models is None:
+        raise UsageProblem(_URL_NEEDED)
+    given = None if models is None else load(models, "--models")
+    with explained(), Console(stderr=True).status("Reading the schema..."):
+        found = _inspected(url, given, schema)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(_as_dict(found))
+    else:
+        _show(found, output)
+
+
+def _inspected(url: str | None, given: Any, schema: str | None) -> Inspected:
+    if url is None:
+        from ttl_odm.inspecting.reading_models import (  # noqa: PLC0415 (needs the extra)
+            tables_of,
+        )
+
+        now = datetime.now(timezone.utc)
+        return _judged(None, now, tables_of(given))
+    if urls.is_mongodb(url):
+        return _of_mongodb(url, given)
+    return _of_sql(url, given, schema)
+
+
+def _judged(
+    url: str | None, now: datetime, tables: Iterable[Table], dialect: str | None = None
+) -> Inspected:
+    verdicts = [propose(each, now) for each in tables]
+    return Inspected(None if url is None else urls.shown(url), now, verdicts, dialect)
+
+
+def _of_sql(url: str, given: Any, schema: str | None) -> Inspected:
+    engine = urls.sql_engine(url)
+    from sqlalchemy import Engine  # noqa: PLC0415 (needs the extra)
+
+    from ttl_odm.inspecting import reading_models, reading_sql  # noqa: PLC0415
+
+    models = None if given is None else reading_models.classes_of(given)
+
+    def read(connection: Connection) -> Inspected:
+        with reading_sql.reading_only(connection):
+            now = reading_sql.now(connection)
+            tables = reading_sql.tables(connection, schema=schema, models=models)
+            return _judged(url, now, tables, connection.dialect.name)
+
+    if isinstance(engine, Engine):
+        try:
+            with engine.connect() as connection:
+                return read(connection)
+        finally:
+            engine.dispose()
+
+    async def read_async() -> Inspected:
+        try:
+            async with engine.connect() as connection:
+                found: Inspected = await connection.run_sync(read)
+                return found
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(read_async())
+
+
+def _of_mongodb(url: str, given: Any) -> Inspected:
+    name = urls.mongodb_name(url)
+    from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
+
+    from ttl_odm.inspecting import reading_mongodb  # noqa: PLC0415
+
+    models = None if given is None else reading_mongodb.classes_of(given)
+    client: MongoClient[Any] = MongoClient(url, tz_aware=True, serverSelectionTimeoutMS=5_000)
+    with client:
+        database = client[name]
+        now = reading_mongodb.now(database)
+        return _judged(url, now, reading_mongodb.collections(database, models=models))
+
+
+def _show(found: Inspected, output: Output) -> None:
+    proposals = [each.proposal for each in found.verdicts if each.proposal is not None]
+    for verdict in found.verdicts:
+        if verdict.proposal is not None:
+            _show_proposal(verdict.proposal, found, output)
+            _show_remarks(verdict, output, indent=2)
+            output.line()
+    for verdict in found.verdicts:
+        if verdict.proposal is None and verdict.remarks:
+            output.line(_head(verdict.table), style="bold")
+            _show_remarks(verdict, output, indent=2)
+            output.line()
+    what = "collection" if found.database and urls.is_mongodb(found.database) else "table"
+    total = len(found.verdicts)
+    output.line(
+        f"{len(proposals)} of {total:,} {what}s look as if their rows expire. Nothing was changed."
+        if total
+        else f"There are no {what}s that this user may read."
+    )
+    if proposals:
+        output.line("To paste, after you have looked at each:", style="bold")
+        output.line()
+        output.code(declarations(proposals))
+
+
+def _head(table: Table) -> str:
+    rows = "size unknown" if table.rows is None else f"{table.rows:,} rows"
+    estimated = ", estimated" if table.is_estimated else ""
+    model = f" ({table.model})" if table.model else ""
+    return f"{table.name}{model}: {rows}{estimated}"
+
+
+def _show_proposal(proposal: Proposal, found: Inspected, output: Output) -> None:
+    output.line(f"{_head(proposal.table)} - {proposal.confidence.value}", style="bold")
+    output.line(as_source(proposal.policy), style="cyan", indent=2)
+    for reason in proposal.reasons:
+        output.line(reason, indent=2, mark="+ ")
+    for caution in proposal.cautions:
+        output.line(caution, indent=2, mark="! ", style="yellow")
+    for line in (_share(proposal), _range(proposal), _index(proposal, found.dialect)):
+        if line:
+            output.line(line, indent=2, mark="  ")
+
+
+def _show_remarks(verdict: Verdict, output: Output, indent: int) -> None:
+    for remark in verdict.remarks:
+        output.line(remark, indent=indent, mark="! ", style="yellow")
+
+
+def _share(proposal: Proposal) -> str:
+    if not proposal.looked_at:
+        return "no rows to try it on"
+    all_read = proposal.looked_at == proposal.table.rows and not proposal.table.is_estimated
+    of = "" if all_read else " that were looked at"
+    return (
+        f"{proposal.expired:,} of {proposal.looked_at:,} rows{of} "
+        f"({proposal.expired / proposal.looked_at:.0%}) would be expired at once"
+    )
+
+
+def _range(proposal: Proposal) -> str:
+    field = proposal.field
+    if field.lowest is None:
+        return ""
+    unit = proposal.policy.unit
+    return f"{field.name} from {_value(field.lowest, unit)} to {_value(field.highest, unit)}"
+
+
+def _value(value: object, unit: Unit | None) -> str:
+    instant = expires_at(ExpireAt("_", unit=unit), instant=value) if unit else value
+    return f"{instant:%Y-%m-%d %H:%M}" if isinstance(instant, datetime) else str(value)
+
+
+def _index(proposal: Proposal, dialect: str | None) -> str:
+    if proposal.field.is_indexed or proposal.table.is_collection or dialect is None:
+        return ""
+    from ttl_odm.inspecting.reading_sql import index_for  # noqa: PLC0415 (needs the extra)
+
+    statement = index_for(proposal.table.name, proposal.field.name, dialect)
+    return f"no index begins with {proposal.field.name}; the sweeper wants: {statement}"
+
+
+def _as_dict(found: Inspected) -> dict[str, Any]:
+    return {
+        "database": found.database,
+        "now": found.now.isoformat(),
+        "tables": [
+            {
+                "table": each.table.name,
+                "model": each.table.model,
+                "rows": each.table.rows,
+                "rows_are_estimated": each.table.is_estimated,
+                "proposal": each.proposal and _proposal_dict(each.proposal, found.dialect),
+                "remarks": list(each.remarks),
+            }
+            for each in found.verdicts
+        ],
+    }
+
+
+def _proposal_dict(proposal: Proposal, dialect: str | None) -> Mapping[str, Any]:
+    field = proposal.field
+    return {
+        "declaration": as_source(proposal.policy),
+        "confidence": proposal.confidence.name.lower(),
+        "reasons": list(proposal.reasons),
+        "cautions": list(proposal.cautions),
+        "field": field.name,
+        "is_indexed": field.is_indexed,
+        "index": _index(proposal, dialect).partition("wants: ")[2] or None,
+        "lowest": field.lowest,
+        "highest": field.highest,
+        "looked_at": proposal.looked_at,
+        "expired": proposal.expired,
+    }

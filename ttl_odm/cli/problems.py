@@ -1,0 +1,93 @@
+"""How the command line fails: exit statuses, and errors that say what to do.
+
+A mistake of the user's ends in one or two lines, never in a traceback. Whatever is printed goes
+through `without_passwords`, since drivers like to quote what they were given.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import click
+
+from ttl_odm.errors import TTLConfigurationError, TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Status(IntEnum):
+    """What a command's exit status says."""
+
+    DONE = 0
+    FAILED = 1
+    """Something could not be done: a target failed, a finding is an error, no connection."""
+
+    USAGE = 2
+    """The command line or the configuration is wrong; nothing was begun."""
+
+    FUSE = 3
+    """Far more has expired than is likely; nothing was deleted of these targets."""
+
+    LEASE = 4
+    """Another sweeper is at work, so this one did nothing, or went no further."""
+
+
+class UsageProblem(click.UsageError):
+    """The command line or the configuration is wrong."""
+
+
+class FailedProblem(click.ClickException):
+    """It could not be done."""
+
+    exit_code = int(Status.FAILED)
+
+
+_IN_URL = re.compile(r"(?P<head>\w[\w+.-]*://[^\s:/@]*):[^\s@/]+@")
+_IN_QUERY = re.compile(r"(?i)\b(?P<head>(?:password|passwd|pwd|sslpassword)=)[^&\s'\"]+")
+
+
+def without_passwords(text: str) -> str:
+    """Return a text in which no URL has a password any more."""
+    return _IN_QUERY.sub(r"\g<head>***", _IN_URL.sub(r"\g<head>:***@", text))
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return an error for people: one line, without passwords, never empty."""
+    said = " ".join(str(getattr(error, "orig", None) or error).split())
+    return without_passwords(said) or type(error).__name__
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what a database and ttl_odm raise into lines with an exit status."""
+    try:
+        yield
+    except click.ClickException:
+        raise
+    except TTLConfigurationError as error:
+        raise UsageProblem(in_one_line(error)) from error
+    except TTLError as error:
+        raise FailedProblem(in_one_line(error)) from error
+    except Exception as error:
+        if not _is_from_a_database(error):
+            raise
+        raise FailedProblem(f"the database says: {in_one_line(error)}") from error
+
+
+def _is_from_a_database(error: Exception) -> bool:
+    # By name: not every driver is installed, and none is to be imported for this.
+    if isinstance(error, OSError):  # asyncpg and aiomysql let it through: nobody listens there
+        return True
+    names = {base.__module__.partition(".")[0] for base in type(error).__mro__}
+    return bool(names & {"sqlalchemy", "pymongo", "psycopg", "asyncpg", "pymysql", "sqlite3"})
+
+
+def warn(line: str) -> None:
+    """Say something that goes wrong on the side, where logs go."""
+    click.echo(f"ttl-odm: {without_passwords(line)}", err=True)
+    sys.stderr.flush()

@@ -1,0 +1,117 @@
+"""Database URLs: engines and clients from them, and how they are shown (never with a password)."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.cli.problems import UsageProblem, without_passwords
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+_EXAMPLES: Final = (
+    "postgresql://user@host/database, mysql://user@host/database, sqlite:///file.sqlite3 or "
+    "mongodb://host/database"
+)
+_DRIVERS: Final = {
+    "postgresql": ("psycopg", "psycopg2", "asyncpg"),
+    "mysql": ("pymysql", "MySQLdb", "aiomysql"),
+    "mariadb": ("pymysql", "MySQLdb", "aiomysql"),
+    "sqlite": ("sqlite3",),
+}
+"""What is taken for a URL that names no driver: the first that is installed."""
+
+_NAMES: Final = {"MySQLdb": "mysqldb", "sqlite3": "pysqlite"}
+
+
+def is_mongodb(url: str) -> bool:
+    """Whether it is MongoDB's."""
+    return url.startswith(("mongodb://", "mongodb+srv://"))
+
+
+def shown(url: str) -> str:
+    """Return a URL for people: without its password, and without what its query says."""
+    return without_passwords(url).partition("?")[0]
+
+
+def sql_engine(url: str, **options: Any) -> Any:
+    """Make an engine, or an asynchronous one where the URL's driver is.
+
+    Args:
+        url: SQLAlchemy's; without a driver's name the first that is installed is taken.
+        options: Those of `create_engine`.
+
+    Raises:
+        UsageProblem: It is no URL, or there is no driver, or no such SQLite file.
+    """
+    from sqlalchemy import create_engine  # noqa: PLC0415 (needs the extra)
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
+    parsed = _parsed(url)
+    try:
+        makes = create_async_engine if parsed.get_dialect().is_async else create_engine
+        return makes(parsed, **options)
+    except ModuleNotFoundError as error:
+        raise UsageProblem(
+            f"{shown(url)} needs the driver {error.name!r}: install it with pip install "
+            f"{error.name}, or name another one as in {parsed.get_backend_name()}+driver://..."
+        ) from error
+
+
+def _parsed(url: str) -> URL:
+    if importlib.util.find_spec("sqlalchemy") is None:
+        raise UsageProblem(
+            f"{shown(url)} needs SQLAlchemy: install it with pip install 'ttl-odm[cli,sqlalchemy]'."
+        )
+    from sqlalchemy import make_url  # noqa: PLC0415 (needs the extra)
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415
+
+    try:
+        parsed = make_url(url.replace("postgres://", "postgresql://", 1))
+        parsed = parsed.set(drivername=_with_driver(parsed.drivername))
+        parsed.get_dialect()  # without its driver
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise UsageProblem(
+            f"{shown(url)!r} is no database URL that ttl-odm knows: give one such as {_EXAMPLES}."
+        ) from error
+    _check_file(parsed)
+    return parsed
+
+
+def _with_driver(name: str) -> str:
+    installed = (each for each in _DRIVERS.get(name, ()) if importlib.util.find_spec(each))
+    driver = next(installed, None)
+    return name if driver is None else f"{name}+{_NAMES.get(driver, driver)}"
+
+
+def _check_file(url: URL) -> None:
+    """Refuse a SQLite file that isn't there: opening it would make an empty one."""
+    name = url.database or ""
+    if url.get_backend_name() != "sqlite" or name in ("", ":memory:") or name.startswith("file:"):
+        return
+    if not Path(name).is_file():
+        raise UsageProblem(f"There is no SQLite file {name!r}.")
+
+
+def mongodb_name(url: str) -> str:
+    """Return the database that a URL of MongoDB names.
+
+    Raises:
+        UsageProblem: It names none, or is no URL.
+    """
+    if importlib.util.find_spec("pymongo") is None:
+        raise UsageProblem(
+            f"{shown(url)} needs PyMongo: install it with pip install 'ttl-odm[cli,beanie]'."
+        )
+    from pymongo.errors import PyMongoError  # noqa: PLC0415 (needs the extra)
+    from pymongo.uri_parser import parse_uri  # noqa: PLC0415
+
+    try:
+        name = parse_uri(url, validate=False).get("database")
+    except PyMongoError as error:
+        raise UsageProblem(f"{shown(url)!r} is no URL of MongoDB: {error}.") from error
+    if not name:
+        raise UsageProblem(f"{shown(url)}: name the database too, as in mongodb://host/database.")
+    return str(name)

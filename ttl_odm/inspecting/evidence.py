@@ -1,0 +1,160 @@
+"""A table (or collection) as it was found: its fields, their kinds, and a sample of their values.
+
+A database says what type a column has, but not what an integer in it counts. That is told by the
+values: 1,700,000,000 is a day in 2023 in seconds, and one in January 1970 in milliseconds.
+
+This module must not know where the evidence comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ttl_odm.core.policy import Unit
+
+
+class Kind(Enum):
+    """What a field is declared to hold (in MongoDB: what its values are)."""
+
+    AWARE = "datetime with time zone"
+    NAIVE = "datetime without time zone"
+    DATE = "date"
+    INTEGER = "integer"
+    FLOAT = "float"
+    TEXT = "text"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column, or a field of documents.
+
+    Attributes:
+        name: Its name.
+        kind: What it holds.
+        is_nullable: Whether it may be NULL.
+        is_indexed: Whether an index over all rows begins with it.
+        highest: The highest value of all rows where an index tells, of the sample otherwise; None
+            without values.
+        lowest: The lowest one.
+        ttl_seconds: The ``expireAfterSeconds`` of a TTL index that MongoDB has on it; None without.
+        note: What has to be known of its type, for people.
+    """
+
+    name: str
+    kind: Kind
+    is_nullable: bool = True
+    is_indexed: bool = False
+    lowest: object = None
+    highest: object = None
+    ttl_seconds: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, or a collection.
+
+    Attributes:
+        name: Its name, with its schema where that is not the connection's own.
+        fields: Those that might tell something; at least all that hold dates.
+        sample: A few hundred of its rows, the first and the last ones, as the driver gave them.
+        rows: How many there are, or are believed to be; None where nobody could say.
+        is_estimated: Whether `rows` is an estimate.
+        model: The class that is mapped to it, where one is known.
+        is_collection: Whether it is MongoDB's.
+        problem: Why it could not be read; None if it could.
+    """
+
+    name: str
+    fields: Sequence[Field] = ()
+    sample: Sequence[Mapping[str, object]] = ()
+    rows: int | None = None
+    is_estimated: bool = False
+    model: str | None = None
+    is_collection: bool = False
+    problem: str | None = None
+
+    def values(self, field: str) -> list[object]:
+        """Return what the sample has in a field, but for NULL."""
+        return [row[field] for row in self.sample if row.get(field) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the values of a field are to be understood as instants.
+
+    Attributes:
+        unit: As the policies have it; None where the values are dates.
+        kind: The field's, in words.
+    """
+
+    unit: Unit | None
+    kind: str
+
+
+_NAIVE: Final = (Kind.NAIVE, Kind.DATE)
+_UNITS: Final[Sequence[tuple[Unit, int, str]]] = (
+    ("s", 1, "epoch seconds"),
+    ("ms", 1_000, "epoch milliseconds"),
+    ("us", 1_000_000, "epoch microseconds"),
+)
+_EARLIEST: Final = 631_152_000  # 1990
+_LATEST: Final = 5_680_281_600  # 2150: nobody stored dates of 1990 in milliseconds as seconds
+
+_ISO: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
+)
+_UTC: Final = (None, "Z", "+00:00")
+
+
+def reading_of(table: Table, field: Field) -> Reading | str:
+    """Find out how a field tells time.
+
+    Returns:
+        A `Reading`; or why the field can't be used, for people.
+    """
+    if field.kind is Kind.AWARE or (field.kind in _NAIVE and not table.is_collection):
+        return Reading(None, field.kind.value)
+    if table.is_collection:
+        return "holds no dates, and MongoDB compares only these with its clock"
+    if field.kind is Kind.INTEGER:
+        return _epoch(table.values(field.name))
+    if field.kind is Kind.TEXT:
+        return _text(table.values(field.name))
+    if field.kind is Kind.FLOAT:
+        return "holds floats: only whole epoch numbers can be compared exactly"
+    return "holds no dates"
+
+
+def _epoch(values: Sequence[object]) -> Reading | str:
+    numbers = [each for each in values if isinstance(each, int) and each > 0]
+    if not numbers:
+        return "holds integers, and no row to tell seconds from milliseconds by"
+    typical = median(numbers)
+    for unit, factor, words in _UNITS:
+        if _EARLIEST * factor <= typical <= _LATEST * factor:
+            return Reading(unit, words)
+    return f"holds integers (such as {numbers[0]}) that are no epoch time"
+
+
+def _text(values: Sequence[object]) -> Reading | str:
+    texts = [each for each in values if isinstance(each, str)]
+    if not texts:
+        return "is text, and there is no row to see its format by"
+    for each in texts:
+        found = _ISO.fullmatch(each)
+        if found is None:
+            return f"is text (such as {each[:40]!r}), not ISO 8601 with seconds"
+        if found["zone"] not in _UTC:
+            return f"is text (such as {each[:40]!r}) in a time zone that is not UTC"
+    if not all(each.endswith(("Z", "+00:00")) for each in texts):
+        return Reading("iso", "ISO 8601 text without a time zone, read as UTC")
+    return Reading("iso", "ISO 8601 text in UTC")
