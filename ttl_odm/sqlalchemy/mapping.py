@@ -155,9 +155,13 @@ def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
         stamp.default = _column_default(stamp)
     if own is None or not isinstance(own.type, Seconds):
         return
-    schema.add_check(binding.table, own)
+    # A table that is bound again, with another policy, has them.
+    is_new = not any(isinstance(each, schema.TTLCheck) for each in own.constraints)
+    if is_new:
+        schema.add_check(binding.table, own)
     if sweep == "index":
-        schema.add_indexes(binding.table, stamp, own)
+        if is_new:
+            schema.add_indexes(binding.table, stamp, own)
         binding.sweep = "index"
 
 
