@@ -21,6 +21,7 @@ from ttl_odm.sweeper import (
     Pace,
     Part,
     TransientStoreError,
+    UnreachableStoreError,
 )
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.limits import Limits
@@ -38,6 +39,7 @@ unhurried = hypothesis.settings(deadline=None)
 
 PACE = Pace(start=1_000, lowest=100, highest=10_000, target=0.1)
 BUSY = TransientStoreError("busy")
+AWAY = UnreachableStoreError("restarting")
 CLAIM = Claim("ttl_odm", "us", 60.0)
 NOTHING = Due((), 0.0)
 

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.scripted import (
+    AWAY,
     BUSY,
+    CLAIM,
     NOTHING,
     OWN,
     PACE,
@@ -178,6 +180,67 @@ def test_a_failure_that_does_not_pass_fails_the_target_and_no_other() -> None:
     assert report.ended is Ending.FINISHED
 
 
+def away(script: Script, seconds: float, error: Exception = AWAY) -> None:
+    """Let the database be away from the first batch on, for so long."""
+    script.batches[:0] = [error] * 1_000
+
+    def back(command: Any, clock: float) -> None:
+        if isinstance(command, PurgeBatch) and clock >= seconds:
+            script.batches[:] = [each for each in script.batches if each is not error]
+
+    script.before = back
+
+
+@pytest.mark.parametrize("jitter", [0.01, 0.5, 1.0])
+def test_a_server_that_is_restarted_fails_no_sweep(jitter: float) -> None:
+    script = Script({"a": [OWN, NOTHING]}, [full(1_000, "x"), last(7)])
+    away(script, 50.0)
+    report = script.run(jitter=lambda: jitter)
+    assert not report.problems
+    assert report.deleted == 1_007
+    assert 49.0 <= report.waited["retry"] <= 55.0
+
+
+def test_a_lost_connection_makes_the_batch_smaller_once() -> None:
+    script = Script({"a": [OWN, NOTHING]}, [full(1_000, "x"), last(7)])
+    away(script, 50.0)
+    script.run()
+    assert set(script.sizes) == {1_000, 500}
+
+
+def test_a_server_that_stays_away_ends_the_sweep_after_a_minute() -> None:
+    script = Script({"a": [OWN], "b": [OWN, NOTHING]}, [])
+    away(script, 1e9)
+    report = script.run()
+    assert (report.ended, report.error) == (Ending.FAILED, AWAY)
+    assert [each.table for each in report.targets] == ["a"]
+    assert 60.0 <= script.clock <= 65.0
+
+
+def test_a_server_that_comes_and_goes_is_no_reason_to_give_up_before_it_failed_often() -> None:
+    failures = [BUSY, AWAY, AWAY, BUSY, AWAY, BUSY, AWAY, BUSY, AWAY]
+    script = Script({"a": [OWN, NOTHING]}, [*failures, last(3)])
+    assert not script.run().problems
+    assert Script({"a": [OWN]}, [*failures, BUSY]).run().failed
+
+
+def test_the_database_may_be_away_before_anything_was_found() -> None:
+    script = Script({"a": [*[AWAY] * 10, OWN, NOTHING]}, [last(3)])
+    assert script.run(CLAIM).deleted == 3
+
+
+def test_a_server_may_be_away_for_as_long_as_the_lease_is_trusted() -> None:
+    script = Script({"a": [OWN, NOTHING]}, [last(7)])
+    away(script, 40.0)
+
+    def answer(command: Any, clock: float) -> None:
+        back(command, clock)
+        script.lease.trouble = AWAY if 0 < clock < 40.0 else None
+
+    back, script.before = script.before, answer
+    assert not script.run(CLAIM).problems
+
+
 @pytest.mark.parametrize("error", [StoreError("no such table"), ZeroDivisionError("a bug")])
 def test_any_other_error_fails_the_target_at_once_and_no_other(error: Exception) -> None:
     script = Script({"a": [OWN], "b": [OWN, NOTHING]}, [error, last(3)])
@@ -303,12 +366,14 @@ results = st.one_of(
         elapsed=st.floats(0, 10),
     ),
     st.just(BUSY),
+    st.just(AWAY),
     st.just(StoreError("no")),
 )
 dues = st.one_of(
     st.none(),
     st.builds(Due, st.lists(st.sampled_from(Part), max_size=3).map(tuple), st.just(1.0)),
     st.just(BUSY),
+    st.just(AWAY),
     st.just(StoreError("no")),
 )
 

@@ -37,6 +37,7 @@ from ttl_odm.sweeper.store import (
     Store,
     StoreError,
     TransientStoreError,
+    UnreachableStoreError,
 )
 from ttl_odm.sweeper.sweeper import AsyncSweeper, Sweeper
 
@@ -77,6 +78,7 @@ __all__ = [
     "Sweeper",
     "TargetReport",
     "TransientStoreError",
+    "UnreachableStoreError",
     "archive",
     "archive_async",
     "stop_on_signals",

@@ -42,7 +42,11 @@ class StoreError(TTLError):
 
 
 class TransientStoreError(StoreError):
-    """The database refused for now: a lock, a deadlock, a timeout, a lost connection."""
+    """The database refused for now: a lock, a deadlock, a timeout."""
+
+
+class UnreachableStoreError(TransientStoreError):
+    """The database isn't there for now: a lost connection, a server that is restarted."""
 
 
 class Part(Enum):

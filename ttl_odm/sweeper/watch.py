@@ -16,7 +16,7 @@ from ttl_odm.sweeper.commands import AskThrottle, DatabaseNow, IsStopping, Now, 
 from ttl_odm.sweeper.limits import Budget
 from ttl_odm.sweeper.pace import backoff
 from ttl_odm.sweeper.report import Ending
-from ttl_odm.sweeper.store import TransientStoreError
+from ttl_odm.sweeper.store import TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
 ATTEMPTS: Final = 5
-"""How often something is tried before it is given up."""
+"""How often something is tried before it is given up, while the database answers."""
+
+AWAY: Final = 60.0
+"""Seconds for which a database may be away, as while its server is restarted."""
 
 LOOK: Final = 5.0
 """Seconds of a wait after which to look around, at most."""
@@ -152,20 +155,29 @@ class Watch:
 
         Raises:
             TransientStoreError: It has failed `ATTEMPTS` times.
-            Halt: The sweep has to end meanwhile.
+            Halt: The sweep has to end meanwhile, or the database was away for longer than `AWAY`.
         """
         failures = 0
+        lost: list[float] = []  # when it wasn't reached, since it was reached the last time
         while True:
             try:
                 reply = yield from command()
+            except UnreachableStoreError as error:
+                lost.append((yield from Now()))
+                if lost[-1] - lost[0] >= AWAY:
+                    raise Halt(Ending.FAILED, error) from error
+                tries = len(lost)
             except TransientStoreError:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
+                lost.clear()
+                tries = failures
             else:
                 return reply
-            failed()
-            yield from self.wait(backoff(failures, self._settings.jitter()), "retry")
+            if len(lost) <= 1:  # while it is away, the batch is not at fault
+                failed()
+            yield from self.wait(backoff(tries, self._settings.jitter()), "retry")
             yield from self.look()
 
     def _note(self, reason: str, seconds: float) -> None:

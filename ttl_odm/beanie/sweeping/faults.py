@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bson.errors import BSONError
 from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, WaitQueueTimeoutError
 
-from ttl_odm.sweeper import StoreError, TransientStoreError
+from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +56,9 @@ _PASSING: Final = frozenset(
         13436,  # NotPrimaryOrSecondary
     }
 )
+_AWAY: Final = frozenset({6, 7, 89, 91, 189, 9001, 10107, 11600, 11602, 13435, 13436})
+"""Those of them that mean: there is no server, or it is none that takes writes yet."""
+
 _LABELS: Final = (
     "TransientTransactionError",
     "UnknownTransactionCommitResult",
@@ -69,7 +72,15 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except (PyMongoError, BSONError) as error:
-        raise (TransientStoreError if is_passing(error) else StoreError)(in_short(error)) from error
+        kind = TransientStoreError if is_passing(error) else StoreError
+        raise (UnreachableStoreError if is_away(error) else kind)(in_short(error)) from error
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the server was lost, or can't be reached."""
+    return isinstance(error, ConnectionFailure) or (
+        isinstance(error, OperationFailure) and error.code in _AWAY
+    )
 
 
 def is_passing(error: BaseException | None) -> bool:

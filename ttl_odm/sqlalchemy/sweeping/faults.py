@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from ttl_odm.sweeper import StoreError, TransientStoreError
+from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,22 +24,28 @@ _LOCKED: Final = frozenset({"55P03", "40P01", 1205, 1213})
 _PASSING: Final = _LOCKED | {
     "40001",  # serialization_failure
     "57014",  # query_canceled, as by a statement timeout
-    "57P01",  # admin_shutdown
-    "57P02",  # crash_shutdown
-    "57P03",  # cannot_connect_now
-    "53300",  # too_many_connections
     1020,  # the row has changed since it was read (innodb_snapshot_isolation)
-    1040,  # too many connections
-    1053,  # the server is shutting down
     1317,  # the query was interrupted
-    1927,  # the connection was killed
     1969,  # max_statement_time
-    2002,  # can't connect
-    2003,  # can't connect
-    2006,  # the server has gone away
-    2013,  # the connection was lost
     3024,  # max_execution_time
 }
+
+_AWAY: Final = frozenset(
+    {
+        "57P01",  # admin_shutdown
+        "57P02",  # crash_shutdown
+        "57P03",  # cannot_connect_now
+        "57P05",  # idle_session_timeout
+        "53300",  # too_many_connections
+        1040,  # too many connections
+        1053,  # the server is shutting down
+        1927,  # the connection was killed
+        2002,  # can't connect
+        2003,  # can't connect
+        2006,  # the server has gone away
+        2013,  # the connection was lost
+    }
+)
 
 
 def is_locked(error: Exception) -> bool:
@@ -59,28 +65,38 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise (TransientStoreError if is_passing(error) else StoreError)(in_short(error)) from error
+        kind = TransientStoreError if is_passing(error) else StoreError
+        raise (UnreachableStoreError if is_away(error) else kind)(in_short(error)) from error
     except PoolTimeoutError as error:
         raise TransientStoreError(in_short(error)) from error
     except OSError as error:  # asyncpg connects without SQLAlchemy's wrapping
-        raise TransientStoreError(f"The database can't be reached: {error}") from error
+        raise UnreachableStoreError(f"The database can't be reached: {error}") from error
 
 
 def is_passing(error: Exception) -> bool:
     """Whether trying again may help."""
     if not isinstance(error, DBAPIError):
         return False
+    return is_away(error) or _code(error.orig) in _PASSING or _is_locked_file(error.orig)
+
+
+def is_away(error: DBAPIError) -> bool:
+    """Whether the server was lost, or can't be reached."""
     if error.connection_invalidated:
         return True
     code = _code(error.orig)
-    if code is None:  # psycopg while it connects, and SQLite
-        return isinstance(error, OperationalError) and not _is_sqlite_logic(error.orig)
-    return code in _PASSING or (isinstance(code, str) and code.startswith("08"))
+    if code is None:  # psycopg while it connects; SQLite has no server
+        return isinstance(error, OperationalError) and not _is_of_sqlite(error.orig)
+    return code in _AWAY or (isinstance(code, str) and code.startswith("08"))
 
 
-def _is_sqlite_logic(error: BaseException | None) -> bool:
-    # SQLite raises OperationalError for "no such table" as well as for "database is locked".
-    return type(error).__module__ == "sqlite3" and not re.search("locked|busy", str(error))
+def _is_of_sqlite(error: BaseException | None) -> bool:
+    return type(error).__module__ == "sqlite3"
+
+
+def _is_locked_file(error: BaseException | None) -> bool:
+    # SQLite raises the same for "no such table" as for "database is locked".
+    return _is_of_sqlite(error) and re.search("locked|busy", str(error)) is not None
 
 
 def _code(error: Any) -> str | int | None:
