@@ -1,0 +1,433 @@
+"""The Flask extension: factories, several applications, binds, configuration, commands, thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tests.sql.sweeping import HOUR, add, cart, left
+from ttl_odm import TTLConfigurationError
+from ttl_odm.integrations.flask import TTL
+from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+
+def model_of(db: Any, name: str = "carts", bind: str | None = None) -> Any:
+    """Declare a model of Flask-SQLAlchemy with TTL."""
+    attributes = {
+        "__tablename__": name,
+        "__ttl__": HOUR,
+        "__bind_key__": bind,
+        "__annotations__": {"id": Mapped[int]},
+        "id": mapped_column(primary_key=True, autoincrement=False),
+    }
+    return type(name.title(), (TTLMixin, db.Model), attributes)
+
+
+@contextmanager
+def flask_app(path: Path, **config: Any) -> Iterator[Flask]:
+    """Make an application with a database in a file, with no extension yet."""
+    app = Flask("shop")
+    app.config.update(SQLALCHEMY_DATABASE_URI=f"sqlite:///{path}", **config)
+    yield app
+    if "ttl_odm" in app.extensions:
+        app.extensions["ttl_odm"].stop()
+    if "sqlalchemy" in app.extensions:
+        with app.app_context():
+            for engine in app.extensions["sqlalchemy"].engines.values():
+                engine.dispose()
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Flask]:
+    with flask_app(tmp_path / "shop.sqlite3") as made:
+        yield made
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = create_engine(f"sqlite:///{tmp_path / 'plain.sqlite3'}")
+    yield made
+    made.dispose()
+
+
+def fill(app: Flask, db: Any, model: Any, rows: int = 3) -> None:
+    """Make the tables; write expired rows, and one that is live."""
+    with app.app_context():
+        db.create_all()
+        engine = db.engines[model.__bind_key__]
+        with engine.begin() as connection:
+            expired = [(number, None, 2 * HOUR) for number in range(1, rows + 1)]
+            add(connection, model.__tablename__, [(0, None, 0), *expired])
+
+
+def rows_of(app: Flask, db: Any, model: Any) -> set[Any]:
+    with app.app_context(), db.engines[model.__bind_key__].connect() as connection:
+        return left(connection, model)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for another thread or process; a minute means that it is never going to happen."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def invoke(app: Flask, *words: str) -> Any:
+    result = app.test_cli_runner().invoke(args=["ttl", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+# --- applications
+
+
+def test_an_application_factory_binds_the_database_later(app: Flask) -> None:
+    db, ttl = SQLAlchemy(), TTL()
+    model = model_of(db)
+    db.init_app(app)
+    ttl.init_app(app, db)
+    fill(app, db, model)
+    (sweeper,) = app.extensions["ttl_odm"].sweepers().values()
+    assert sweeper.run_once().deleted == 3
+    assert rows_of(app, db, model) == {0}
+
+
+def test_the_flask_sqlalchemy_of_the_application_is_found(app: Flask) -> None:
+    db = SQLAlchemy(app)
+    TTL(app)
+    model_of(db)
+    assert list(app.extensions["ttl_odm"].sweepers()) == [None]
+
+
+def test_models_may_be_declared_after_the_extension(app: Flask) -> None:
+    db = SQLAlchemy()
+    db.init_app(app)
+    TTL(app, db)
+    assert app.extensions["ttl_odm"].sweepers() == {}
+    fill(app, db, model_of(db))
+    assert "3 rows deleted" in invoke(app, "sweep").output
+
+
+def test_several_applications_share_one_extension(tmp_path: Path) -> None:
+    db, ttl = SQLAlchemy(), TTL()
+    model = model_of(db)
+    with (
+        flask_app(tmp_path / "one.sqlite3", TTL_MAX_ROWS=1) as one,
+        flask_app(tmp_path / "two.sqlite3") as two,
+    ):
+        for app in (one, two):
+            db.init_app(app)
+            ttl.init_app(app, db)
+            fill(app, db, model)
+        assert "1 row deleted" in invoke(one, "sweep").output
+        assert rows_of(two, db, model) == {0, 1, 2, 3}
+        assert "3 rows deleted" in invoke(two, "sweep").output
+        assert len(rows_of(one, db, model)) == 3
+
+
+def test_a_plain_engine_comes_with_its_models(app: Flask, engine: Engine) -> None:
+    model = cart()
+    model.metadata.create_all(engine)
+    with engine.begin() as connection:
+        add(connection, "carts", [(1, None, 2 * HOUR)])
+    TTL(app, engine, model)
+    assert "1 row deleted" in invoke(app, "sweep").output
+
+
+def test_every_bind_is_swept_under_a_lease_of_its_own(app: Flask, tmp_path: Path) -> None:
+    same = f"sqlite:///{tmp_path / 'shop.sqlite3'}"
+    app.config["SQLALCHEMY_BINDS"] = {"again": same, "empty": "sqlite://"}
+    db = SQLAlchemy(app)
+    carts, orders = model_of(db), model_of(db, "orders", "again")
+    TTL(app, db)
+    fill(app, db, carts)
+    fill(app, db, orders)
+    first, second = app.extensions["ttl_odm"].sweepers().values()
+    assert [first.status().holder, second.status().holder] == [None, None]
+    output = invoke(app, "sweep").output
+    assert output.count("3 rows deleted") == 2
+    assert output.startswith("default:")
+    assert "again:" in output
+    assert "empty" not in output
+    assert [first.status().token, second.status().token] == [1, 1]
+
+
+# --- configuration
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("TTL_SWEEP_INTERVAL", "60", "TTL_SWEEP_INTERVAL = '60': give seconds"),
+        ("TTL_SWEEP_INTERVAL", 0, "TTL_SWEEP_INTERVAL = 0: give seconds"),
+        ("TTL_SWEEP_INTERVAL", True, "TTL_SWEEP_INTERVAL = True: give seconds"),
+        ("TTL_SWEEP_INTERVAL", float("nan"), "TTL_SWEEP_INTERVAL = nan: give seconds"),
+        ("TTL_MAX_ROWS", "5", "TTL_MAX_ROWS = '5': give a number of rows"),
+        ("TTL_LEASE", "yes", "TTL_LEASE = 'yes': give True, False"),
+        ("TTL_LEASE_DURATION", -1, "TTL_LEASE_DURATION = -1: give a number"),
+        ("TTL_WINDOW", "night", "TTL_WINDOW = 'night': give hours of the day"),
+        ("TTL_MAX_FRACTON", 0.5, "TTL_MAX_FRACTON = 0.5: there is no such key; .*TTL_MAX_FRACTION"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_what_to_write(
+    app: Flask, key: str, value: Any, words: str
+) -> None:
+    SQLAlchemy(app)
+    app.config[key] = value
+    with pytest.raises(TTLConfigurationError, match=f"^{words}"):
+        TTL(app)
+
+
+def test_every_option_of_a_sweeper_has_its_key(app: Flask) -> None:
+    heard: list[Any] = []
+    app.config.update(
+        TTL_ON_PURGED=heard.append, TTL_LEASE_NAME="shop", TTL_NICE=0.0, TTL_BATCH_SIZE=2
+    )
+    db = SQLAlchemy(app)
+    model = model_of(db)
+    TTL(app)
+    fill(app, db, model)
+    assert "3 rows deleted" in invoke(app, "sweep").output
+    assert [(purged.table, purged.count) for purged in heard] == [("carts", 2), ("carts", 1)]
+    other = Sweeper(db_engine(app), model, lease_name="shop")
+    assert other.status().token == 1
+
+
+def db_engine(app: Flask) -> Engine:
+    with app.app_context():
+        engine: Engine = app.extensions["sqlalchemy"].engine
+        return engine
+
+
+def test_an_application_without_a_database_says_what_is_missing(app: Flask) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^shop has no database .* db.init_app\(app\)"):
+        TTL(app)
+
+
+def test_an_engine_without_models_says_what_is_missing(app: Flask, engine: Engine) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"TTL\(app, engine, Base\)"):
+        TTL(app, engine)
+
+
+def test_targets_beside_flask_sqlalchemy_are_refused(app: Flask) -> None:
+    db = SQLAlchemy(app)
+    with pytest.raises(TTLConfigurationError, match="give no targets"):
+        TTL(app, db, model_of(db))
+
+
+def test_one_application_has_one_extension(app: Flask) -> None:
+    db = SQLAlchemy(app)
+    TTL(app, db)
+    with pytest.raises(TTLConfigurationError, match=r"^shop has TTL already"):
+        TTL(app, db)
+
+
+def test_a_database_in_memory_has_no_sweeper_in_the_background(app: Flask) -> None:
+    app.config.update(SQLALCHEMY_DATABASE_URI="sqlite://", TTL_SWEEP_INTERVAL=60)
+    db = SQLAlchemy(app)
+    with pytest.raises(TTLConfigurationError, match=r"TTL_SWEEP_INTERVAL is set, but .* a file"):
+        TTL(app, db)
+
+
+# --- commands
+
+
+def test_a_dry_run_counts_and_max_rows_limits(app: Flask) -> None:
+    db = SQLAlchemy(app)
+    model = model_of(db)
+    TTL(app)
+    fill(app, db, model)
+    assert "3 rows expired" in invoke(app, "sweep", "--dry-run").output
+    assert "2 rows deleted" in invoke(app, "sweep", "--max-rows", "2").output
+    assert len(rows_of(app, db, model)) == 2
+
+
+def test_a_failure_shows_in_the_exit_status_and_force_overrules_the_fuse(app: Flask) -> None:
+    app.config["TTL_MAX_FRACTION"] = 0.5
+    db = SQLAlchemy(app)
+    model = model_of(db)
+    TTL(app)
+    fill(app, db, model, rows=1001)
+    blown = invoke(app, "sweep")
+    assert blown.exit_code == 1
+    assert "carts FAILED" in blown.output
+    assert len(rows_of(app, db, model)) == 1002
+    assert invoke(app, "sweep", "--force").exit_code == 0
+    assert rows_of(app, db, model) == {0}
+
+
+def test_status_tells_who_sweeps_and_what_is_due(app: Flask) -> None:
+    db = SQLAlchemy(app)
+    fill(app, db, model_of(db))
+    TTL(app)
+    (sweeper,) = app.extensions["ttl_odm"].sweepers().values()
+    assert invoke(app, "status").output.startswith("Lease: free\n")
+    sweeper.pause()
+    shown = invoke(app, "status").output
+    assert "Lease: free; paused" in shown
+    assert "3 rows expired" in shown
+    sweeper.resume()
+    seen = []
+    on_progress: Any = lambda _: seen.append(invoke(app, "status").output)  # noqa: E731
+    (other,) = app.extensions["ttl_odm"].sweepers(on_progress=on_progress).values()
+    other.run_once()
+    assert f":{os.getpid()}:" in seen[0]
+
+
+def test_commands_without_a_model_say_what_to_do(app: Flask) -> None:
+    SQLAlchemy(app)
+    TTL(app)
+    result = invoke(app, "sweep")
+    assert result.exit_code == 1
+    assert "declare __ttl__" in result.output
+
+
+def test_a_database_that_does_not_answer_is_one_line(app: Flask, tmp_path: Path) -> None:
+    app.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{tmp_path / 'nowhere' / 'shop.sqlite3'}"
+    db = SQLAlchemy(app)
+    model_of(db)
+    TTL(app)
+    for command in ("status", "sweep"):
+        result = invoke(app, command)
+        assert result.exit_code == 1
+        assert "unable to open database file" in result.output
+
+
+SHOP = """
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.orm import Mapped, mapped_column
+from ttl_odm.integrations.flask import TTL
+from ttl_odm.sqlalchemy import TTLMixin
+
+app = Flask("shop")
+app.config.from_prefixed_env()
+db = SQLAlchemy(app)
+class Cart(TTLMixin, db.Model):
+    __tablename__ = "carts"
+    __ttl__ = 3600
+    id: Mapped[int] = mapped_column(primary_key=True)
+TTL(app, db)
+"""
+
+
+def test_run_sweeps_until_sigterm_and_gives_the_lease_back(app: Flask, tmp_path: Path) -> None:
+    db = SQLAlchemy(app)
+    model = model_of(db)
+    TTL(app)
+    fill(app, db, model)
+    (tmp_path / "shop.py").write_text(SHOP)
+    environment = {
+        **os.environ,
+        "FLASK_SQLALCHEMY_DATABASE_URI": app.config["SQLALCHEMY_DATABASE_URI"],
+    }
+    command = [sys.executable, "-m", "flask", "--app", "shop", "ttl", "run", "--interval", "0.1"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until(lambda: rows_of(app, db, model) == {0})
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "3 rows deleted" in output
+    assert "Lease: free" in invoke(app, "status").output
+
+
+# --- the thread
+
+
+def sweeping_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("ttl_odm sweeper")]
+
+
+@pytest.fixture
+def background(tmp_path: Path) -> Iterator[tuple[Flask, Any, Any]]:
+    with flask_app(tmp_path / "shop.sqlite3", TTL_SWEEP_INTERVAL=0.05) as app:
+        db = SQLAlchemy(app)
+        model = model_of(db)
+        TTL(app)
+        fill(app, db, model)
+        app.add_url_rule("/", view_func=lambda: "shop")
+        yield app, db, model
+
+
+def test_the_first_request_starts_the_sweeper_and_stop_ends_it(
+    background: tuple[Flask, Any, Any],
+) -> None:
+    app, db, model = background
+    assert sweeping_threads() == []  # as in a server that loads it before it forks
+    for _ in range(2):
+        assert app.test_client().get("/").text == "shop"
+    assert len(sweeping_threads()) == 1
+    wait_until(lambda: rows_of(app, db, model) == {0})
+    app.extensions["ttl_odm"].stop()
+    assert sweeping_threads() == []
+    assert "Lease: free" in invoke(app, "status").output
+    app.test_client().get("/")
+    assert sweeping_threads() == []
+
+
+def test_requests_at_once_start_one_sweeper(background: tuple[Flask, Any, Any]) -> None:
+    app, _, _ = background
+    gate = threading.Barrier(8)
+
+    def ask() -> None:
+        gate.wait()
+        app.test_client().get("/")
+
+    asking = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert len(sweeping_threads()) == 1
+
+
+def test_nothing_runs_in_the_background_unless_asked_for(app: Flask) -> None:
+    db = SQLAlchemy(app)
+    model = model_of(db)
+    TTL(app)
+    fill(app, db, model)
+    app.add_url_rule("/", view_func=lambda: "shop")
+    app.test_client().get("/")
+    assert sweeping_threads() == []
+    with pytest.raises(TTLConfigurationError, match="TTL_SWEEP_INTERVAL is not set"):
+        app.extensions["ttl_odm"].start()
+
+
+def test_a_sweeper_that_ends_by_an_error_is_logged(
+    background: tuple[Flask, Any, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    app, _, _ = background
+
+    def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    made = app.extensions["ttl_odm"]
+    made._options["on_report"] = broken
+    made.start()
+    wait_until(lambda: "The sweeper of shop (default) has ended" in caplog.text)
+    assert "ZeroDivisionError" in caplog.text

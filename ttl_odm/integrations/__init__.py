@@ -1,0 +1,14 @@
+"""Web frameworks and schedulers: one file each, imported only by those who use it.
+
+| module | for |
+|---|---|
+| `ttl_odm.integrations.flask` | Flask, with Flask-SQLAlchemy or plain engines |
+| `ttl_odm.integrations.fastapi` | FastAPI, Starlette, Litestar: whatever has an ASGI lifespan |
+| `ttl_odm.integrations.celery` | Celery and its beat |
+| `ttl_odm.integrations.apscheduler` | APScheduler 3 |
+| `ttl_odm.integrations.dramatiq` | Dramatiq |
+| `ttl_odm.integrations.procrastinate` | Procrastinate |
+
+They only start sweepers and stop them: hiding expired rows needs no integration. None of them
+knows another, and this module must not know any of them.
+"""

@@ -1,0 +1,366 @@
+"""Flask: ``flask ttl ...``, and a sweeper in the background of those processes that serve requests.
+
+A thread does not survive a fork, and an application is made by many processes that serve nobody: a
+server that loads it before it forks, ``flask shell``, migrations, the parent of the reloader. So
+the thread starts with the first request of a process, or where a server's own hook calls
+`AppTTL.start`. It is safe in any number of processes: one holds the lease, the others stand by.
+
+This module must not know Flask-SQLAlchemy, which is recognised by what it has, nor any other
+integration.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from flask import current_app
+from flask.cli import AppGroup
+from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
+
+from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.sqlalchemy.binding import binding_of
+from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flask import Flask
+
+logger = logging.getLogger(__name__)
+
+EXTENSION: Final = "ttl_odm"
+PREFIX: Final = "TTL_"
+INTERVAL_KEY: Final = "TTL_SWEEP_INTERVAL"
+INTERVAL: Final = 60.0
+"""Seconds between two sweeps of ``flask ttl run``, unless something else was said."""
+
+_OPTIONS: Final = {f"{PREFIX}{name.upper()}": name for name in SweepOptions.__optional_keys__}
+
+
+class TTL:
+    """The extension: ``TTL(app, db)``, or ``TTL(db=db)`` and `init_app` in a factory.
+
+    One instance may serve any number of applications.
+    """
+
+    def __init__(self, app: Flask | None = None, db: Any = None, targets: Any = None) -> None:
+        """Remember what to sweep, and set the application up if there is one already.
+
+        Args:
+            app: The application; None if `init_app` is going to be called.
+            db: A `flask_sqlalchemy.SQLAlchemy`, all of whose binds are swept, or an Engine. None
+                for the Flask-SQLAlchemy that the application has.
+            targets: With an Engine: a declarative base, a model, or whatever else `Sweeper` takes.
+        """
+        self._db = db
+        self._targets = targets
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: Flask, db: Any = None, targets: Any = None) -> None:
+        """Set an application up: its commands, and its `AppTTL` as ``extensions["ttl_odm"]``.
+
+        Args:
+            app: The application, configured.
+            db: As in the constructor; None for what that was given.
+            targets: As in the constructor; None for what that was given.
+
+        Raises:
+            TTLConfigurationError: Something in ``app.config`` or the arguments can't work; the
+                message says what to give instead.
+        """
+        if EXTENSION in app.extensions:
+            raise TTLConfigurationError(
+                f"{app.name} has TTL already: call init_app once for each application."
+            )
+        if targets is None:
+            targets = self._targets
+        made = AppTTL(app, self._db if db is None else db, targets)
+        app.extensions[EXTENSION] = made
+        app.cli.add_command(commands)
+        if made.interval is not None:
+            app.before_request(made.start)
+
+
+class AppTTL:
+    """The sweepers of one application, ``app.extensions["ttl_odm"]``.
+
+    Attributes:
+        interval: Seconds between two sweeps in the background; None for none.
+    """
+
+    def __init__(self, app: Flask, db: Any, targets: Any) -> None:
+        """Check all that can be checked without a database; see `TTL.init_app`."""
+        self._app = app
+        self._options = _options_of(app)
+        self._db: Any = app.extensions.get("sqlalchemy") if db is None else db
+        self._targets = targets
+        if self._db is None:
+            raise TTLConfigurationError(
+                f"{app.name} has no database that TTL could find: call db.init_app(app) of "
+                "Flask-SQLAlchemy before, or give an engine and its models: "
+                "TTL(app, engine, Base)."
+            )
+        self._check()
+        self.interval = _interval_of(app)
+        self._begun: dict[int, object] = {}
+        self._running: list[tuple[Sweeper, threading.Thread]] = []
+
+    def sweepers(self, **options: Any) -> dict[str | None, Sweeper]:
+        """Make a sweeper for each database that has models with TTL, by its bind key.
+
+        Those of Flask-SQLAlchemy: None for the default.
+
+        Args:
+            options: Options of a `Sweeper`, in place of those in ``app.config``.
+        """
+        given: Any = {**self._options, **options}
+        made: dict[str | None, Sweeper] = {}
+        for bind, engine, targets in self._databases():
+            named = dict(given)
+            if bind is not None:
+                # Two binds may lead to one database, where only one would ever get the lease.
+                named["lease_name"] = f"{given.get('lease_name', 'ttl_odm')}:{bind}"
+            made[bind] = _make(engine, targets, named)
+        return made
+
+    def start(self) -> None:
+        """Sweep in the background of this process from now on; once, however often it is called.
+
+        For hooks of servers that want it before the first request, such as gunicorn's
+        ``post_worker_init``. It ends with the process, having finished the batch at hand and
+        given the lease back.
+
+        Raises:
+            TTLConfigurationError: ``TTL_SWEEP_INTERVAL`` is not set.
+        """
+        mark = object()  # setdefault() lets one thread win, and a lock might be held in a fork
+        if self._begun.setdefault(os.getpid(), mark) is not mark:
+            return
+        if self.interval is None:
+            raise TTLConfigurationError(
+                f"{INTERVAL_KEY} is not set, so there is nothing to start: set it to seconds."
+            )
+        self._running = [
+            (sweeper, self._thread(bind, sweeper, self.interval))
+            for bind, sweeper in self.sweepers().items()
+        ]
+        atexit.register(self.stop)
+        for _, thread in self._running:
+            thread.start()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Let the sweepers in the background end after the batch at hand, and wait for that.
+
+        They don't begin again in this process.
+
+        Args:
+            timeout: Seconds to wait for each, at most.
+        """
+        self._begun.setdefault(os.getpid(), self)
+        atexit.unregister(self.stop)
+        for sweeper, _ in self._running:
+            sweeper.stop()
+        for _, thread in self._running:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+
+    def _thread(self, bind: str | None, sweeper: Sweeper, interval: float) -> threading.Thread:
+        def run() -> None:
+            try:
+                sweeper.run_forever(interval=interval)
+            except Exception:
+                logger.exception("The sweeper of %s (%s) has ended", self._app.name, _shown(bind))
+
+        # A daemon: Python waits for other threads before atexit could stop them.
+        name = f"ttl_odm sweeper ({_shown(bind)})"
+        return threading.Thread(target=run, name=name, daemon=True)
+
+    def _databases(self) -> Iterator[tuple[str | None, Any, Any]]:
+        """The databases with their targets: those of Flask-SQLAlchemy's binds, or the one."""
+        if not _is_flask_sqlalchemy(self._db):
+            yield None, self._db, self._targets
+            return
+        with self._app.app_context():
+            engines = dict(self._db.engines)
+        for key, engine in sorted(engines.items(), key=lambda item: item[0] or ""):
+            metadata = self._db.metadatas.get(key, MetaData())
+            # A bind without TTL may be of a kind that no sweeper knows, or read-only.
+            if any(binding_of(table) is not None for table in metadata.tables.values()):
+                yield key, engine, metadata
+
+    def _check(self) -> None:
+        """Find a slip now: models may be declared later, but the options are all there."""
+        if _is_flask_sqlalchemy(self._db):
+            if self._targets is not None:
+                raise TTLConfigurationError(
+                    "With Flask-SQLAlchemy its own models are swept: give no targets, or an "
+                    "engine and targets: TTL(app, engine, Base)."
+                )
+            _make(create_engine("sqlite://"), MetaData(), self._options)
+            with self._app.app_context():
+                engines = list(self._db.engines.values())
+        else:
+            if isinstance(self._db, Engine) and self._targets is None:
+                raise TTLConfigurationError(
+                    "TTL(app, engine) has to be told what to sweep: TTL(app, engine, Base)."
+                )
+            _make(self._db, self._targets, self._options)
+            engines = [self._db]
+        if self._app.config.get(INTERVAL_KEY) is not None:
+            for engine in engines:
+                _refuse_shared_connection(engine)
+
+
+def _is_flask_sqlalchemy(db: Any) -> bool:
+    return hasattr(type(db), "engines") and hasattr(db, "metadatas")
+
+
+def _refuse_shared_connection(engine: Any) -> None:
+    pool = getattr(engine, "pool", None)
+    if isinstance(pool, (StaticPool, SingletonThreadPool)):
+        raise TTLConfigurationError(
+            f"{INTERVAL_KEY} is set, but {engine.url!r} is a database in memory, whose connection "
+            "a thread can't share with requests: use a file, or leave the key out."
+        )
+
+
+def _make(engine: Any, targets: Any, options: Any) -> Sweeper:
+    """Make a sweeper; an option that is wrong is named as it stands in ``app.config``."""
+    try:
+        return Sweeper(engine, targets, **options)
+    except TTLConfigurationError as error:
+        message = str(error)
+        for key, name in _OPTIONS.items():
+            if message.startswith((f"{name} ", f"{name}:")):
+                raise TTLConfigurationError(key + message.removeprefix(name)) from error
+        raise
+
+
+def _options_of(app: Flask) -> dict[str, Any]:
+    given = {key: value for key, value in app.config.items() if key.startswith(PREFIX)}
+    given.pop(INTERVAL_KEY, None)
+    unknown = sorted(given.keys() - _OPTIONS.keys())
+    if unknown:
+        # An unknown key is a typing error: a fuse that isn't there would be noticed too late.
+        known = ", ".join(sorted([INTERVAL_KEY, *_OPTIONS]))
+        raise TTLConfigurationError(
+            f"{unknown[0]} = {given[unknown[0]]!r}: there is no such key; keys that begin with "
+            f"{PREFIX} are: {known}."
+        )
+    return {_OPTIONS[key]: value for key, value in given.items()}
+
+
+def _interval_of(app: Flask) -> float | None:
+    interval = app.config.get(INTERVAL_KEY)
+    if interval is None:
+        return None
+    is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
+    if not is_number or not 0 < interval < float("inf"):
+        raise TTLConfigurationError(
+            f"{INTERVAL_KEY} = {interval!r}: give seconds, a number of more than 0, or None for no "
+            "sweeper in the background."
+        )
+    return float(interval)
+
+
+commands = AppGroup("ttl", help="Delete expired rows for good, and see who does it.")
+
+
+@commands.command()
+@click.option("--dry-run", is_flag=True, help="Count what is due, and delete nothing.")
+@click.option("--force", is_flag=True, help="Delete although the fuse warns.")
+@click.option("--max-rows", type=click.IntRange(min=1), help="Rows to delete, at most.")
+def sweep(*, dry_run: bool, force: bool, max_rows: int | None) -> None:
+    """Sweep once. Ends with status 1 if something failed."""
+    given = {"dry_run": dry_run or None, "force": force or None, "max_rows": max_rows}
+    sweepers = _sweepers({name: value for name, value in given.items() if value is not None})
+    failed = False
+    with stop_on_signals(*sweepers.values()):
+        for bind, sweeper in sweepers.items():
+            report = sweeper.run_once()
+            _title(bind, sweepers)
+            click.echo(str(report))
+            failed = failed or bool(report.problems)
+    if failed:
+        raise SystemExit(1)
+
+
+@commands.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"Seconds between two sweeps ({INTERVAL_KEY}, or {INTERVAL:.0f}).",
+)
+def run(interval: float | None) -> None:
+    """Sweep again and again, until SIGTERM or Ctrl-C."""
+    seconds = interval or _of_app().interval or INTERVAL
+    shows = {} if current_app.config.get("TTL_ON_REPORT") else {"on_report": click.echo}
+    sweepers = _sweepers(shows)
+    failures: list[Exception] = []
+
+    def sweep_on(sweeper: Sweeper) -> None:
+        try:
+            sweeper.run_forever(interval=seconds)
+        except Exception as error:  # noqa: BLE001 (raised below, when all have come to their end)
+            failures.append(error)
+            for other in sweepers.values():
+                other.stop()
+
+    threads = [threading.Thread(target=sweep_on, args=(each,)) for each in sweepers.values()]
+    with stop_on_signals(*sweepers.values()):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
+
+
+@commands.command()
+def status() -> None:
+    """See who holds the lease, and count what is due."""
+    sweepers = _sweepers({"dry_run": True})
+    for bind, sweeper in sweepers.items():
+        _title(bind, sweepers)
+        try:
+            state = sweeper.status()
+        except TTLError as error:
+            raise click.ClickException(str(error)) from error
+        holder = f"{state.holder}, for {state.seconds_left:.0f} s more" if state.holder else "free"
+        click.echo(f"Lease: {holder}{'; paused' if state.paused else ''}")
+        report = sweeper.run_once()
+        click.echo(str(report))
+        if report.problems:
+            raise SystemExit(1)
+
+
+def _of_app() -> AppTTL:
+    found: AppTTL = current_app.extensions[EXTENSION]
+    return found
+
+
+def _sweepers(options: dict[str, Any]) -> dict[str | None, Sweeper]:
+    try:
+        found = _of_app().sweepers(**options)
+    except TTLConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+    if not found:
+        raise click.ClickException(
+            "No model has TTL: declare __ttl__ on one, and import it where the app is made."
+        )
+    return found
+
+
+def _title(bind: str | None, sweepers: dict[str | None, Sweeper]) -> None:
+    if len(sweepers) > 1:
+        click.echo(f"{_shown(bind)}:")
+
+
+def _shown(bind: str | None) -> str:
+    return "default" if bind is None else bind
