@@ -228,7 +228,7 @@ def opens(engine: object, targets: Any) -> FakeStore:
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint(Engine.__module__.partition(".")[0], "somewhere:opens", sweeper.STORES)
     monkeypatch.setattr(EntryPoint, "load", lambda _: opens)
-    monkeypatch.setattr(sweeper, "entry_points", lambda **_: EntryPoints([entry]))
+    monkeypatch.setattr(sweeper, "registered", lambda: EntryPoints([entry]))
 
 
 @pytest.mark.usefixtures("registered")

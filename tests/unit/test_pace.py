@@ -29,16 +29,20 @@ def test_the_next_batch_moves_towards_the_target(size: int, elapsed: float, expe
     assert PACE.next(size, elapsed) == expected
 
 
-@given(st.integers(1, 10**6), st.floats(0, 10**6))
+@given(st.integers(100, 10**6), st.floats(0, 10**6))
 def test_the_next_batch_is_always_within_the_range(size: int, elapsed: float) -> None:
     assert PACE.lowest <= PACE.next(size, elapsed) <= PACE.highest
 
 
+@given(st.integers(1, 99), st.floats(0, 10**6))
+def test_a_batch_that_failures_made_small_grows_step_by_step(size: int, elapsed: float) -> None:
+    assert size <= PACE.next(size, elapsed) <= 2 * size
+
+
+@pytest.mark.parametrize("pace", [PACE, PACE.starting_at(7)])
 @given(st.integers(1, 10**6))
-def test_a_failed_batch_shrinks_and_never_vanishes(size: int) -> None:
-    shrunk = PACE.shrunk(size)
-    assert 1 <= shrunk <= size
-    assert shrunk >= min(size, PACE.lowest)
+def test_a_failed_batch_shrinks_down_to_a_single_row(pace: Pace, size: int) -> None:
+    assert pace.shrunk(size) == max(1, size // 2)
 
 
 @pytest.mark.parametrize("size", [1, 50, 1_000, 50_000])

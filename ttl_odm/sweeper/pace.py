@@ -47,7 +47,8 @@ class Pace:
 
     Attributes:
         start: Rows in the first batch.
-        lowest: Rows that a batch never falls below by itself.
+        lowest: Rows that a batch doesn't fall below for being slow. After failures it does, down
+            to a single row: one that times out again and again would never get through.
         highest: Rows that a batch never exceeds.
         target: Seconds that a batch should take.
         rest: Seconds to pause after a batch, for each second that it took. For databases with a
@@ -74,16 +75,17 @@ class Pace:
             elapsed: Seconds that it took.
 
         Returns:
-            Rows: `size`, at most halved or doubled towards the target, and within the range.
+            Rows: `size`, at most halved or doubled towards the target, and within the range. What
+            failures have brought below the range gets back there step by step.
         """
         # A clock of coarse steps may say that no time has passed.
         ratio = self.target / elapsed if elapsed > 0 else 2.0
         wanted = round(size * min(max(ratio, 0.5), 2.0))
-        return min(max(wanted, self.lowest), self.highest)
+        return min(max(wanted, min(self.lowest, size)), self.highest)
 
     def shrunk(self, size: int) -> int:
         """Return the size to try after a batch of this size has failed."""
-        return max(size // 2, min(size, self.lowest))
+        return max(size // 2, 1)
 
 
 def backoff(failures: int, jitter: float) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -214,6 +215,12 @@ class AsyncSweeper(_Sweeper):
         return state
 
 
+@cache
+def registered() -> EntryPoints:
+    """The stores that are installed. To look takes longer than many a sweep."""
+    return entry_points(group=STORES)
+
+
 def _store_of(engine: Any, targets: Any) -> Any:
     """Return the engine if it is a store itself, otherwise the one that its package registered."""
     # Asked of its class first: a database of PyMongo has every attribute, each a collection.
@@ -223,7 +230,7 @@ def _store_of(engine: Any, targets: Any) -> Any:
                 f"{type(engine).__name__} is a store and knows its targets; give it alone."
             )
         return engine
-    found = entry_points(group=STORES)
+    found = registered()
     for cls in type(engine).__mro__:
         for opens in found.select(name=cls.__module__.partition(".")[0]):
             return opens.load()(engine, targets)
