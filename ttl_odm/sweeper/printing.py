@@ -77,8 +77,8 @@ def _swept(targets: Sequence[TargetReport]) -> list[tuple[str, ...]]:
                 f"{each.skipped:,}",
                 f"{each.batches:,}",
                 _seconds(each.duration),
-                _age(each.oldest_before),
-                _age(each.oldest_after),
+                age(each.oldest_before),
+                age(each.oldest_after),
             )
             for each in targets
         ),
@@ -89,7 +89,7 @@ def _dry(targets: Sequence[TargetReport]) -> list[tuple[str, ...]]:
     return [
         ("table", "expired", "rows", "oldest"),
         *(
-            (each.table, _number(each.due), _number(each.rows), _age(each.oldest_before))
+            (each.table, _number(each.due), _number(each.rows), age(each.oldest_before))
             for each in targets
         ),
     ]
@@ -110,7 +110,7 @@ def _seconds(duration: float) -> str:
     return f"{duration:,.1f} s"
 
 
-def _age(seconds: float | None) -> str:
+def age(seconds: float | None) -> str:
     """Show how long something is overdue, by its two largest units."""
     if seconds is None:
         return "?"
