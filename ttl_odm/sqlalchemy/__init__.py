@@ -5,6 +5,7 @@ connection of every engine then sees live rows only, wherever a model declares `
 """
 
 from ttl_odm.sqlalchemy import bulk, gate, identity, mapping, unit_of_work  # noqa: F401
+from ttl_odm.sqlalchemy.enabling import disable, enable
 from ttl_odm.sqlalchemy.functions import expired, expires_at, live, touch
 from ttl_odm.sqlalchemy.mixin import TTLMixin
 from ttl_odm.sqlalchemy.options import include_expired
@@ -22,6 +23,8 @@ __all__ = [
     "AsyncAdvisoryLeases",
     "ExpiredError",
     "TTLMixin",
+    "disable",
+    "enable",
     "expired",
     "expires_at",
     "include_expired",
