@@ -51,7 +51,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
             return
         _add_columns_of_concrete(mapper, cls)
         bind_table(mapper.local_table, cls, mapper)
-    elif mapper.single:
+    elif mapper.single or mapper.local_table is above.local_table:  # so it is with a __table__
         _bind_single(mapper, cls)
     else:
         _bind_joined(mapper, cls)
