@@ -274,6 +274,32 @@ def test_a_joined_subclass_is_refused_with_the_name_of_its_base() -> None:
         disable(family.grant)
 
 
+def test_a_subclass_over_the_very_table_of_its_base_is_no_joined_one(engine: Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Token(Base):
+        __table__ = tokens_table(Base.metadata)
+
+    class Longer(Token):
+        __tablename__ = "tokens"
+        __table_args__ = {"extend_existing": True}
+        note: Mapped[str | None] = mapped_column(String(10))
+
+    Base.metadata.create_all(engine)
+    enable(Token, 60)
+    with pytest.raises(TTLConfigurationError, match="can't be told from others"):
+        enable(Longer, 60)
+    with Session(engine) as session:
+        session.add_all([Token(id="a"), Longer(id="b", note="x")])
+        session.commit()
+        age(session.connection(), "tokens", "b", 100)
+        session.commit()
+        assert session.scalars(select(Longer.id)).all() == ["a"]
+        session.add(Longer(id="b", note="y"))
+        session.commit()
+
+
 def test_a_single_table_subclass_needs_a_base_that_is_enabled() -> None:
     family = Family()
     with pytest.raises(TTLConfigurationError, match="base class that has no TTL"):

@@ -152,7 +152,7 @@ class _Place:
             )
         if mapper is root:
             return cls._of_table(table, target)
-        if not mapper.single:
+        if mapper.local_table is not table and not mapper.single:
             raise TTLConfigurationError(
                 f"{_name(target)} is a joined subclass: it shares its rows with "
                 f"{root.class_.__name__}, and they live and die together. Enable "
@@ -175,7 +175,9 @@ class _Place:
     @property
     def is_whole(self) -> bool:
         """Whether the policy is for all rows of the table, not for those of a subclass."""
-        return not any(self.owner is each.class_ for each in self.mappers() if each.single)
+        return not any(
+            self.owner is each.class_ and _root(each) is not each for each in self.mappers()
+        )
 
     def mappers(self) -> Iterator[Mapper[Any]]:
         """The mappers of the hierarchies on this table, each after what it inherits from."""
