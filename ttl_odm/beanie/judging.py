@@ -20,7 +20,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from ttl_odm.beanie.keys import value_at
 from ttl_odm.beanie.native import EXPIRY
@@ -87,16 +87,22 @@ class Lifetime:
             documents: As they came.
             is_judged: Whether the server has judged them at this moment.
         """
-        if is_judged:
-            return [self.shown(each) for each in documents]
+        living = documents if is_judged else self._living(documents)
+        if self.hidden and documents and isinstance(documents[0], MutableMapping):
+            for field in self.hidden:
+                for each in living:
+                    each.pop(field, None)
+        return living if isinstance(living, list) else list(living)
+
+    def _living(self, documents: Sequence[Any]) -> Sequence[Any]:
         policy = self.gate.policy
         if not self.fields or policy is None or not self.gate.registry.clock.is_known:
-            return [self.shown(each) for each in documents]
+            return documents
         now = self.gate.registry.clock.at_most()
-        if isinstance(policy, TTL):
-            return [self.shown(each) for each in _living(documents, policy, now)]
+        if _is_simple(policy):
+            return list(_inheriting_first(documents, policy, now))
         ends = ((each, end_of(each, policy)) for each in documents)
-        return [self.shown(each) for each, end in ends if end is None or end > now]
+        return [each for each, end in ends if end is None or end > now]
 
     def coarse(self, given: Filter) -> Filter | None:
         """Return a filter that leaves out only what has surely expired, if that is enough.
@@ -148,16 +154,25 @@ def coarsely(cursor: Any, lifetime: Lifetime, given: Any, exact: Any) -> Iterato
         cursor._spec = exact
 
 
-def _living(documents: Sequence[Any], policy: TTL, now: datetime) -> Iterator[Any]:
+def _is_simple(policy: Policy) -> TypeGuard[TTL]:
+    """Say whether most documents can be judged by one comparison."""
+    return (
+        isinstance(policy, TTL)
+        and policy.by is None
+        and policy.unit is None
+        and "." not in policy.last_modified
+    )
+
+
+def _inheriting_first(documents: Sequence[Any], policy: TTL, now: datetime) -> Iterator[Any]:
     """Give the documents that live; quick for those that inherit the default."""
-    default = policy.default
+    default, last_modified, override = policy.default, policy.last_modified, policy.override
     never = default in (None, NEVER)
     aware = now - timedelta(seconds=0 if default is None or never else default)
     naive = aware.replace(tzinfo=None)
     for document in documents:
-        born = document.get(policy.last_modified)
-        inherits = policy.override is None or document.get(policy.override) is None
-        if inherits and type(born) is datetime and "." not in policy.last_modified:
+        born = document.get(last_modified)
+        if type(born) is datetime and (override is None or document.get(override) is None):
             if never or born > (naive if born.tzinfo is None else aware):
                 yield document
             continue

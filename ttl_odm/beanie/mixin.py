@@ -7,7 +7,14 @@ from datetime import datetime, timedelta, timezone
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
 
-from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, WrapValidator
+from pydantic import (
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from ttl_odm.beanie import declaring, own_writes
 from ttl_odm.beanie.binding import registry_of
@@ -20,27 +27,41 @@ from ttl_odm.errors import InvalidTTL
 
 if TYPE_CHECKING:
     from beanie import Document as _Base
-    from pydantic import ValidatorFunctionWrapHandler
 else:
     # Not a Document: Beanie wants one parent of each class to be one, and that is the user's.
     _Base = BaseModel
 
 
-def _as_date(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+_AWARE, _NAIVE = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(1970, 1, 1)  # noqa: DTZ001
+_any_instant = TypeAdapter(datetime)
+
+
+def _as_date(value: Any) -> datetime | None:
     """Read a stored ``_ts``: what is no date is none, as it is for the predicate.
 
     Instants as JSON has them are read as well, for documents that are sent about as JSON.
     """
     if isinstance(value, str) and "T" in value:
         with suppress(ValidationError):
-            value = handler(value)
+            value = _any_instant.validate_python(value)
     if not isinstance(value, datetime):
         return None
-    return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value
+    # Runs for each document that is read: replace(tzinfo=...) takes four times as long.
+    return _AWARE + (value - _NAIVE) if value.tzinfo is None else value
+
+
+class _AsDate:
+    """Has pydantic call `_as_date`, and nothing around it, which would cost as much again."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: Any) -> CoreSchema:
+        return no_info_plain_validator_function(_as_date)
 
 
 # Inside Optional, so that lazy parsing, which knows a field's type only, has it too.
-_LastModified = Annotated[datetime, WrapValidator(_as_date)]
+_LastModified = Annotated[
+    datetime, _AsDate, WithJsonSchema({"type": "string", "format": "date-time"})
+]
 _Lenient = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]
 
 
