@@ -1,0 +1,113 @@
+"""FastAPI, Starlette, Litestar: sweepers that run for as long as the application does.
+
+One name for all three, since all that matters of them is the lifespan. This module must not know
+any of them, nor any database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import AsyncSweeper, Sweeper
+from ttl_odm.sweeper.options import check_interval
+from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+logger = logging.getLogger(__name__)
+
+
+class Sweeping(AbstractAsyncContextManager[None]):
+    """Runs sweepers in the background while it is entered; is a lifespan as well.
+
+    Alone, ``FastAPI(lifespan=Sweeping(sweeper))`` or ``Litestar(lifespan=[Sweeping(sweeper)])``;
+    within a lifespan of one's own::
+
+        @asynccontextmanager
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            await init_beanie(database=database, document_models=[Event])
+            async with Sweeping(AsyncSweeper(engine, Base), AsyncSweeper(database, [Event])):
+                yield
+
+    When it is left, each sweeper finishes the batch at hand and gives its lease back. So the
+    engines have to be closed after that, not before.
+    """
+
+    def __init__(
+        self,
+        *sweepers: AsyncSweeper | Sweeper,
+        interval: float = INTERVAL,
+        jitter: float = JITTER,
+    ) -> None:
+        """Say what runs.
+
+        Args:
+            sweepers: An `AsyncSweeper` may be entered again and again. A `Sweeper`, which runs in
+                a thread, stays stopped afterwards: make it within the lifespan.
+            interval: Seconds from the end of a sweep to the beginning of the next.
+            jitter: Share of the interval by which it varies at random, to either side.
+
+        Raises:
+            TTLConfigurationError: One of these is something else.
+        """
+        for each in sweepers:
+            if not isinstance(each, (AsyncSweeper, Sweeper)):
+                raise TTLConfigurationError(
+                    f"Sweeping({each!r}): give sweepers, such as AsyncSweeper(engine, Base)."
+                )
+        check_interval(interval, jitter)
+        self._sweepers = sweepers
+        self._interval = interval
+        self._jitter = jitter
+        self._tasks: list[asyncio.Task[object]] = []
+
+    def __call__(self, _app: object) -> Sweeping:
+        """Make the context manager of one application, as frameworks ask of a lifespan."""
+        return Sweeping(*self._sweepers, interval=self._interval, jitter=self._jitter)
+
+    async def __aenter__(self) -> None:
+        for sweeper in self._sweepers:
+            task = asyncio.create_task(self._run(sweeper), name="ttl_odm sweeper")
+            task.add_done_callback(_tell)
+            self._tasks.append(task)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        # If we are cancelled here, they are for the second time, and don't finish their batch.
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, sweeper: AsyncSweeper | Sweeper) -> object:
+        if isinstance(sweeper, AsyncSweeper):
+            return await sweeper.run_forever(interval=self._interval, jitter=self._jitter)
+        working = asyncio.ensure_future(
+            asyncio.to_thread(sweeper.run_forever, interval=self._interval, jitter=self._jitter)
+        )
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            sweeper.stop()
+            await asyncio.wait([working])
+            raise
+
+
+def _tell(task: asyncio.Task[object]) -> None:
+    """Log an end that nobody has asked for: the application goes on, and rows pile up."""
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        logger.error("A sweeper has ended by an error", exc_info=error)
+    else:
+        logger.warning("A sweeper has ended: it was stopped, now or before, and stays stopped")
