@@ -154,6 +154,17 @@ class TTL:
             declared_default=None, kinds=tuple((kind, None) for kind, _ in self.kinds)
         )
 
+    @property
+    def settled(self) -> TTL:
+        """The same policy as it is at this moment, with what its functions tell in their place.
+
+        Raises:
+            InvalidTTL: A function told no ttl.
+        """
+        if self.is_fixed:
+            return self
+        return self._with(declared_default=self.default, kinds=tuple(self.defaults.items()))
+
     def default_of(self, kind: object) -> int | None:
         """The default ttl at this moment of rows of a kind; a function is called.
 

@@ -8,13 +8,13 @@ act at once, on every row, with no statement compiled again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from weakref import WeakSet
 
 from sqlalchemy import Table
 
-from ttl_odm.core.policy import TTL, as_policy
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, as_policy
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import InvalidTTL
 from ttl_odm.sqlalchemy.clock import FOREVER, OFF
@@ -23,6 +23,8 @@ from ttl_odm.sqlalchemy.types import UnwrappedConfigurationError, UnwrappedInval
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause
+
+    from ttl_odm.sqlalchemy.instants import Instants
 
 INFO_KEY: Final = "ttl_odm"
 
@@ -53,8 +55,15 @@ class Lives(NamedTuple):
         return cls(default, default, 0, 0)
 
 
+_UNREAD: Final = object()
+"""Stands for a declaration that has to be read each time: it asks a function."""
+
+
 class DefaultTTL:
     """The default ttl as its owner declares it at this moment.
+
+    For `ExpireAfter` it is the number of seconds; for `ExpireAt` 0, since the column holds the
+    instant itself.
 
     Args:
         owner: the class whose ``__ttl__`` counts.
@@ -66,13 +75,15 @@ class DefaultTTL:
         lives: what that means.
     """
 
-    def __init__(self, owner: type, columns: TTL) -> None:
+    def __init__(self, owner: Any, columns: Policy) -> None:
         """Remember the owner; its ``__ttl__`` is read when a value is asked for."""
         self.owner = owner
-        self._columns = columns.with_default(None)
-        self._seconds = columns.default
-        self.lives = Lives.of(columns.default)
-        self.declared: object = columns
+        self._columns = _shape(columns)
+        self._seconds: int | None = None
+        self.lives = Lives.of(None)
+        self.declared: object = _UNREAD
+        if not isinstance(columns, TTL) or columns.is_fixed:
+            self._remember(columns, self._of(columns))
 
     def __call__(self) -> int | None:
         """The default: ``None`` (TTL off), -1 (never by default) or seconds.
@@ -84,38 +95,89 @@ class DefaultTTL:
         self.read()
         return self._seconds
 
+    @property
+    def policy(self) -> Policy:
+        """What the owner declares at this moment; raises as calling the default does."""
+        return self._policy_of(getattr(self.owner, "__ttl__", None))
+
     def read(self) -> None:
         """Look what the owner declares; raises as calling the default does."""
         declared = getattr(self.owner, "__ttl__", None)
-        if declared is not self.declared:
-            self._seconds = self._read(declared)
-            self.lives = Lives.of(self._seconds)
-            self.declared = declared
+        if declared is self.declared:
+            return
+        policy = self._policy_of(declared)
+        try:
+            seconds = self._of(policy)
+        except InvalidTTL as error:
+            where = f"{self.owner.__name__}.__ttl__"
+            raise UnwrappedInvalidTTL(f"{where}: {error}") from None
+        is_fixed = not isinstance(policy, TTL) or policy.is_fixed
+        self._remember(declared if is_fixed else _UNREAD, seconds)
 
-    def _read(self, declared: object) -> int | None:
+    def _remember(self, declared: object, seconds: int | None) -> None:
+        if seconds != self._seconds or declared is not self.declared:
+            is_instant = not seconds and seconds is not None
+            self.lives = Lives(0, 0, 0, 0) if is_instant else Lives.of(seconds)
+        self._seconds = seconds
+        self.declared = declared
+
+    def _of(self, policy: Policy) -> int | None:
+        """The seconds that a policy gives these rows."""
+        if isinstance(policy, TTL):
+            return policy.default
+        return policy.seconds if isinstance(policy, ExpireAfter) else 0
+
+    def _policy_of(self, declared: object) -> Policy:
         where = f"{self.owner.__name__}.__ttl__"
         try:
             policy = as_policy(declared, where=where)
         except InvalidTTL as error:
             raise UnwrappedInvalidTTL(str(error)) from None
-        if isinstance(policy, TTL) and (
-            not isinstance(declared, TTL) or policy.with_default(None) == self._columns
-        ):
-            return policy.default
+        is_policy = isinstance(declared, (TTL, ExpireAfter, ExpireAt))
+        if isinstance(self._columns, TTL) and isinstance(policy, TTL) and not is_policy:
+            return self._columns.with_default(policy.default)
+        if _shape(policy) == self._columns:
+            return policy
         raise UnwrappedConfigurationError(
             f"{where} became {declared!r}: only the default ttl can change while the "
             f"application runs, not the columns (they were set up as {self._columns!r})."
         )
 
 
+class KindTTL(DefaultTTL):
+    """The default ttl of one kind of rows, of a policy that tells kinds apart.
+
+    Args:
+        owner: see `DefaultTTL`.
+        columns: see `DefaultTTL`.
+        kind: what the column `TTL.by` holds.
+    """
+
+    def __init__(self, owner: Any, columns: TTL, kind: object) -> None:
+        """Remember the kind too."""
+        self._kind = kind
+        super().__init__(owner, columns)
+
+    def _of(self, policy: Policy) -> int | None:
+        assert isinstance(policy, TTL)  # noqa: S101 (others have no kinds)
+        return policy.default_of(self._kind)
+
+
+def _shape(policy: Policy) -> Policy:
+    """What of a policy can't change while the application runs."""
+    if isinstance(policy, TTL):
+        return policy.shape
+    return replace(policy, seconds=0) if isinstance(policy, ExpireAfter) else policy
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A default of its own for some rows of a table (a single-table subclass).
+    """A default of its own for some rows of a table: a single-table subclass, or a kind.
 
     Attributes:
         default: that default.
-        identities: what the discriminator says of these rows: the subclass itself, and those
-            under it that have no default of their own.
+        identities: what the discriminator says of these rows: the kind; or the subclass itself,
+            and those under it that have no default of their own.
     """
 
     default: DefaultTTL
@@ -127,30 +189,68 @@ class Binding:
     """A table's policy.
 
     Attributes:
-        table: the table that holds the contract columns.
-        last_modified: the column of the row's last modification.
+        table: the table that holds the columns.
+        last_modified: the column that lives are counted from: of the row's last modification, or
+            the date field of `ExpireAfter` and `ExpireAt`, which no write resets (see `stamps`).
         override: the column of the row's own ttl, or None where rows can't have one.
-        policy: how that column is read.
+        policy: what was declared when the table was bound.
+        instants: how `last_modified` keeps instants.
         default: the container's default ttl.
-        discriminator: the column that tells single-table subclasses apart.
-        variants: subclasses that declared a default of their own.
+        discriminator: the column that tells single-table subclasses, or kinds, apart.
+        variants: subclasses, or kinds, that have a default of their own.
         sweep: how the sweeper finds expired rows: by the two indexes of
-            `ttl_odm.sqlalchemy.schema`, or by walking the table.
+            `ttl_odm.sqlalchemy.schema`, or by walking the table. A column that isn't of the
+            contract has one index, if it has one: then the sweeper looks whether it is there.
+        default_before: what the column had for a default of SQLAlchemy's before it was stamped,
+            to be put back when the table is unbound.
     """
 
     table: Table
     last_modified: Column[Any]
     override: Column[Any] | None
     default: DefaultTTL
-    policy: TTL
+    policy: Policy
+    instants: Instants
     discriminator: Column[Any] | None = None
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
+    default_before: Any = None
 
     @property
     def name(self) -> str:
         """The model's name, for messages."""
-        return self.default.owner.__name__
+        return str(self.default.owner.__name__)
+
+    @property
+    def stamps(self) -> bool:
+        """Whether writes reset `last_modified`."""
+        return isinstance(self.policy, TTL)
+
+    @property
+    def sweeps_by_column(self) -> bool:
+        """Whether the sweeper looks for an index on the column itself, and not for ours."""
+        return self.sweep == "index" and self.override is None
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether it is anything but one default, or several by subclass, over ``_ts``."""
+        has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
+        return has_kinds or not (self.stamps and self.instants.native)
+
+    @property
+    def policy_shape(self) -> Policy:
+        """What of the policy can't change while the application runs."""
+        return _shape(self.policy)
+
+    @property
+    def nulls_expire(self) -> bool:
+        """Whether a row without an instant is expired."""
+        return isinstance(self.policy, ExpireAt) and self.policy.null == "expired"
+
+    @property
+    def nevers(self) -> tuple[int, ...]:
+        """The values of `override` that mean "never"."""
+        return (NEVER, *(self.policy.never if isinstance(self.policy, TTL) else ()))
 
     def columns_of(self, source: FromClause) -> SourceColumns:
         """The columns of this binding as an alias (or the table itself) spells them."""
@@ -174,7 +274,11 @@ class Binding:
 
     def variant_for(self, cls: type) -> Variant | None:
         """The nearest default of its own that a class has or inherits, None for the table's."""
-        owners = {variant.default.owner: variant for variant in self.variants}
+        owners = {
+            variant.default.owner: variant
+            for variant in self.variants
+            if not isinstance(variant.default, KindTTL)
+        }
         return next((owners[base] for base in cls.__mro__ if base in owners), None)
 
     def default_for(self, cls: type) -> DefaultTTL:

@@ -46,6 +46,7 @@ def _wrap_update(before_execute: Callable[..., Any]) -> Any:
         )
         if (
             binding is not None
+            and binding.stamps
             and not ordered
             and not isinstance(params, list)
             and not {**statement._execution_options, **options}.get(KEEP_LAST_MODIFIED)

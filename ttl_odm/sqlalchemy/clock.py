@@ -50,6 +50,7 @@ class Clock:
     """How one family of databases tells and stores time.
 
     Attributes:
+        family: the name of the dialect, the first one where there are several.
         now: SQL for the database's now in reads, in the unit of ``_ts``.
         now_at_write: the same for the predicate of UPDATE and DELETE.
         stamp: SQL for the value of a fresh ``_ts``.
@@ -57,8 +58,11 @@ class Clock:
         until: template of `seconds_until`.
         own_end: template for the end of a row's own ttl, spelled as its index has it.
         inherited_end: template for what the index over the inheriting rows orders by.
+        earliest: SQL for the first instant that a datetime can be, in the unit of ``_ts``.
+        latest: SQL for the first one that it can't.
     """
 
+    family: str
     now: str
     now_at_write: str
     stamp: str
@@ -66,6 +70,8 @@ class Clock:
     until: str
     own_end: str
     inherited_end: str
+    earliest: str
+    latest: str
 
     def seconds_until(self, instant: str) -> str:
         """SQL for the whole seconds from now to an instant, rounded up, at least 1."""
@@ -127,6 +133,7 @@ _MYSQL_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 _SQLITE_NOW: Final = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 _POSTGRESQL: Final = Clock(
+    family="postgresql",
     now="statement_timestamp()",
     now_at_write="clock_timestamp()",
     stamp="clock_timestamp()",
@@ -136,8 +143,11 @@ _POSTGRESQL: Final = Clock(
     # without a zone, it may.
     own_end="((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')",
     inherited_end="{stamp}",
+    earliest="TIMESTAMPTZ '0001-01-01 00:00:00+00'",
+    latest="TIMESTAMPTZ '10000-01-01 00:00:00+00'",
 )
 _MYSQL: Final = Clock(
+    family="mysql",
     now=_MYSQL_NOW,
     now_at_write=_MYSQL_NOW,
     stamp=_MYSQL_NOW,
@@ -145,8 +155,11 @@ _MYSQL: Final = Clock(
     until="GREATEST(1, ({instant} - {now} + 999999) DIV 1000000)",
     own_end=OWN_END,
     inherited_end=INHERITED_END,
+    earliest="-62135596800000000",
+    latest="253402300800000000",
 )
 _SQLITE: Final = Clock(
+    family="sqlite",
     now=_SQLITE_NOW,
     now_at_write=_SQLITE_NOW,
     stamp=_SQLITE_NOW,
@@ -154,6 +167,8 @@ _SQLITE: Final = Clock(
     until="MAX(1, ({instant} - {now} + 999) / 1000)",
     own_end="({stamp} + {ttl} * 1000)",
     inherited_end="{stamp}",
+    earliest="-62135596800000",
+    latest="253402300800000",
 )
 
 _CLOCKS: Final = {

@@ -16,6 +16,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.lifetimes import check_touchable
 from ttl_odm.sqlalchemy.predicate import Verdicts
 from ttl_odm.sqlalchemy.sources import binding_of_source, leaves
 from ttl_odm.sqlalchemy.stamping import Stamp
@@ -133,9 +134,11 @@ def touch(row: Any) -> None:
 
     Raises:
         TTLConfigurationError: the row's class has no TTL.
+        TTLError: its policy is one that no write prolongs.
     """
     mapper = inspect(row).mapper
     binding, _ = _bound(mapper)
+    check_touchable(row, binding)
     setattr(row, mapper.get_property_by_column(binding.last_modified).key, Stamp())
 
 

@@ -171,9 +171,8 @@ class GatedCompiler:
         """An upsert's update half, on MariaDB and MySQL."""
         binding = binding_of(self.current_executable.table)
         if binding is not None:
-            clock = clock_of(self.dialect)
-            verdicts = Verdicts(clock, writing=True)
-            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, verdicts, clock)
+            verdicts = Verdicts(clock_of(self.dialect), writing=True)
+            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, verdicts)
         return super().visit_on_duplicate_key_update(  # type: ignore[misc]
             on_duplicate, **kw
         )

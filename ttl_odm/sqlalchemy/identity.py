@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy.orm import Session
 
 from ttl_odm.core import expiry
+from ttl_odm.core.policy import TTL
 from ttl_odm.sqlalchemy.binding import root_binding_of
+from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.observed import sample_of
 from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sqlalchemy.orm import InstanceState, Mapper
 
@@ -34,23 +36,43 @@ if TYPE_CHECKING:
 _NONE: Final[MappingProxyType[str, Any]] = MappingProxyType({})
 
 
-class _Lifetime(NamedTuple):
+class Lifetime(NamedTuple):
     """What the lifetime of a class's objects hangs on.
 
     Attributes:
         binding: the policy of the table that holds it.
-        stamp: the attribute of the last modification.
+        stamp: the attribute of the last modification, or of the date that it has instead.
         own: the attribute of the row's own ttl, or None where rows can't have one.
+        kind: the attribute of the row's kind, or None where the policy tells no kinds apart.
         default: what its rows inherit.
     """
 
     binding: Binding
     stamp: str
     own: str | None
+    kind: str | None
     default: DefaultTTL
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return tuple(key for key in (self.stamp, self.own, self.kind) if key is not None)
 
-def _lifetime_of(mapper: Mapper[Any]) -> _Lifetime | None:
+    def end(self, values: Mapping[str, Any]) -> datetime | None:
+        """The instant at which a row expires (aware, UTC); None for never.
+
+        Args:
+            values: what the row has in each of the `attributes`.
+        """
+        return expiry.expires_at(
+            self.default.policy,
+            instant=values[self.stamp],
+            own=None if self.own is None else values[self.own],
+            kind=None if self.kind is None else values[self.kind],
+        )
+
+
+def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
     """The lifetime of a class's objects; None where the class has no policy."""
     # Every look-up of every session comes through here: most tables have no info at all.
     if not getattr(mapper.local_table, "info", None):
@@ -62,26 +84,31 @@ def _lifetime_of(mapper: Mapper[Any]) -> _Lifetime | None:
     found = memo.get("ttl_odm_lifetime")
     if found is None or found.binding is not binding:
         stamp, own = binding.last_modified, binding.override
-        found = memo["ttl_odm_lifetime"] = _Lifetime(
+        has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
+        kind = binding.discriminator if has_kinds else None
+        found = memo["ttl_odm_lifetime"] = Lifetime(
             binding,
             mapper.get_property_by_column(stamp).key,
             None if own is None else mapper.get_property_by_column(own).key,
+            None if kind is None else mapper.get_property_by_column(kind).key,
             binding.default_for(mapper.class_),
         )
     return found  # type: ignore[no-any-return]
 
 
-def _in_doubt(session: Session, state: InstanceState[Any], lifetime: _Lifetime) -> bool:
+def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -> bool:
     """Whether a look at the database is needed to know that an object is live."""
     stored = state.dict
     if state.committed_state:  # what is stored counts, not what waits for the next flush
         stored = {**stored, **state.committed_state}
     stamp = stored.get(lifetime.stamp)
+    if lifetime.binding.is_adopted:
+        return _adopted_in_doubt(session, state, lifetime, stored)
     if not isinstance(stamp, datetime) or (lifetime.own is not None and lifetime.own not in stored):
         return True
     own = None
     if lifetime.own is not None and stored[lifetime.own] is not None:
-        own = expiry.own_ttl(lifetime.binding.policy, stored[lifetime.own])
+        own = expiry.own_ttl(lifetime.binding.policy, stored[lifetime.own])  # type: ignore[arg-type]
     seconds = expiry.effective_ttl(lifetime.default(), own)
     if seconds is None:
         return False
@@ -90,20 +117,37 @@ def _in_doubt(session: Session, state: InstanceState[Any], lifetime: _Lifetime) 
     return sample is None or stamp + timedelta(seconds=seconds) <= sample.now()
 
 
+def _adopted_in_doubt(
+    session: Session, state: InstanceState[Any], lifetime: Lifetime, stored: Mapping[str, Any]
+) -> bool:
+    """The same for columns that are not ours, which may hold anything."""
+    if any(key not in stored for key in lifetime.attributes):
+        return True
+    dialect = session.get_bind(state.mapper).dialect
+    instants = lifetime.binding.instants
+    if not instants.is_readable(stored[lifetime.stamp]) or instants.on(clock_of(dialect)).shifts:
+        return True
+    end = lifetime.end(stored)
+    if end is None:
+        return False
+    sample = sample_of(dialect)
+    return sample is None or end <= sample.now()
+
+
 def _wrap_identity_lookup(lookup: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(lookup)
     def live_lookup(session: Session, mapper: Mapper[Any], *args: Any, **kw: Any) -> Any:
         found = lookup(session, mapper, *args, **kw)
         if found is None:
             return found
-        lifetime = _lifetime_of(mapper)
+        lifetime = lifetime_of(mapper)
         if lifetime is None or not isinstance(found, mapper.base_mapper.class_):
             return found
         if kw.get("execution_options", _NONE).get(INCLUDE_EXPIRED):
             return found
         state: Any = found._sa_instance_state
         if state.mapper is not mapper:  # a subclass may have a default of its own
-            lifetime = _lifetime_of(state.mapper) or lifetime
+            lifetime = lifetime_of(state.mapper) or lifetime
         if not _in_doubt(session, state, lifetime):
             return found
         _forget_lifetime(state, lifetime)
@@ -112,25 +156,24 @@ def _wrap_identity_lookup(lookup: Callable[..., Any]) -> Callable[..., Any]:
     return live_lookup
 
 
-def _forget_lifetime(state: InstanceState[Any], lifetime: _Lifetime) -> None:
+def _forget_lifetime(state: InstanceState[Any], lifetime: Lifetime) -> None:
     """Let the next load read the lifetime anew. Changes that wait for a flush stay."""
-    keys = (lifetime.stamp, lifetime.own)
     state._expire_attributes(
-        state.dict, [key for key in keys if key is not None and key not in state.committed_state]
+        state.dict, [key for key in lifetime.attributes if key not in state.committed_state]
     )
 
 
 def _drop_if_gone(session: Session, state: InstanceState[Any]) -> None:
     """Take an object out of the session whose row is gone and whose key ``state`` has."""
     mapper = state.mapper
-    if _lifetime_of(mapper) is None:
+    if lifetime_of(mapper) is None:
         return
     key = state.key or mapper._identity_key_from_state(state)
     known = session.identity_map.get(key)
     if known is None or known is state.obj():
         return
     known_state: Any = known._sa_instance_state
-    lifetime = _lifetime_of(known_state.mapper)
+    lifetime = lifetime_of(known_state.mapper)
     if (
         lifetime is not None
         and _in_doubt(session, known_state, lifetime)

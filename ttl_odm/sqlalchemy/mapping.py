@@ -11,12 +11,13 @@ from typing import Any, Final
 from sqlalchemy import Column, ColumnDefault, Integer, Table, event
 from sqlalchemy.orm import Mapper
 
-from ttl_odm.core.policy import TTL, as_policy
+from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import gate, schema
 from ttl_odm.sqlalchemy.binding import (
     Binding,
     DefaultTTL,
+    KindTTL,
     SubBinding,
     Variant,
     bind,
@@ -24,10 +25,11 @@ from ttl_odm.sqlalchemy.binding import (
     root_binding_of,
     sub_binding_of,
 )
+from ttl_odm.sqlalchemy.instants import Instants
 from ttl_odm.sqlalchemy.mixin import TTLMixin, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.observed import forget_compiled_statements
 from ttl_odm.sqlalchemy.stamping import Stamp
-from ttl_odm.sqlalchemy.types import LastModified, Seconds
+from ttl_odm.sqlalchemy.types import Seconds
 
 _SWEEPS: Final = ("index", "scan")
 
@@ -62,8 +64,10 @@ def _add_columns_of_concrete(mapper: Mapper[Any], cls: type[Any]) -> None:
     table = mapper.local_table
     if not (mapper.concrete and issubclass(cls, TTLMixin) and isinstance(table, Table)):
         return
+    policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")
+    named = (policy.last_modified, policy.override) if isinstance(policy, TTL) else ()
     for key, column in (("last_modified", last_modified_column()), ("ttl", ttl_column(cls))):
-        if column.name not in table.c:
+        if column.name in named and column.name not in table.c:
             table.append_column(column)
             mapper.add_property(key, column)
 
@@ -78,27 +82,35 @@ def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Non
             f"{where}: {cls.__name__} is mapped to {type(table).__name__}, not to a Table; "
             "declare __ttl__ on the models of the tables inside it."
         )
-    if not isinstance(policy, TTL):
-        raise TTLConfigurationError(
-            f"{where} = {policy!r}: SQLAlchemy models take a TTL over the columns of TTLMixin "
-            "in this version; write __ttl__ = seconds and add TTLMixin to the bases."
-        )
     other = binding_of(table)
     if other is not None:
         raise TTLConfigurationError(
             f"{where}: table {table.fullname!r} already has the policy of {other.name}; "
             "a table has one policy, so declare __ttl__ on one class only."
         )
+    start = _column(mapper, table, _start_of(policy), where)
+    by = policy.by if isinstance(policy, TTL) else None
     binding = Binding(
         table=table,
-        last_modified=_last_modified(mapper, table, policy, where),
+        last_modified=start,
         override=_override(mapper, table, policy, where),
         default=DefaultTTL(cls, policy),
         policy=policy,
-        discriminator=_discriminator(mapper, table),
+        instants=Instants(start, policy.timezone, policy.unit, where),
+        discriminator=(
+            _discriminator(mapper, table) if by is None else _column(mapper, table, by, where)
+        ),
     )
+    if isinstance(policy, TTL):
+        binding.variants += [
+            Variant(KindTTL(cls, policy, kind), [kind]) for kind, _ in policy.kinds
+        ]
     _prepare_schema(binding, getattr(cls, "__ttl_sweep__", "index"), where)
     bind(table, binding)
+
+
+def _start_of(policy: Policy) -> str:
+    return policy.last_modified if isinstance(policy, TTL) else policy.field
 
 
 def _discriminator(mapper: Mapper[Any] | None, table: Table) -> Column[Any] | None:
@@ -107,36 +119,31 @@ def _discriminator(mapper: Mapper[Any] | None, table: Table) -> Column[Any] | No
 
 
 def _column(mapper: Mapper[Any] | None, table: Table, name: str, where: str) -> Column[Any]:
-    found = table.c.get(name)
-    if found is None and mapper is not None:
-        found = mapper.columns.get(name)
+    """The column that a policy names, by its attribute, its key or its name."""
+    found = None if mapper is None else mapper.columns.get(name)
     if found is None:
-        raise TTLConfigurationError(
-            f"{where}: table {table.fullname!r} has no column {name!r}. Add TTLMixin to the "
-            "bases of the class and put the column into the database."
+        found = table.c.get(name)
+    if found is None:
+        found = next((column for column in table.c if column.name == name), None)
+    if found is not None and found.table is table:
+        return found
+    mend = f"Name one of its columns: {', '.join(map(repr, table.c.keys()))}."
+    if name in ("_ts", "ttl"):
+        mend = (
+            "Add TTLMixin to the bases of the class and put the column into the database; or name "
+            f"columns that there are, as in TTL(3600, last_modified='updated_at', override=None). "
+            f"{mend}"
         )
-    return found
-
-
-def _last_modified(
-    mapper: Mapper[Any] | None, table: Table, policy: TTL, where: str
-) -> Column[Any]:
-    column = _column(mapper, table, policy.last_modified, where)
-    if not isinstance(column.type, LastModified):
-        raise TTLConfigurationError(
-            f"{where}: column {column.name!r} is {column.type!r}; the column of the last "
-            "modification must be of type LastModified, as TTLMixin declares it."
-        )
-    return column
+    raise TTLConfigurationError(f"{where}: table {table.fullname!r} has no column {name!r}. {mend}")
 
 
 def _override(
-    mapper: Mapper[Any] | None, table: Table, policy: TTL, where: str
+    mapper: Mapper[Any] | None, table: Table, policy: Policy, where: str
 ) -> Column[Any] | None:
-    if policy.override is None:
+    if not isinstance(policy, TTL) or policy.override is None:
         return None
     column = _column(mapper, table, policy.override, where)
-    if not isinstance(column.type, (Integer, Seconds)):
+    if not issubclass(column.type._type_affinity or object, Integer):
         raise TTLConfigurationError(
             f"{where}: column {column.name!r} is {column.type!r}; a row's own ttl is a whole "
             "number of seconds, so the column must be an integer."
@@ -151,9 +158,14 @@ def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
             f"{name}.__ttl_sweep__ = {sweep!r}: write one of {', '.join(map(repr, _SWEEPS))}."
         )
     stamp, own = binding.last_modified, binding.override
-    if stamp.default is None:
-        stamp.default = _column_default(stamp)
-    if own is None or not isinstance(own.type, Seconds):
+    if binding.stamps and (stamp.default is None or not binding.instants.native):
+        # The application's own (utcnow(), time.time()) is the clock of a host.
+        binding.default_before = stamp.default
+        stamp.default = _column_default(binding)
+    if own is None or not binding.instants.native:
+        _prepare_sweep(binding, sweep)
+        return
+    if not isinstance(own.type, Seconds):
         return
     # A table that is bound again, with another policy, has them.
     is_new = not any(isinstance(each, schema.TTLCheck) for each in own.constraints)
@@ -165,9 +177,20 @@ def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
         binding.sweep = "index"
 
 
-def _column_default(column: Column[Any]) -> Any:
-    default = ColumnDefault(Stamp())
-    default._set_parent_with_dispatch(column)
+def _prepare_sweep(binding: Binding, sweep: object) -> None:
+    """See to the index of a table whose rows are found by the column that is there.
+
+    Rows with a ttl of their own, and NULLs that are expired, are in no such index.
+    """
+    if sweep == "index" and binding.override is None and not binding.nulls_expire:
+        binding.sweep = "index"
+        if not binding.stamps:
+            schema.add_index_on(binding.last_modified)
+
+
+def _column_default(binding: Binding) -> Any:
+    default = ColumnDefault(binding.instants.stored(Stamp()))
+    default._set_parent_with_dispatch(binding.last_modified)
     return default
 
 
@@ -181,14 +204,24 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
             "declare __ttl__ on the base (None to switch it off there) and override it here."
         )
     if _declares_here(cls):
-        as_policy(cls.__ttl__, where=where)
+        own = as_policy(cls.__ttl__, where=where)
+        if not isinstance(own, TTL) or own.shape != binding.policy_shape:
+            raise TTLConfigurationError(
+                f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, whose "
+                f"policy is {binding.policy!r}; of a subclass, only the default ttl may differ."
+            )
+        if isinstance(binding.policy, TTL) and binding.policy.by is not None:
+            raise TTLConfigurationError(
+                f"{where}: {binding.name}.__ttl__ has a default for each {binding.policy.by!r}; "
+                f"give the rows of {cls.__name__} theirs there."
+            )
         if binding.discriminator is None:
             raise TTLConfigurationError(
                 f"{where}: the rows of {cls.__name__} can't be told from others of table "
                 f"{binding.table.fullname!r}; let polymorphic_on be a column of that table, or "
                 f"declare __ttl__ on {binding.name} only."
             )
-        binding.variants.append(Variant(DefaultTTL(cls, TTL(None))))
+        binding.variants.append(Variant(DefaultTTL(cls, binding.policy)))
     _join_variant(mapper, cls, binding)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta  # noqa: TC003 - mappers may read annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Column, ColumnElement, FetchedValue
@@ -10,12 +10,11 @@ from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import declared_attr, validates
 
 from ttl_odm.core import expiry
-from ttl_odm.core.policy import Policy, as_policy
-from ttl_odm.core.values import NEVER, row_ttl
-from ttl_odm.errors import InvalidTTL
-from ttl_odm.sqlalchemy import functions
+from ttl_odm.core.policy import TTL, Policy, as_policy
+from ttl_odm.core.values import row_ttl
+from ttl_odm.sqlalchemy import functions, lifetimes
 from ttl_odm.sqlalchemy.observed import database_now
-from ttl_odm.sqlalchemy.stamping import Stamp, own_ttl_until, stamp_ago, stamp_until
+from ttl_odm.sqlalchemy.stamping import Stamp
 from ttl_odm.sqlalchemy.types import LastModified, Seconds
 
 if TYPE_CHECKING:
@@ -68,15 +67,17 @@ class TTLMixin:
         # Without annotations here: SQLAlchemy would take them for dataclass fields, and refuse
         # the mixin on a MappedAsDataclass.
 
+        # None makes no attribute: a policy over other columns needs neither of these.
+
         @declared_attr
         def last_modified(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """When the row was last written, by the database's clock (aware, UTC)."""
-            return last_modified_column()
+            return last_modified_column() if _names(cls, "_ts") else None
 
         @declared_attr
         def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
-            return ttl_column(cls)
+            return ttl_column(cls) if _names(cls, "ttl") else None
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:
@@ -87,8 +88,7 @@ class TTLMixin:
     @hybrid_property
     def expires_at(self) -> datetime | None:
         """The instant at which the row expires (aware, UTC); None for never."""
-        policy = as_policy(type(self).__ttl__, where=f"{type(self).__name__}.__ttl__")
-        return expiry.expires_at(policy, instant=self.last_modified, own=self.ttl)
+        return lifetimes.end_of(self)
 
     @expires_at.inplace.expression
     @classmethod
@@ -122,12 +122,16 @@ class TTLMixin:
         functions.touch(self)
 
     def persist(self) -> None:
-        """Let the row live for ever (ttl -1), whatever the default."""
-        self.ttl = NEVER
+        """Let the row live for ever (ttl -1), whatever the default.
+
+        Raises:
+            TTLError: the policy leaves no room for that; the same goes for the next three.
+        """
+        lifetimes.persist(self)
 
     def inherit_ttl(self) -> None:
         """Give up the row's own ttl: the default applies again."""
-        self.ttl = None
+        lifetimes.inherit_ttl(self)
 
     def expire_in(self, life: float | timedelta) -> None:
         """Let the row live for so long from the next flush on.
@@ -138,19 +142,14 @@ class TTLMixin:
         Raises:
             InvalidTTL: the number isn't whole, or over 2147483647.
         """
-        seconds = life.total_seconds() if isinstance(life, timedelta) else life
-        if not isinstance(seconds, bool) and seconds <= 0:
-            self.ttl = 1
-            self.last_modified = stamp_ago(1)
-            return
-        self.ttl = row_ttl(life, where=f"{type(self).__name__}.ttl")
-        self.touch()
+        lifetimes.expire_in(self, life)
 
     def expire_at(self, instant: datetime) -> None:
         """Let the row expire at exactly this instant.
 
         The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
-        before the instant. A later write starts that ttl again, as any write does.
+        before the instant. A later write starts that ttl again, as any write does. Where the
+        policy is `ExpireAt`, its column gets the instant.
 
         Args:
             instant: an aware datetime; one in the past lets the row expire with the flush.
@@ -158,10 +157,10 @@ class TTLMixin:
         Raises:
             InvalidTTL: the datetime is naive.
         """
-        if instant.tzinfo is None:
-            raise InvalidTTL(
-                f"{type(self).__name__}.expire_at({instant!r}): a naive datetime names no "
-                "instant; add tzinfo=datetime.timezone.utc if it is UTC."
-            )
-        self.ttl = own_ttl_until(instant)
-        self.last_modified = stamp_until(instant)
+        lifetimes.expire_at(self, instant)
+
+
+def _names(cls: Any, column: str) -> bool:
+    """Whether the policy of a class goes by a column of the contract."""
+    policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")
+    return isinstance(policy, TTL) and column in (policy.last_modified, policy.override)

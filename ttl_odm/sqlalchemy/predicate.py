@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, case, literal_column, or_, type_coer
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
-from ttl_odm.core.values import NEVER
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.sqlalchemy.clock import FOREVER
 from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.spans import BASE_ROW_WRITTEN, Part, span_of
@@ -43,14 +43,18 @@ class Verdicts:
     def live(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True for rows that have not expired."""
         age = self._seconds(binding, columns, "inherited_age")
-        inherited = self._stamp(columns) > self._now - self._clock.span(age)
+        keeping, start = binding.instants.on(self._clock), columns.last_modified
+        inherited = keeping.ahead(start, self._now - self._clock.span(age))
+        if binding.nulls_expire:
+            inherited = and_(inherited, or_(start.is_not(None), age > _integer(FOREVER)))
         if columns.override is None:
             return inherited
         own = self._own(columns)
+        is_own_ahead = keeping.ahead_after(start, self._life(binding, own), self._now)
         return or_(
             # A "never" may pass here: the last condition lets it in anyway.
-            and_(or_(own.is_(None), own <= _integer(0)), inherited),
-            and_(own > _integer(0), self._own_end(columns) > self._now),
+            and_(or_(own.is_(None), *self._no_ttl(binding, own)), inherited),
+            and_(own > _integer(0), is_own_ahead),
             # TTL is off. By the same bound value, since each costs more than the comparison does.
             or_(_is_never(binding, own), age > _integer(FOREVER)),
         )
@@ -64,54 +68,85 @@ class Verdicts:
         if columns.override is None:
             return inherited
         return or_(
-            and_(_inherits(binding, self._own(columns)), inherited),
+            and_(self._inherits(binding, self._own(columns)), inherited),
             self.own_end_passed(binding, columns),
         )
 
     def inherited_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True where a row that inherits the default would have expired."""
-        return self._stamp(columns) <= self._inheriting_cutoff(binding, columns)
+        age = self._seconds(binding, columns, "inherited_age")
+        start = columns.last_modified
+        keeping = binding.instants.on(self._clock)
+        passed = keeping.reached(start, self._now - self._clock.span(age))
+        if binding.nulls_expire:
+            passed = or_(passed, and_(start.is_(None), age <= _integer(FOREVER)))
+        return passed
 
     def own_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True where a row has its own ttl and has outlived it."""
+        own, start = self._own(columns), columns.last_modified
+        slack = self._seconds(binding, columns, "own_slack")
+        keeping = binding.instants.on(self._clock)
         return and_(
-            _has_own(binding, self._own(columns)),
-            self._own_end(columns) <= self._own_cutoff(binding, columns),
+            self._has_own(binding, own),
+            keeping.reached_after(
+                start, self._life(binding, own), self._now - self._clock.span(slack)
+            ),
         )
 
     def expires_at(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         """The instant of expiry in the storage type; NULL for never."""
-        stamp = self._stamp(columns)
-        inherited = stamp + self._clock.span(self._seconds(binding, columns, "inherited_life"))
+        start = binding.instants.on(self._clock).instant(columns.last_modified)
+        inherited = start + self._clock.span(self._seconds(binding, columns, "inherited_life"))
+        if binding.nulls_expire:
+            earliest = self._clock.literal(self._clock.earliest)
+            inherited = case((columns.last_modified.is_(None), earliest), else_=inherited)
         if columns.override is None:
-            return inherited
+            return self._in_range(binding, inherited)
         own = self._own(columns)
         own_life = self._clock.span(self._seconds(binding, columns, "own_life"))
-        return case(
-            (_inherits(binding, own), inherited),
-            (_has_own(binding, own), self._own_end(columns) + own_life),
+        own_end = start + self._clock.span(self._life(binding, own)) + own_life
+        return self._in_range(
+            binding,
+            case(
+                (self._inherits(binding, own), inherited),
+                (self._has_own(binding, own), own_end),
+            ),
         )
 
     def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> ColumnElement[Any]:
         """What the default that a row inherits means, as a bound value."""
         return span_of(binding, columns, part, self._overruled_by)
 
-    def _stamp(self, columns: SourceColumns) -> ColumnElement[Any]:
-        return type_coerce(columns.last_modified, self._clock.storage)
-
     def _own(self, columns: SourceColumns) -> ColumnElement[Any]:
         return type_coerce(columns.override, Integer())
 
-    def _inheriting_cutoff(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
-        age = self._seconds(binding, columns, "inherited_age")
-        return self._now - self._clock.span(age)
+    def _life(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[Any]:
+        """A row's own ttl as seconds to count with."""
+        if binding.instants.native:
+            return own
+        # A column that is not ours may hold what no sum of instants can take.
+        return case((own <= _integer(MAX_TTL), own), else_=_integer(MAX_TTL))
 
-    def _own_end(self, columns: SourceColumns) -> ColumnElement[Any]:
-        return self._stamp(columns) + self._clock.span(self._own(columns))
+    def _no_ttl(self, binding: Binding, own: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+        """What an own ttl is that doesn't count."""
+        too_long = [] if binding.instants.native else [own > _integer(MAX_TTL)]
+        return [own <= _integer(0), *too_long]
 
-    def _own_cutoff(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
-        slack = self._seconds(binding, columns, "own_slack")
-        return self._now - self._clock.span(slack)
+    def _inherits(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
+        nevers = (own != _integer(never) for never in binding.nevers)
+        return or_(own.is_(None), and_(or_(*self._no_ttl(binding, own)), *nevers))
+
+    def _has_own(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
+        nevers = (own != _integer(never) for never in binding.nevers if never > 0)
+        at_most = [] if binding.instants.native else [own <= _integer(MAX_TTL)]
+        return and_(own > _integer(0), *at_most, *nevers)
+
+    def _in_range(self, binding: Binding, end: ColumnElement[Any]) -> ColumnElement[Any]:
+        """NULL for an instant that Python has no datetime for."""
+        if binding.instants.native:
+            return end
+        return case((end < self._clock.literal(self._clock.latest), end))
 
 
 def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -123,21 +158,8 @@ def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
     return (Grouping(and_(*conditions)),) if conditions else ()
 
 
-def _inherits(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
-    no_override = and_(own <= _integer(0), *(own != _integer(n) for n in _nevers(binding)))
-    return or_(own.is_(None), no_override)
-
-
-def _has_own(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
-    return and_(own > _integer(0), *(own != _integer(n) for n in _nevers(binding) if n > 0))
-
-
 def _is_never(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
-    return or_(*(own == _integer(n) for n in _nevers(binding)))
-
-
-def _nevers(binding: Binding) -> tuple[int, ...]:
-    return (NEVER, *binding.policy.never)
+    return or_(*(own == _integer(n) for n in binding.nevers))
 
 
 def _integer(value: int) -> ColumnElement[Any]:

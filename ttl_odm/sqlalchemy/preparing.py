@@ -99,6 +99,8 @@ class StampedBase:
         if writes(*criteria):
             return 0  # which rows it matches is known once it has run
         base, displacer = self.sub.base, Displacer.of(context)
+        if not base.stamps:
+            return 0
         own, roots = zip(*self.sub.keys, strict=True)
         for parameters in context.compiled_parameters:
             matched = filled(select(*own).where(*criteria), parameters)

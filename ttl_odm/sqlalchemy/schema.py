@@ -13,7 +13,16 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import CheckConstraint, Index, Table, event, type_coerce
+from sqlalchemy import (
+    CheckConstraint,
+    Index,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+    event,
+    type_coerce,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.elements import conv
@@ -144,6 +153,23 @@ def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any])
         "after_create",
         AddSweepColumns(table, last_modified, override).execute_if(callable_=_On(MYSQL_FAMILY)),
     )
+
+
+def add_index_on(column: Column[Any]) -> None:
+    """Add an index for the sweeper on a column of dates, unless an index begins with it already.
+
+    None on a text without a length, which MariaDB and MySQL can't index.
+    """
+    table = column.table
+    lists = [list(index.expressions) for index in table.indexes]
+    lists += [
+        list(each.columns)
+        for each in table.constraints
+        if isinstance(each, (UniqueConstraint, PrimaryKeyConstraint))
+    ]
+    is_indexed = column.index or column.unique or any(each[0] is column for each in lists if each)
+    if not is_indexed and not (isinstance(column.type, String) and column.type.length is None):
+        Index(index_name(table, f"{column.name}_ttl"), column)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Integer,
     bindparam,
     case,
+    func,
     literal,
-    literal_column,
     select,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -25,6 +26,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.instants import Stored
 from ttl_odm.sqlalchemy.spans import Kept
 from ttl_odm.sqlalchemy.types import LastModified
 
@@ -85,23 +87,32 @@ def _render_stamp_until(element: StampUntil, compiler: Any, **kw: Any) -> str:
     return f"{end} - {clock.seconds_until(end)} * {clock.second}"
 
 
-def stamp_unless_kept(value: ColumnElement[Any]) -> ColumnElement[Any]:
+def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
     """The server's clock, or with ``keep_last_modified`` a value: the old one, or a given one."""
     if isinstance(value, Stamp):
+        return binding.instants.stored(value)
+    if isinstance(value, Stored):
         return value
-    return case((Kept(), value), else_=Stamp())
+    return case((Kept(), value), else_=binding.instants.stored(Stamp()))
+
+
+def inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The same for a new row, which has no old value, so that None is nothing to keep."""
+    if not binding.instants.native and not isinstance(value, (Stamp, Stored)):
+        value = func.coalesce(value, binding.instants.stored(Stamp()))
+    return stamp_unless_kept(binding, value)
 
 
 def stamped_update(statement: Any, compiler: Any) -> Any:
     """The UPDATE with ``_ts`` reset, or as it is where its table has no policy."""
     binding = binding_of(statement.table)
-    if binding is None:
+    if binding is None or not binding.stamps:
         return statement
     column = binding.last_modified
     given = _given(statement._values, column)
     if given is None and column.key in (compiler.column_keys or ()):
         given = bindparam(column.key, required=True, type_=column.type)
-    stamp = stamp_unless_kept(column if given is None else given)
+    stamp = stamp_unless_kept(binding, column if given is None else _typed(given, column))
     stamped = statement._generate()
     if getattr(statement, "_ordered_values", None) is not None:  # SQLAlchemy 2.0
         stamped._ordered_values = [
@@ -115,47 +126,54 @@ def stamped_update(statement: Any, compiler: Any) -> Any:
 
 def stamped_insert(statement: Any, binding: Binding, compiler: Any) -> Any:
     """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
+    if not binding.stamps:
+        return statement
     column = binding.last_modified
     stamped = statement._generate()
     if statement._select_names:
-        stamped.select = _stamped_select(statement, column)
+        stamped.select = _stamped_select(statement, binding)
     elif statement._multi_values:
         stamped._multi_values = tuple(
-            [_stamped_row(row, column) for row in rows] for rows in statement._multi_values
+            [_stamped_row(row, binding) for row in rows] for rows in statement._multi_values
         )
     else:
         given = _given(statement._values, column)
         if given is None and column.key in (compiler.column_keys or ()):
             given = bindparam(column.key, required=True, type_=column.type)
         if given is not None:
-            stamped._values = _replaced(statement._values, column, stamp_unless_kept(given))
+            stamp = inserted_stamp(binding, _typed(given, column))
+            stamped._values = _replaced(statement._values, column, stamp)
     return stamped
 
 
-def _stamped_select(statement: Any, column: Column[Any]) -> Any:
+def _stamped_select(statement: Any, binding: Binding) -> Any:
     """The SELECT of an INSERT FROM SELECT, with its value for ``_ts`` overruled."""
+    column = binding.last_modified
     positions = [_is(name, column) for name in statement._select_names]
     if not any(positions):
         return statement.select
     given = statement.select.subquery()
     return select(
         *(
-            stamp_unless_kept(value) if is_stamp else value
+            inserted_stamp(binding, value) if is_stamp else value
             for value, is_stamp in zip(given.c, positions, strict=True)
         )
     )
 
 
-def _stamped_row(row: Any, column: Column[Any]) -> Any:
+def _stamped_row(row: Any, binding: Binding) -> Any:
     """One row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
+    column = binding.last_modified
     if not hasattr(row, "items"):
         row = {c.key: value for c, value in zip(column.table.c, row, strict=False)}
     given = _given(row, column)
     if given is None:
         return row
-    if not isinstance(given, ColumnElement):
-        given = literal(given, column.type)
-    return _replaced(row, column, stamp_unless_kept(given))
+    return _replaced(row, column, inserted_stamp(binding, _typed(given, column)))
+
+
+def _typed(value: Any, column: Column[Any]) -> ColumnElement[Any]:
+    return value if isinstance(value, ColumnElement) else literal(value, column.type)
 
 
 def _given(values: Any, column: Column[Any]) -> Any:
@@ -185,5 +203,5 @@ def stamp_until(instant: datetime) -> ColumnElement[datetime]:
 
 
 def stamp_ago(seconds: int) -> ColumnElement[datetime]:
-    """A ``_ts`` in the past, on the database's clock."""
-    return Ago(literal_column(str(seconds), Integer()))
+    """A ``_ts`` in the past (or, of negative seconds, in the future), on the database's clock."""
+    return Ago(literal(seconds, BigInteger()))

@@ -15,12 +15,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy.predicate import grouped
-from ttl_odm.sqlalchemy.spans import Kept
 from ttl_odm.sqlalchemy.stamping import stamp_unless_kept
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.binding import Binding
-    from ttl_odm.sqlalchemy.clock import Clock
     from ttl_odm.sqlalchemy.predicate import Verdicts
 
 
@@ -28,7 +26,9 @@ def gated_on_conflict(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
     """PostgreSQL's and SQLite's ``ON CONFLICT DO UPDATE``: stamped, and for live rows only."""
     stamp = binding.last_modified
     values = _by_key(clause.update_values_to_set)
-    values[stamp.key] = stamp_unless_kept(values.get(stamp.key, stamp))
+    if binding.stamps:
+        given = _expression(values.get(stamp.key, stamp), stamp)
+        values[stamp.key] = stamp_unless_kept(binding, given)
     gated = clause._clone()
     # A list of pairs in SQLAlchemy 2.0, a dict in 2.1.
     is_list = isinstance(clause.update_values_to_set, list)
@@ -39,17 +39,18 @@ def gated_on_conflict(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
     return gated
 
 
-def gated_on_duplicate_key(clause: Any, binding: Binding, verdicts: Verdicts, clock: Clock) -> Any:
+def gated_on_duplicate_key(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
-    Assignments are made in order. The first resets ``_ts`` if the row is live, and fails if not;
-    `ttl_odm.sqlalchemy.second_try` then deletes the row and runs the statement again.
+    Assignments are made in order. The first resets ``_ts`` if the row is live (or leaves a date
+    that no write resets), and fails if not; `ttl_odm.sqlalchemy.second_try` then deletes the row
+    and runs the statement again.
     """
     table, stamp = binding.table, binding.last_modified
     values = _by_key(clause.update)
     given = _expression(values.pop(stamp.key, stamp), stamp)
     live = verdicts.live(binding, binding.columns_of(table))
-    reset = case((Kept(), given), else_=clock.literal(clock.stamp))
+    reset = stamp_unless_kept(binding, given) if binding.stamps else given
     gated = clause._clone()
     gated.update = {stamp.key: case((live, reset), else_=_Failure(stamp)), **values}
     order = clause._parameter_ordering or list(values)
@@ -67,7 +68,7 @@ class _Failure(FunctionElement[Any]):
 def _render_failure(element: _Failure, compiler: Any, **kw: Any) -> str:
     # Of a column, so that it can't be evaluated beforehand.
     column = compiler.process(element.clauses, **kw)
-    return f"(SELECT {column} UNION SELECT {column} + 1)"
+    return f"(SELECT {column} IS NULL UNION SELECT {column} IS NOT NULL)"
 
 
 def _by_key(values: Any) -> dict[str, Any]:

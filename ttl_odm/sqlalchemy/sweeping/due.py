@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import BigInteger, String, column, func, literal, not_, or_, select
+from sqlalchemy import BigInteger, String, column, func, inspect, literal, not_, or_, select
 from sqlalchemy import table as lean_table
 
 from ttl_odm.core.values import NEVER
@@ -28,9 +29,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Connection, Select, Table
+    from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.binding import Binding
     from ttl_odm.sqlalchemy.clock import Clock
+
+_indexed: WeakKeyDictionary[Table, WeakSet[Dialect]] = WeakKeyDictionary()
+"""The tables whose own index on the column of dates was seen, and where."""
 
 _FEW: Final = 100_000
 """Rows below which an estimate is made sure of by counting."""
@@ -40,11 +45,13 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
     if all(default() is None for default in binding.defaults()):
         return None
-    if binding.sweep == "scan":
+    if not _is_indexed(connection, binding):
         can_expire = binding.override is not None or finite_defaults(binding)
         return Due((Part.ALL,), None) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
     questions = list(_questions(binding, clock))
+    if not questions:
+        return Due((), 0.0)
     overdue = select(*(question.scalar_subquery() for _, question in questions))
     with prepared(connection), reading(connection):
         answers = connection.execute(overdue.options(include_expired())).one()
@@ -57,12 +64,48 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
     return Due(tuple(parts), max((seconds for _, seconds in found), default=0.0))
 
 
+def _is_indexed(connection: Connection, binding: Binding) -> bool:
+    """Whether an index leads to the expired rows.
+
+    Ours are taken to be there. Where the sweeper goes by a column of the application's, it is the
+    application's index, if there is one: the database is asked, until it has one.
+    """
+    if not binding.sweeps_by_column:
+        return binding.sweep == "index"
+    table, dialect = binding.table, connection.dialect
+    seen = _indexed.setdefault(table, WeakSet())
+    if dialect not in seen:
+        with prepared(connection), reading(connection):
+            first = _first_columns(connection, table)
+        if binding.last_modified.name not in first:
+            return False
+        seen.add(dialect)
+    return True
+
+
+def _first_columns(connection: Connection, table: Table) -> set[str]:
+    """The columns that an index of a table begins with."""
+    schemas = connection.get_execution_options().get("schema_translate_map") or {}
+    schema = schemas.get(table.schema, table.schema)
+    inspector = inspect(connection)
+    key = inspector.get_pk_constraint(table.name, schema)["constrained_columns"]
+    unique = inspector.get_unique_constraints(table.name, schema)
+    indexes: list[Any] = [
+        each["column_names"]
+        for each in inspector.get_indexes(table.name, schema)
+        # A partial index may lack the rows.
+        if not any(name.endswith("_where") for name in each.get("dialect_options", ()))
+    ]
+    every: list[Any] = [key, *(each["column_names"] for each in unique), *indexes]
+    return {str(columns[0]) for columns in every if columns}
+
+
 def count(connection: Connection, binding: Binding) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
     with prepared(connection), reading(connection):
         if all(default() is None for default in binding.defaults()):
             due = 0
-        elif binding.sweep == "scan":
+        elif binding.sweep == "scan" or binding.sweeps_by_column:
             due = _count(connection, binding.table, expired_in(connection, binding))
         else:
             due = sum(
@@ -92,7 +135,7 @@ def _count_part(connection: Connection, binding: Binding, part: Part) -> int:
         connection,
         table,
         index.holds(table),
-        index.end(table) <= index.cutoff(seconds or 0),
+        index.past(table, seconds or 0),
         index.expired(table, writing=False),
     )
 
@@ -135,17 +178,17 @@ def _questions(binding: Binding, clock: Clock) -> Iterator[tuple[Part, Select[An
     """For how long the first row has been expired, for every life that rows may have."""
     for seconds, rows in _inherited_lives(binding):
         yield Part.INHERITING, _overdue(PartIndex(binding, Part.INHERITING, clock), seconds, rows)
-    yield Part.OWN, _overdue(PartIndex(binding, Part.OWN, clock), 0, [])
+    if binding.override is not None:
+        yield Part.OWN, _overdue(PartIndex(binding, Part.OWN, clock), 0, [])
 
 
 def _overdue(index: PartIndex, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:
     table = index.table
-    end = index.end(table)
     return (
-        select(index.cutoff(seconds) - end)
-        .where(index.holds(table), end <= index.cutoff(seconds), *rows)
+        select(index.overdue(table, seconds))
+        .where(index.holds(table), index.past(table, seconds), *rows)
         .where(index.expired(table, writing=False))
-        .order_by(end)
+        .order_by(index.end(table))
         .limit(1)
     )
 

@@ -12,11 +12,10 @@ that somebody holds, rows of single-table subclasses that live longer than the o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import literal, literal_column, select, type_coerce
+from sqlalchemy import literal, literal_column, select, true, type_coerce
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.binding import Binding
     from ttl_odm.sqlalchemy.clock import Clock
+    from ttl_odm.sqlalchemy.keeping import Keeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +93,42 @@ class PartIndex:
         A row with an invalid ttl (0, -2: raw SQL, where no CHECK kept it out) is in neither
         index. It expires like an inheriting row; only walking the table finds and deletes it.
         """
-        own = self._binding.columns_of(source).override
+        override = self._binding.columns_of(source).override
+        if override is None:
+            return true()
+        own = type_coerce(override, Integer())
         if self._part is Part.INHERITING:
-            return type_coerce(own, Integer()).is_(None)
-        return type_coerce(own, Integer()) > literal_column("0", Integer())
+            return own.is_(None)
+        return own > literal_column("0", Integer())
 
     def end(self, source: FromClause) -> ColumnElement[Any]:
         """What the index is ordered by, word for word: for inheriting rows, where they began."""
         columns = self._binding.columns_of(source)
+        if self._binding.sweeps_by_column:
+            return self._keeping.plain(columns.last_modified)
         if self._part is Part.INHERITING:
             return type_coerce(InheritedEnd(columns.last_modified), self._clock.storage)
         return type_coerce(OwnEnd(columns.last_modified, columns.override), self._clock.storage)
 
-    def cutoff(self, seconds: int) -> ColumnElement[Any]:
+    def past(self, source: FromClause, seconds: int) -> ColumnElement[bool]:
+        """What bounds the index: all rows whose lives have ended, where they last for so long."""
+        if self._binding.sweeps_by_column:
+            start = self._binding.columns_of(source).last_modified
+            return self._keeping.within(start, self._cutoff(seconds))
+        return self.end(source) <= self._cutoff(seconds)
+
+    def overdue(self, source: FromClause, seconds: int) -> ColumnElement[Any]:
+        """For how long a row has been expired, in the clock's unit, with lives of so long."""
+        if self._binding.sweeps_by_column:
+            start = self._binding.columns_of(source).last_modified
+            return self._cutoff(seconds) - self._keeping.instant(start)
+        return self._cutoff(seconds) - self.end(source)
+
+    @property
+    def _keeping(self) -> Keeping:
+        return self._binding.instants.on(self._clock)
+
+    def _cutoff(self, seconds: int) -> ColumnElement[Any]:
         """The latest `end` that is an end of life, where inheriting rows live for so long.
 
         A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
@@ -141,9 +164,12 @@ class PartIndex:
         if seconds is None and self._part is Part.INHERITING:
             return None
         end = self.end(self.table)
-        entries = select(end).where(self.holds(self.table), end <= self.cutoff(seconds or 0))
+        entries = select(end).where(self.holds(self.table), self.past(self.table, seconds or 0))
+        if self._binding.sweeps_by_column:
+            # Rows that are near their end, or hold no date, may be within these bounds too.
+            entries = entries.where(self.expired(self.table, writing=False))
         if resume is not None:
-            entries = entries.where(end >= self._value(resume))
+            entries = entries.where(_from(end, self._bound(resume)))
         # Three look-ups rather than an aggregate, which takes twice as long.
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
         found = (upward.limit(1), upward.offset(size).limit(1), downward.limit(1))
@@ -154,26 +180,39 @@ class PartIndex:
         if first is None:
             return None
         if beyond is None:
-            return self._window(size, first, _after(last), None)
+            return self._window(size, first, _After(last), None)
         if first < beyond:
             return self._window(size, first, beyond, beyond)
         # Written at one instant, as by a migration's backfill: no bound lies between them.
-        return self._window(size + 1, first, _after(first), _after(first))
+        return self._window(size + 1, first, _After(first), _After(first))
 
     def _window(self, rows: int, first: Any, end: Any, resume: Any) -> Window:
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:
+            ordered = self.end(source)
             return [
                 self.holds(source),
-                self.end(source) >= self._value(first),
-                self.end(source) < self._value(end),
+                ordered >= self._bound(first),
+                _until(ordered, self._bound(end)),
             ]
 
         return Window(rows, bounds, partial(self.expired, writing=True), again=first, resume=resume)
 
-    def _value(self, moment: Any) -> ColumnElement[Any]:
-        return literal(moment, self._clock.storage)
+    def _bound(self, value: Any) -> Any:
+        if isinstance(value, _After):
+            return _After(self._bound(value.value))
+        by_column = self._binding.sweeps_by_column
+        return literal(value, self._keeping.raw if by_column else self._clock.storage)
 
 
-def _after(moment: Any) -> Any:
-    """The next moment that the database can tell: a microsecond, or one of its integers, later."""
-    return moment + (timedelta(microseconds=1) if isinstance(moment, datetime) else 1)
+class _After(NamedTuple):
+    """All that comes after a value."""
+
+    value: Any
+
+
+def _from(end: Any, bound: Any) -> Any:
+    return end > bound.value if isinstance(bound, _After) else end >= bound
+
+
+def _until(end: Any, bound: Any) -> Any:
+    return end <= bound.value if isinstance(bound, _After) else end < bound

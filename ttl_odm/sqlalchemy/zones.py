@@ -1,0 +1,108 @@
+"""What the clocks of a time zone show: its offsets from UTC, as this host's tables have them.
+
+SQLite knows no zones, and MariaDB's tables of zones are empty until somebody loads them. So a
+column of wall times in a named zone is compared by offsets that are written into the SQL, on every
+database alike. They come from `zoneinfo`, or for ``"local"`` from the C library, as the answers of
+`ttl_odm.core.expiry` do.
+
+Only some years around the present are covered. Before and after them a wall time is read as the
+latest instant that it can mean, so that nothing expires early there either.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cache
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_YEARS: Final = 10
+"""How far the offsets reach, into the past and into the future."""
+
+_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """A zone's offsets from UTC, in seconds (an hour to the east is 3600).
+
+    Attributes:
+        changes: The Unix time of each change, with the offset from then on, the latest first; the
+            first in time stands for the beginning of what is covered.
+        least: The smallest of them: with it, a wall time means the latest instant.
+        most: The largest.
+        end: The Unix time until which they are known.
+    """
+
+    changes: tuple[tuple[int, int], ...]
+    least: int
+    most: int
+    end: int
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there is one offset only."""
+        return self.least == self.most
+
+    def by_wall_time(self) -> list[tuple[int, int]]:
+        """From which wall time on an offset counts, the latest first.
+
+        Wall times are told as the Unix time of the same clock face in UTC. A wall time that a
+        change repeats counts from its second occurrence; one that a change leaves out is read with
+        the offset before the change.
+        """
+        after = (self.end + self.most, self.least)
+        return [after, *((instant + offset, offset) for instant, offset in self.changes)]
+
+    def by_instant(self) -> list[tuple[int, int]]:
+        """From which Unix time on the clocks show an offset, the latest first."""
+        return list(self.changes)
+
+
+@cache
+def offsets_of(zone: str) -> Offsets:
+    """The offsets of a zone: "UTC", "local" or an IANA name."""
+    if zone == "UTC":
+        return Offsets((), 0, 0, 0)
+    year = datetime.now(timezone.utc).year
+    begin, end = (
+        int(datetime(each, 1, 1, tzinfo=timezone.utc).timestamp())
+        for each in (year - _YEARS, year + _YEARS + 1)
+    )
+    offset_at = _local if zone == "local" else _named(ZoneInfo(zone))
+    changes = [(begin, offset_at(begin))]
+    for day in range(begin, end, _DAY):
+        last = changes[-1][1]
+        if offset_at(day + _DAY) != last:
+            changes.append((_change(offset_at, day, day + _DAY), offset_at(day + _DAY)))
+    every = [offset for _, offset in changes]
+    return Offsets(tuple(reversed(changes)), min(every), max(every), end)
+
+
+def _local(instant: int) -> int:
+    return time.localtime(instant).tm_gmtoff
+
+
+def _named(zone: ZoneInfo) -> Callable[[int], int]:
+    def offset_at(instant: int) -> int:
+        offset = datetime.fromtimestamp(instant, zone).utcoffset()
+        return 0 if offset is None else round(offset.total_seconds())
+
+    return offset_at
+
+
+def _change(offset_at: Callable[[int], int], before: int, after: int) -> int:
+    """The first second of the offset that counts at ``after``, and not at ``before``."""
+    wanted = offset_at(after)
+    while after - before > 1:
+        middle = (before + after) // 2
+        if offset_at(middle) == wanted:
+            after = middle
+        else:
+            before = middle
+    return after
