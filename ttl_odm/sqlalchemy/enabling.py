@@ -27,6 +27,7 @@ from ttl_odm.sqlalchemy.binding import (
     bound_tables,
     root_binding_of,
 )
+from ttl_odm.sqlalchemy.instants import Stored
 from ttl_odm.sqlalchemy.recompiling import recompile
 from ttl_odm.sqlalchemy.stamping import Stamp
 from ttl_odm.sqlalchemy.sweeping.targets import referred_table
@@ -308,8 +309,10 @@ def _unbind(table: Any) -> None:
     bound_tables.discard(table)
     if binding is not None:
         stamp = binding.last_modified
-        if isinstance(stamp.default, ColumnDefault) and isinstance(stamp.default.arg, Stamp):
-            stamp.default = None
+        if isinstance(stamp.default, ColumnDefault) and isinstance(
+            stamp.default.arg, (Stamp, Stored)
+        ):
+            stamp.default = binding.default_before
         if _TYPE_BEFORE in stamp.info:
             _retype(stamp, stamp.info.pop(_TYPE_BEFORE))
 
