@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Final
 
 import click
 
 from ttl_odm import __version__
+from ttl_odm.cli import configuration
 from ttl_odm.cli.inspecting import inspect_command
+from ttl_odm.cli.pausing import pause, resume
+from ttl_odm.cli.status import status
+from ttl_odm.cli.sweeping import run, sweep
+
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TTL_ODM"}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="ttl-odm")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Time-to-live for SQLAlchemy models and Beanie documents."""
+    context.default_map = configuration.defaults(cli)
 
 
 @cli.command()
@@ -28,4 +37,5 @@ def demo() -> None:
     run()
 
 
-cli.add_command(inspect_command)
+for command in (inspect_command, sweep, run, pause, resume, status):
+    cli.add_command(command)

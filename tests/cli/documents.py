@@ -1,0 +1,24 @@
+"""Document classes, as `--app` names them."""
+
+# ruff: noqa: D106 - Beanie's Settings are plain class attributes
+
+from __future__ import annotations
+
+from beanie import Document
+
+from ttl_odm.beanie import TTLMixin
+
+
+class Event(TTLMixin, Document):
+    __ttl__ = 3600
+    id: int
+
+    class Settings:
+        name = "events"
+
+
+class Plain(Document):
+    id: int
+
+
+MODELS = [Event, Plain]

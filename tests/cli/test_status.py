@@ -1,0 +1,83 @@
+"""`ttl-odm status`: targets, lease, last sweep."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from tests.cli import shop
+from tests.cli.running import TIMEOUT, command, variables
+from ttl_odm.cli.commands import cli
+from ttl_odm.cli.output import aligned
+from ttl_odm.sqlalchemy.store import SQLAlchemyStore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+@pytest.fixture
+def app(engine: Engine) -> list[str]:
+    shop.fill(engine)
+    url = engine.url.render_as_string(hide_password=False)
+    return ["--app", "tests.cli.shop:Base", "--url", url]
+
+
+def test_it_shows_targets_the_lease_and_the_last_sweep(engine: Engine, app: list[str]) -> None:
+    seen = json.loads(CliRunner().invoke(cli, ["status", *app, "--json"]).stdout)
+    targets = {each["target"]: each for each in seen["targets"]}
+    assert (targets["carts"]["rows"], targets["carts"]["expired"]) == (15, 10)
+    assert targets["carts"]["oldest_expired_age"] == pytest.approx(7200, abs=60)
+    assert targets["wishes"]["is_on"] is False
+    assert seen["lease"]["last_sweep_seconds_ago"] is None
+
+    assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
+    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "node-7", 60)
+    finished = CliRunner().invoke(cli, ["status", *app])
+    assert finished.exit_code == 0
+    assert "node-7 holds the lease for" in finished.stdout
+    assert "Last sweep" in finished.stdout
+    rows = {line.split()[0]: line.split() for line in finished.stdout.splitlines() if line}
+    assert rows["carts"][1:] == ["Cart", "5", "5", "0", "-", "10"]
+    assert "TTL is off" in finished.stdout
+
+
+@pytest.mark.databases("sqlite")
+def test_a_target_that_can_not_be_counted_is_a_failure(engine: Engine, app: list[str]) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE carts"))
+    finished = CliRunner().invoke(cli, ["status", *app])
+    assert finished.exit_code == 1
+    assert "! carts: " in finished.stdout
+    assert "15" in finished.stdout  # the others are shown
+
+
+@pytest.mark.databases("sqlite")
+def test_watching_looks_again_until_it_is_interrupted(app: list[str]) -> None:
+    with subprocess.Popen(
+        command("status", *app, "--watch", "0.1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables(),
+    ) as process:
+        assert process.stdout is not None
+        looks = 0
+        while looks < 2:
+            line = process.stdout.readline()
+            assert line, process.stderr and process.stderr.read()
+            looks += line.startswith("target ")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_a_table_that_is_too_wide_is_told_row_by_row() -> None:
+    rows = [("name", "rows"), ("a", "1"), ("long", "20")]
+    assert aligned(rows, None) == "name  rows\na        1\nlong    20"
+    assert aligned(rows, 8) == "name  a\nrows  1\n\nname  long\nrows  20"

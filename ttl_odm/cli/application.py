@@ -1,0 +1,321 @@
+"""What ``--app`` and ``--url`` name: an engine and what to sweep with it.
+
+Everything runs in one event loop, also where the engine is synchronous: nothing else waits there,
+and the commands needn't be written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import click
+
+from ttl_odm.cli import urls
+from ttl_odm.cli.loading import load
+from ttl_odm.cli.problems import UsageProblem, explained
+from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepOptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+
+T = TypeVar("T")
+
+_APP_NEEDED: Final = (
+    "Say what to work on: --app module:Base (a declarative base, a list of models or of document "
+    "classes, or a function that returns an engine and these), TTL_ODM_APP, or app in "
+    "[tool.ttl_odm] of pyproject.toml."
+)
+_PAIR: Final = (
+    "has to return an engine (for MongoDB: what ttl_database() gave) and what to sweep, and "
+    "perhaps a dict of sweeper options: return engine, Base"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One of the things to sweep.
+
+    Attributes:
+        name: The table's or collection's, as reports have it.
+        model: The class's; None for a bare table.
+        given: What a sweeper takes for it.
+    """
+
+    name: str
+    model: str | None
+    given: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An engine and what to sweep with it.
+
+    Attributes:
+        engine: An engine, a database of MongoDB, or a store.
+        targets: What to sweep, one by one. Empty for a store, which knows.
+        options: Those of the sweeper that the application itself wants.
+        database: The URL as it may be shown; None where nobody told.
+    """
+
+    engine: Any
+    targets: Sequence[Target] = ()
+    options: SweepOptions = field(default_factory=SweepOptions)
+    database: str | None = None
+
+    @property
+    def is_store(self) -> bool:
+        """Whether the engine is a store."""
+        return hasattr(type(self.engine), "purge")
+
+    @property
+    def is_mongodb(self) -> bool:
+        """Whether it is MongoDB's."""
+        return not self.is_store and package_of(self.engine) in ("pymongo", "motor")
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it takes an `AsyncSweeper`."""
+        if self.is_store:
+            return inspect.iscoroutinefunction(self.engine.purge)
+        return self.is_mongodb or hasattr(self.engine, "sync_engine")
+
+    def sweeper(self, **options: Any) -> Sweeper | AsyncSweeper:
+        """Make a sweeper; options that are None are those of the application."""
+        return self._sweeper(self._merged(options))
+
+    def counter(self, **options: Any) -> Sweeper | AsyncSweeper:
+        """Make a sweeper that only counts, whoever has the lease, and whether paused or not."""
+        alone: SweepOptions = {"dry_run": True, "lease": False, "max_jump": None, "window": None}
+        return self._sweeper(cast("SweepOptions", {**self._merged(options), **alone}))
+
+    def store(self) -> Any:
+        """Return what the sweepers ask: a `Store` or an `AsyncStore`."""
+        if self.is_store:
+            return self.engine
+        given = [each.given for each in self.targets]
+        if self.is_mongodb:
+            from ttl_odm.beanie import store as beanie  # noqa: PLC0415 (needs the extra)
+
+            return beanie.open_store(self.engine, given)
+        from ttl_odm.sqlalchemy import store as sqlalchemy  # noqa: PLC0415 (needs the extra)
+
+        return sqlalchemy.open_store(self.engine, given)
+
+    async def check_connection(self) -> None:
+        """Ask the database for its time: a wrong URL is told now, not after a minute of trying.
+
+        Raises:
+            StoreError: It doesn't answer.
+        """
+        store = self.store()
+        if hasattr(store, "now"):
+            await answer(store.now())
+
+    def _merged(self, options: dict[str, Any]) -> SweepOptions:
+        told = {name: value for name, value in options.items() if value is not None}
+        return cast("SweepOptions", {**self.options, **told})
+
+    def _sweeper(self, options: SweepOptions) -> Sweeper | AsyncSweeper:
+        kind = AsyncSweeper if self.is_async else Sweeper
+        given = None if self.is_store else [each.given for each in self.targets]
+        return kind(self.engine, given, **options)
+
+    def narrowed(self, models: Sequence[str], excepted: Sequence[str]) -> Application:
+        """Leave targets out.
+
+        Args:
+            models: Names of models or tables that are wanted; all if empty.
+            excepted: Those that aren't.
+
+        Raises:
+            UsageProblem: There is no such one, or nothing is left.
+        """
+        if not (models or excepted):
+            return self
+        if self.is_store:
+            raise UsageProblem("--model and --except can't be used with a store of one's own.")
+        wanted = self._named("--model", models) if models else list(self.targets)
+        unwanted = self._named("--except", excepted)
+        left = [each for each in self.targets if each in wanted and each not in unwanted]
+        if not left:
+            raise UsageProblem("--model and --except leave nothing over.")
+        return replace(self, targets=left)
+
+    def _named(self, option: str, names: Sequence[str]) -> list[Target]:
+        found = []
+        for name in names:
+            fitting = [each for each in self.targets if name in _names_of(each)]
+            if not fitting:
+                known = ", ".join(each.model or each.name for each in self.targets)
+                raise UsageProblem(f"{option} {name!r}: there is no such model; there are {known}.")
+            found += fitting
+        return found
+
+
+def json_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--json`` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def app_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--app`` and ``--url`` to a command."""
+    command = click.option(
+        "--url",
+        envvar="TTL_ODM_URL",
+        metavar="URL",
+        help="The database, where --app doesn't say: postgresql://user@host/database, "
+        "mysql://..., sqlite:///file, mongodb://host/database.",
+    )(command)
+    return click.option(
+        "--app",
+        envvar="TTL_ODM_APP",
+        metavar="MODULE:NAME",
+        help="What to work on: a declarative base, a list of models or of document classes, or a "
+        "function that returns an engine and these.",
+    )(command)
+
+
+def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a command's work, and explain what goes wrong in it."""
+    with explained():
+        return asyncio.run(work())
+
+
+async def answer(reply: T | Awaitable[T]) -> T:
+    """Await what has to be awaited: what a `Sweeper` or an `AsyncSweeper` returns."""
+    if inspect.isawaitable(reply):
+        return await reply
+    return reply
+
+
+@asynccontextmanager
+async def opened(app: str | None, url: str | None) -> AsyncIterator[Application]:
+    """Give the application that was named, and close what was opened for it.
+
+    Raises:
+        UsageProblem: It can't be used; the message says what to give instead.
+    """
+    if app is None:
+        raise UsageProblem(_APP_NEEDED)
+    given = load(app, "--app")
+    async with AsyncExitStack() as stack:
+        if _is_factory(given):
+            yield await _from_factory(given, app, stack)
+        elif url is None:
+            raise UsageProblem(
+                f"--app {app!r} doesn't say where the database is: give --url, TTL_ODM_URL, or url "
+                "in [tool.ttl_odm]; or let --app name a function that returns an engine and models."
+            )
+        elif urls.is_mongodb(url):
+            database = await _mongodb(url, given, app, stack)
+            yield Application(database, document_targets(given), database=urls.shown(url))
+        else:
+            engine = urls.sql_engine(url)
+            stack.push_async_callback(_dispose, engine)
+            yield Application(engine, table_targets(given), database=urls.shown(url))
+
+
+def _is_factory(given: Any) -> bool:
+    return callable(given) and not isinstance(given, type)
+
+
+async def _from_factory(given: Any, app: str, stack: AsyncExitStack) -> Application:
+    made = await answer(given())
+    if hasattr(made, "__aenter__"):
+        made = await stack.enter_async_context(made)
+    elif hasattr(made, "__enter__"):
+        made = stack.enter_context(made)
+    pair = made if isinstance(made, (tuple, list)) else (made, None)
+    lengths = (2, 3)
+    if len(pair) not in lengths or (pair[1] is None and not hasattr(type(pair[0]), "purge")):
+        raise UsageProblem(f"--app {app!r}: {app.partition(':')[2]}() {_PAIR}")
+    engine, targets, options = (*pair, {})[:3]
+    if not isinstance(options, dict):
+        raise UsageProblem(f"--app {app!r}: {app.partition(':')[2]}() {_PAIR}")
+    base = Application(engine, options=cast("SweepOptions", options))
+    if base.is_store:
+        return base
+    found = document_targets(targets) if base.is_mongodb else table_targets(targets)
+    shown = getattr(engine, "url", None)
+    database = None if shown is None else urls.shown(shown.render_as_string(hide_password=True))
+    return replace(base, targets=found, database=database)
+
+
+def table_targets(given: Any) -> list[Target]:
+    """List the TTL tables of a declarative base, models, and so on."""
+    from ttl_odm.sqlalchemy.sweeping.targets import bindings_of  # noqa: PLC0415 (needs the extra)
+
+    bindings = bindings_of(given)
+    if not bindings:
+        raise UsageProblem(f"{given!r} has no model with a TTL: declare __ttl__ on one.")
+    return [Target(each.table.fullname, each.name, each.table) for each in bindings]
+
+
+def document_targets(given: Any) -> list[Target]:
+    """List the TTL classes among document classes that `init_beanie` has seen."""
+    from ttl_odm.beanie import TTLMixin  # noqa: PLC0415 (needs the extra)
+
+    models = given if isinstance(given, (list, tuple, set)) else [given]
+    classes = [each for each in models if isinstance(each, type)]
+    found = [
+        Target(each.get_settings().name, each.__name__, each)
+        for each in cast("list[Any]", classes)
+        if issubclass(each, TTLMixin)
+    ]
+    if not found:
+        raise UsageProblem(f"{given!r} has no document class with a TTL: make one a TTLMixin.")
+    return found
+
+
+async def _mongodb(url: str, given: Any, app: str, stack: AsyncExitStack) -> Any:
+    """Connect, and let Beanie see the classes."""
+    name = urls.mongodb_name(url)
+    from beanie import init_beanie  # noqa: PLC0415 (needs the extra)
+
+    from ttl_odm.beanie import ttl_database  # noqa: PLC0415
+
+    client = _client(url)
+    stack.push_async_callback(_close, client)
+    database = ttl_database(client[name])
+    models = list(given) if isinstance(given, (list, tuple, set)) else [given]
+    if not all(isinstance(each, type) and hasattr(each, "model_fields") for each in models):
+        raise UsageProblem(
+            f"--app {app!r}: give a list of document classes for MongoDB, not {given!r}."
+        )
+    await init_beanie(database=database, document_models=models)
+    return database
+
+
+def _client(url: str) -> Any:
+    from importlib.metadata import version  # noqa: PLC0415
+
+    first_without_motor = 2
+    if int(version("beanie").partition(".")[0]) < first_without_motor:
+        from motor.motor_asyncio import AsyncIOMotorClient  # noqa: PLC0415 (not for Beanie 2)
+
+        return AsyncIOMotorClient(url, serverSelectionTimeoutMS=5_000)
+    from pymongo import AsyncMongoClient  # noqa: PLC0415 (needs the extra)
+
+    return AsyncMongoClient(url, serverSelectionTimeoutMS=5_000)
+
+
+async def _close(client: Any) -> None:
+    await answer(client.close())
+
+
+async def _dispose(engine: Any) -> None:
+    await answer(engine.dispose())
+
+
+def package_of(engine: Any) -> str:
+    """Return the package that an engine's class comes from, ours left out."""
+    packages = [each.__module__.partition(".")[0] for each in type(engine).__mro__]
+    return next(each for each in packages if each != "ttl_odm")
+
+
+def _names_of(target: Target) -> tuple[str, ...]:
+    return (target.name, target.name.rpartition(".")[2], target.model or target.name)

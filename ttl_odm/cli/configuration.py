@@ -1,0 +1,95 @@
+"""``[tool.ttl_odm]`` in pyproject.toml, as defaults of the commands' options.
+
+A key is the name of an option with underscores. What stands in ``[tool.ttl_odm]`` itself holds for
+every command that has the option, and ``[tool.ttl_odm.sweep]`` for that command. Options win over
+environment variables, these over the file. A password has no place in it: ``url =
+"$DATABASE_URL"`` names the environment variable that has the URL.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.cli.problems import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import click
+
+FILE: Final = "pyproject.toml"
+
+
+def defaults(group: click.Group) -> dict[str, Any]:
+    """Read the file, and return click's ``default_map`` for a group of commands.
+
+    Raises:
+        UsageProblem: It can't be read, or has a key that no command knows.
+    """
+    path = _find(Path.cwd())
+    if path is None:
+        return {}
+    settings = _read(path)
+    options = {
+        name: {each.name for each in command.params if each.name}
+        for name, command in group.commands.items()
+    }
+    shared = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    own = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    _check(
+        shared, {each for names in options.values() for each in names}, f"{path}: [tool.ttl_odm]"
+    )
+    _check(own, options, f"{path}: [tool.ttl_odm], as the name of a command,")
+    for command, table in own.items():
+        _check(table, options[command], f"{path}: [tool.ttl_odm.{command}]")
+    return {
+        command: {
+            key: _resolved(value, f"{path}: {key}")
+            for key, value in {**shared, **own.get(command, {})}.items()
+            if key in names
+        }
+        for command, names in options.items()
+    }
+
+
+def _find(folder: Path) -> Path | None:
+    """Return the nearest pyproject.toml, here or above."""
+    return next(
+        (each / FILE for each in (folder, *folder.parents) if (each / FILE).is_file()), None
+    )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise UsageProblem(f"{path} can't be read: {error}.") from error
+    settings = content.get("tool", {}).get("ttl_odm", {})
+    if not isinstance(settings, dict):
+        raise UsageProblem(f"{path}: [tool.ttl_odm] has to be a table.")
+    return settings
+
+
+def _check(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, list(known), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageProblem(f"{where} has {key!r}, which nothing knows{hint}")
+
+
+def _resolved(value: Any, where: str) -> Any:
+    if not (isinstance(value, str) and value.startswith("$")):
+        return value
+    name = value[1:].strip("{}")
+    found = os.environ.get(name)
+    if not found:
+        raise UsageProblem(f"{where} = {value!r}: the environment variable {name} is not set.")
+    return found

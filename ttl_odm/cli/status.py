@@ -1,0 +1,245 @@
+"""``ttl-odm status``: what there is to sweep, who does it, and when that was last done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from ttl_odm.cli.application import (
+    Application,
+    Target,
+    answer,
+    app_options,
+    in_loop,
+    json_option,
+    opened,
+)
+from ttl_odm.cli.output import Output, aligned
+from ttl_odm.cli.problems import Status, in_one_line
+from ttl_odm.cli.sweeping import lease_name_option, selection_options
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import StoreError, stop_on_signals
+from ttl_odm.sweeper.fuse import History
+from ttl_odm.sweeper.printing import age
+from ttl_odm.sweeper.stopping import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ttl_odm.sweeper import LeaseState
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What is in a target.
+
+    Attributes:
+        target: Which.
+        is_on: Whether its TTL is.
+        rows: All rows, perhaps as an estimate; None where they could not be counted.
+        expired: Those that have expired.
+        oldest: Seconds since the first of them has; None where nobody knows.
+        problem: Why nothing is known.
+    """
+
+    target: Target
+    is_on: bool = True
+    rows: int | None = None
+    expired: int | None = None
+    oldest: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at everything.
+
+    Attributes:
+        database: Its URL as it may be shown; None where nobody told.
+        lease: The state of the lease; None where none is kept.
+        targets: What is in each.
+    """
+
+    database: str | None
+    lease: LeaseState | None
+    targets: list[Counts]
+
+    @property
+    def found(self) -> History:
+        """What the last sweeps found."""
+        return History.loads("" if self.lease is None else self.lease.history)
+
+
+@click.command()
+@app_options
+@selection_options
+@click.option(
+    "--watch",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(min=0.1),
+    metavar="[SECONDS]",
+    help="Look again and again, every 2 seconds or so many, until Ctrl-C.",
+)
+@lease_name_option
+@json_option
+def status(app: str | None, url: str | None, **given: Any) -> None:
+    """Show live and expired rows of each target, the lease, and the last sweep.
+
+    Expired rows are counted by the sweeper's indexes; of big tables, all rows are the database's
+    own estimate. "oldest" is for how long the first expired row has been waiting: the number to
+    watch.
+
+    Exit status: 0 done, 1 a target could not be counted, 2 usage.
+    """
+    output = Output(as_json=given["as_json"])
+
+    async def work() -> bool:
+        async with opened(app, url) as found:
+            narrowed = found.narrowed(given["models"], given["excepted"])
+            if given["watch"] is None:
+                return _print(await look(narrowed, given["lease_name"]), output)
+            return await _watch(narrowed, given["lease_name"], given["watch"], output)
+
+    if not in_loop(work):
+        raise SystemExit(Status.FAILED)
+
+
+async def look(app: Application, lease_name: str | None = None) -> Seen:
+    """Count, and read the lease."""
+    await app.check_connection()
+    store = app.store()
+    targets = app.targets or [Target(name, None, None) for name in store.targets()]
+    counted = [await _count(store, each) for each in targets]
+    try:
+        lease = await answer(app.sweeper(lease_name=lease_name).status())
+    except TTLConfigurationError:  # without a lease, on purpose
+        lease = None
+    return Seen(app.database, lease, counted)
+
+
+async def _count(store: Any, target: Target) -> Counts:
+    try:
+        due = await answer(store.due(target.name))
+        if due is None:
+            return Counts(target, is_on=False)
+        counted = await answer(store.count(target.name))
+    except StoreError as error:
+        return Counts(target, problem=in_one_line(error))
+    return Counts(target, rows=counted.rows, expired=counted.due, oldest=due.oldest)
+
+
+class _Watching:
+    """The looking again and again, which a signal ends."""
+
+    def __init__(self) -> None:
+        self._stop = Stop()
+        self.stop = self._stop.ask
+
+    async def every(self, seconds: float) -> AsyncIterator[None]:
+        """Give a moment to look, until it is stopped."""
+        with stop_on_signals(self):
+            while not self._stop.asked:
+                yield
+                await self._stop.wait_async(seconds)
+
+
+async def _watch(app: Application, name: str | None, seconds: float, output: Output) -> bool:
+    moments = _Watching().every(seconds)
+    if output.as_json or not output.console.is_terminal:
+        async for _ in moments:
+            _print(await look(app, name), output)
+            output.code("")
+        return True
+    with Live(console=output.console, screen=True, auto_refresh=False) as live:
+        async for _ in moments:
+            seen = await look(app, name)
+            hint = f"Every {seconds:g} s; Ctrl-C ends it."
+            screen = f"{shown(seen, output.console.width)}\n\n{hint}"
+            live.update(Text(screen, no_wrap=True, overflow="ellipsis"), refresh=True)
+    return True
+
+
+def _print(seen: Seen, output: Output) -> bool:
+    if output.as_json:
+        output.json(_as_dict(seen))
+    else:
+        width = output.console.width if output.console.is_terminal else None
+        output.code(shown(seen, width))
+    return not any(each.problem for each in seen.targets)
+
+
+def shown(seen: Seen, width: int | None) -> str:
+    """Return it for people.
+
+    Args:
+        seen: What was seen.
+        width: Columns of the terminal; None for any number.
+    """
+    lines = [] if seen.database is None else [seen.database]
+    lines += _lease_lines(seen.lease)
+    found = seen.found
+    rows = [("target", "model", "rows", "live", "expired", "oldest", "last sweeps found")]
+    for each in seen.targets:
+        last = " ".join(f"{number:,}" for number in found.of(each.target.name)[-3:]) or "-"
+        rows.append((each.target.name, each.target.model or "-", *_cells(each), last))
+    lines += ["", aligned(rows, width)]
+    lines += [f"! {each.target.name}: {each.problem}" for each in seen.targets if each.problem]
+    return "\n".join(lines)
+
+
+def _cells(counts: Counts) -> tuple[str, str, str, str]:
+    if not counts.is_on:
+        return ("-", "-", "-", "TTL is off")
+    if counts.rows is None or counts.expired is None:
+        return ("?", "?", "?", "?")
+    live = max(counts.rows - counts.expired, 0)
+    return (f"{counts.rows:,}", f"{live:,}", f"{counts.expired:,}", age(counts.oldest))
+
+
+def _lease_lines(lease: LeaseState | None) -> list[str]:
+    if lease is None:
+        return ["No lease is kept."]
+    if lease.holder is None:
+        holder = "No sweeper holds the lease."
+    else:
+        holder = f"{lease.holder} holds the lease for {lease.seconds_left:,.0f} s."
+    never = "No sweep has been recorded."
+    last = never if lease.recorded_ago is None else f"Last sweep {age(lease.recorded_ago)} ago."
+    paused = ["PAUSED: nothing is deleted until ttl-odm resume."] if lease.paused else []
+    return [f"{holder} {last}", *paused]
+
+
+def lease_dict(lease: LeaseState) -> dict[str, Any]:
+    """Return the state of a lease for JSON."""
+    return {
+        "holder": lease.holder,
+        "seconds_left": lease.seconds_left,
+        "paused": lease.paused,
+        "last_sweep_seconds_ago": lease.recorded_ago,
+    }
+
+
+def _as_dict(seen: Seen) -> dict[str, Any]:
+    found = seen.found
+    return {
+        "database": seen.database,
+        "lease": None if seen.lease is None else lease_dict(seen.lease),
+        "targets": [
+            {
+                "target": each.target.name,
+                "model": each.target.model,
+                "is_on": each.is_on,
+                "rows": each.rows,
+                "expired": each.expired,
+                "oldest_expired_age": each.oldest,
+                "last_found": list(found.of(each.target.name)),
+                "error": each.problem,
+            }
+            for each in seen.targets
+        ],
+    }
