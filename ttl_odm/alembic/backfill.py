@@ -1,0 +1,210 @@
+"""Giving old rows the life that they have behind them, a few thousand at a time.
+
+The rows are walked by primary key. Each statement changes only rows whose ``_ts`` still is the
+instant at which the column was added, so a row that was written meanwhile keeps its stamp, and a
+walk that is begun again changes nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    DateTime,
+    and_,
+    func,
+    literal_column,
+    select,
+    text,
+    tuple_,
+    update,
+)
+
+from ttl_odm.alembic.found import read_columns
+from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Column, ColumnElement
+    from sqlalchemy.engine import Dialect
+
+    from ttl_odm.alembic.running import Runner
+    from ttl_odm.alembic.wanted import Wanted
+
+log = logging.getLogger("alembic.ttl_odm")
+
+_SECONDS_BETWEEN_LINES: Final = 10.0
+
+
+def instant_of(source: Column[Any], dialect: Dialect) -> str:
+    """SQL for the instant that a column of dates and times holds, in the unit of ``_ts``.
+
+    Naive values are read as UTC. NULL where there is no instant: NULL itself, PostgreSQL's
+    infinity, MariaDB's zero dates, and text that SQLite can't read as a date.
+    """
+    name = dialect.identifier_preparer.quote(source.name)
+    if dialect.name == "postgresql":
+        aware = isinstance(source.type, DateTime) and source.type.timezone
+        value = name if aware else f"CAST({name} AS timestamp) AT TIME ZONE 'UTC'"
+        return f"(CASE WHEN isfinite({name}) THEN {value} END)"
+    if dialect.name == "sqlite":
+        moment = f"CAST(ROUND((julianday({name}) - 2440587.5) * 86400000) AS INTEGER)"
+        # A number would be taken for a Julian day.
+        return f"(CASE WHEN typeof({name}) = 'text' THEN {moment} END)"
+    if type(source.type).__name__ == "TIMESTAMP":
+        # Stored in UTC; any other function would read it in the session's time zone.
+        return f"CAST(UNIX_TIMESTAMP({name}) * 1000000 AS SIGNED)"
+    return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {name})"
+
+
+def capped(instant: str, since: str, dialect: Dialect) -> str:
+    """An instant, or the migration's if that is earlier: nobody was modified in the future."""
+    least = "MIN" if dialect.name == "sqlite" else "LEAST"
+    return f"{least}({instant}, {since})"
+
+
+class Backfill:
+    """One walk over a table.
+
+    Args:
+        runner: runs the statements.
+        wanted: the table.
+        since: SQL for the ``_ts`` that old rows have.
+        instant: SQL for the one they are to get; None to keep it.
+        rewriting: write every row, also where nothing changes (see `sqlite`).
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        wanted: Wanted,
+        *,
+        since: str,
+        instant: str | None,
+        rewriting: bool = False,
+    ) -> None:
+        """Read the table's key."""
+        self._runner = runner
+        self._label = wanted.table.fullname
+        table = read_columns(runner.connection, wanted.table.name, wanted.table.schema)
+        self._table = table
+        rowid: Any = literal_column("rowid")
+        self._key: list[ColumnElement[Any]] = list(table.primary_key) or [rowid]
+        stamp = table.c[wanted.last_modified.name]
+        old: ColumnElement[Any] = literal_column(since)
+        new: ColumnElement[Any] = literal_column(
+            since if instant is None else capped(instant, since, runner.dialect)
+        )
+        if rewriting:
+            value: ColumnElement[Any] = literal_column(
+                f"CASE WHEN {stamp.name} = {since} THEN COALESCE({new}, {since}) "
+                f"ELSE {stamp.name} END"
+            )
+            self._change = update(table).values({stamp: value})
+        else:
+            self._change = update(table).where(stamp == old, new.is_not(None)).values({stamp: new})
+        for name in self._kept_on_update():
+            self._change = self._change.values({table.c[name]: table.c[name]})
+
+    def _kept_on_update(self) -> list[str]:
+        """Columns that MariaDB would set to now because we write the row."""
+        if self._runner.dialect.name not in MYSQL_FAMILY:
+            return []
+        names = {"schema": self._table.schema, "table": self._table.name}
+        return list(self._runner.connection.execute(_ON_UPDATE, names).scalars())
+
+    def run(self) -> None:
+        """Walk."""
+        connection, settings = self._runner.connection, self._runner.settings
+        total = connection.scalar(select(func.count()).select_from(self._table)) or 0
+        last: Any = None
+        with _progress(self._label, total) as advance, self._waiting_briefly():
+            while True:
+                bound = self._bound(last, settings.batch_rows)
+                statement = self._change.where(self._within(last, bound))
+                begin = monotonic()
+                self._runner.patiently(
+                    lambda each=statement: connection.execute(each),  # type: ignore[misc]
+                    "locks on rows",
+                )
+                advance(settings.batch_rows)
+                if bound is None:
+                    return
+                last = bound
+                if self._runner.dialect.name == "sqlite":
+                    # One writer at a time: let the others have theirs.
+                    sleep(monotonic() - begin)
+
+    def _bound(self, last: Any, rows: int) -> Any:
+        """The last key of the next batch, None where the table ends before it is full."""
+        query = select(*self._key).select_from(self._table).order_by(*self._key)
+        query = query.where(self._after(last)).offset(rows - 1).limit(1)
+        return self._runner.connection.execute(query).one_or_none()
+
+    def _within(self, last: Any, bound: Any) -> ColumnElement[bool]:
+        after = self._after(last)
+        return after if bound is None else and_(after, self._compare("<=", bound))
+
+    def _after(self, last: Any) -> ColumnElement[bool]:
+        return and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
+
+    def _compare(self, sign: str, key: Any) -> ColumnElement[bool]:
+        if len(self._key) == 1:
+            return self._key[0].op(sign, is_comparison=True)(key[0])
+        types = [each.type for each in self._key]
+        return tuple_(*self._key).op(sign, is_comparison=True)(tuple_(*key, types=types))
+
+    @contextmanager
+    def _waiting_briefly(self) -> Iterator[None]:
+        """A batch holds the rows that it has changed: it must not wait long for the next."""
+        if self._runner.dialect.name != "postgresql" or self._runner.in_transaction:
+            yield
+            return
+        self._runner.at_once(f"SET lock_timeout = '{self._runner.settings.lock_timeout}s'")
+        try:
+            yield
+        finally:
+            self._runner.at_once("SET lock_timeout = 0")
+
+
+_ON_UPDATE: Final = text(
+    "SELECT column_name FROM information_schema.columns WHERE extra LIKE '%on update%' "
+    "AND table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+
+
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, a line now and then in a log."""
+    if sys.stderr.isatty():
+        # rich is slow to import, and most migrations have nothing to show.
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
+
+        columns = (
+            *Progress.get_default_columns()[:-1],
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(f"backfill of {label}", total=total)
+            yield lambda rows: bar.update(task, advance=rows)
+        return
+    done = 0
+    told = monotonic()
+    log.info("backfill of %s: %d rows", label, total)
+
+    def advance(rows: int) -> None:
+        nonlocal done, told
+        done = min(done + rows, total)
+        if monotonic() - told >= _SECONDS_BETWEEN_LINES:
+            log.info("backfill of %s: %d of %d rows", label, done, total)
+            told = monotonic()
+
+    yield advance
+    log.info("backfill of %s: done", label)

@@ -1,0 +1,588 @@
+"""``op.add_ttl``, ``op.alter_ttl`` and ``op.drop_ttl``.
+
+Each operation stands beside its reverse, its text in a revision and what it does. What a database
+does differently is in `ttl_odm.alembic.steps` and its three children.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from alembic.autogenerate import renderers
+from alembic.operations import BatchOperations, MigrateOperation, Operations
+
+from ttl_odm.alembic.backfill import Backfill, capped, instant_of
+from ttl_odm.alembic.enforcing import Enforce, Enforcing, refuse_unenforceable
+from ttl_odm.alembic.found import Found, look
+from ttl_odm.alembic.mysql import MySQLSteps
+from ttl_odm.alembic.postgresql import PostgreSQLSteps
+from ttl_odm.alembic.progress import Progress
+from ttl_odm.alembic.refusing import (
+    MigrationRefusedError,
+    refuse_existing,
+    refuse_expiring,
+    refuse_kept,
+    refuse_missing,
+    refuse_source,
+    refuse_without_rights,
+)
+from ttl_odm.alembic.running import Runner
+from ttl_odm.alembic.sqlite import SQLiteSteps
+from ttl_odm.alembic.wanted import Sweep, Wanted, contract_of
+from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from alembic.autogenerate.api import AutogenContext
+
+    from ttl_odm.alembic.steps import Steps
+
+_STEPS: Final[dict[str, type[Steps]]] = {
+    "postgresql": PostgreSQLSteps,
+    "sqlite": SQLiteSteps,
+    **dict.fromkeys(MYSQL_FAMILY, MySQLSteps),
+}
+
+
+class _Operation(MigrateOperation):
+    """What the three have in common: a table, and a text in a revision."""
+
+    verb: ClassVar[str]
+    table_name: str
+    schema: str | None
+
+    def arguments(self) -> list[str]:
+        """What stands behind the table's name in a revision."""
+        raise NotImplementedError
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """What ``alembic check`` shows."""
+        return (f"{self.verb}_ttl", self.schema, self.table_name, *self.arguments())
+
+
+def _keywords(**given: Any) -> list[str]:
+    return [f"{name}={value!r}" for name, value in given.items() if value is not None]
+
+
+@renderers.dispatch_for(_Operation)
+def _render(autogen_context: AutogenContext, op: _Operation) -> str:
+    in_batch = getattr(autogen_context, "_has_batch", False)
+    table = [] if in_batch else [repr(str(op.table_name))]
+    schema = [] if in_batch or op.schema is None else [f"schema={str(op.schema)!r}"]
+    prefix = "batch_op." if in_batch else autogen_context.opts.get("alembic_module_prefix", "op.")
+    return f"{prefix}{op.verb}_ttl({', '.join([*table, *op.arguments(), *schema])})"
+
+
+# --- add ---------------------------------------------------------------------------------------
+
+
+@Operations.register_operation("add_ttl")
+@BatchOperations.register_operation("add_ttl", "batch_add_ttl")
+@dataclass
+class AddTTLOp(_Operation):
+    """Put TTL on a table."""
+
+    verb: ClassVar[str] = "add"
+
+    table_name: str
+    default_ttl: Any
+    schema: str | None = None
+    backfill: str | None = "now"
+    sweep: Sweep = "index"
+    touch_trigger: bool = False
+    enforce: Enforce | None = None
+    keep_ttl: bool = False
+    max_expired_now: float | None = None
+    in_transaction: bool = False
+
+    @classmethod
+    def add_ttl(  # noqa: PLR0913 (all but two by keyword)
+        cls,
+        operations: Operations,
+        table_name: str,
+        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        *,
+        schema: str | None = None,
+        backfill: str | None = "now",
+        sweep: Literal["index", "scan"] = "index",
+        touch_trigger: bool = False,
+        enforce: Literal["view", "rls"] | None = None,
+        keep_ttl: bool = False,
+        max_expired_now: float | None = None,
+        in_transaction: bool = False,
+    ) -> None:
+        """Put TTL on a table that may be in use.
+
+        Args:
+            operations: Alembic's ``op``.
+            table_name: the table.
+            default_ttl: what the model says: seconds, a timedelta, -1 (rows live for ever by
+                default) or None (TTL is off). It is not stored with the rows.
+            schema: the table's schema.
+            backfill: when old rows begin to live: "now", or a column of dates and times with the
+                moment of their last modification (NULL there means now). None: they never expire
+                (ttl -1).
+            sweep: "index" if the model's ``__ttl_sweep__`` is, which is the default, or "scan".
+            touch_trigger: let a trigger stamp rows that are updated by raw SQL.
+            enforce: hide expired rows from readers outside Python, by a view TABLE_live or by
+                row-level security (PostgreSQL).
+            keep_ttl: take over a column ``ttl`` that is there, with its values.
+            max_expired_now: refuse if more than this part of the rows (0 to 1) would expire at
+                once.
+            in_transaction: stay in the migration's transaction (PostgreSQL), with its locks until
+                the end: for a table that the same revision creates.
+
+        Raises:
+            MigrationRefusedError: before anything was changed.
+        """
+        operations.invoke(
+            cls(
+                table_name,
+                default_ttl,
+                schema,
+                backfill,
+                sweep,
+                touch_trigger,
+                enforce,
+                keep_ttl,
+                max_expired_now,
+                in_transaction,
+            )
+        )
+
+    @classmethod
+    def batch_add_ttl(  # noqa: PLR0913 (all but one by keyword)
+        cls,
+        operations: BatchOperations,
+        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        *,
+        backfill: str | None = "now",
+        sweep: Literal["index", "scan"] = "index",
+        touch_trigger: bool = False,
+        enforce: Literal["view", "rls"] | None = None,
+        keep_ttl: bool = False,
+        max_expired_now: float | None = None,
+        in_transaction: bool = False,
+    ) -> None:
+        """Put TTL on the table of the batch, after all of the batch's own operations."""
+        table_name, schema = _batch_table(operations)
+        op = cls(
+            table_name,
+            default_ttl,
+            schema,
+            backfill,
+            sweep,
+            touch_trigger,
+            enforce,
+            keep_ttl,
+            max_expired_now,
+            in_transaction,
+        )
+        _after_batch(operations, op)
+
+    def reverse(self) -> DropTTLOp:
+        """Take it off again."""
+        return DropTTLOp(
+            self.table_name,
+            self.schema,
+            keep_ttl=self.keep_ttl,
+            in_transaction=self.in_transaction,
+            added=self,
+        )
+
+    def arguments(self) -> list[str]:
+        """What stands behind the table's name in a revision."""
+        return [
+            repr(self.default_ttl),
+            *_keywords(
+                backfill=None if self.in_transaction else self.backfill,
+                sweep=None if self.sweep == "index" else self.sweep,
+                touch_trigger=self.touch_trigger or None,
+                enforce=self.enforce,
+                keep_ttl=self.keep_ttl or None,
+                max_expired_now=self.max_expired_now,
+                in_transaction=self.in_transaction or None,
+            ),
+        ]
+
+
+@Operations.implementation_for(AddTTLOp)
+def _add(operations: Operations, op: AddTTLOp) -> None:
+    wanted = Wanted.of(op.table_name, _contract(op), op.schema)
+    _choose(op.sweep, "sweep", ("index", "scan"))
+    _check_part(op.max_expired_now)
+    runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+    refuse_unenforceable(op.enforce, runner.dialect.name)
+    progress = Progress(runner, "add", wanted.table.fullname)
+    found = _found(runner, wanted)
+    source = _check_add(runner, wanted, found, op, resumes=progress.resumes)
+    if progress.state == "finished":
+        progress.resume()
+        return
+    with runner.outside_transactions():
+        steps = _steps(runner, wanted, found)
+        progress.resume() if progress.resumes else progress.begin()
+        never = op.backfill is None
+        steps.add_columns(never=never, note=lambda since: progress.note("begun", since=since))
+        if progress.state != "backfilled":
+            if not runner.offline and (source is not None or steps.rewrites_rows):
+                assert progress.since is not None  # noqa: S101 (noted with the columns)
+                Backfill(
+                    runner,
+                    wanted,
+                    since=progress.since,
+                    instant=source,
+                    rewriting=steps.rewrites_rows,
+                ).run()
+            progress.note("backfilled")
+        steps.settle()
+        if op.sweep == "index":
+            steps.add_indexes()
+        if op.touch_trigger:
+            steps.add_trigger()
+        Enforcing(steps).put(op.enforce) if op.enforce else None
+        progress.finish()
+
+
+def _check_add(
+    runner: Runner, wanted: Wanted, found: Found, op: AddTTLOp, *, resumes: bool
+) -> str | None:
+    """Refuse what can't be added; return SQL for the instants that old rows get."""
+    from_column = op.backfill not in ("now", None)
+    if runner.offline:
+        if from_column or op.max_expired_now is not None:
+            what = "backfill=a column" if from_column else "max_expired_now"
+            raise MigrationRefusedError(
+                f"{what} asks the database, which --sql can't. Run this migration online, or "
+                "write backfill='now' and update _ts in batches of your own."
+            )
+        return None
+    if not resumes:
+        refuse_existing(wanted, found, keep_ttl=op.keep_ttl)
+        refuse_without_rights(runner.connection, wanted)
+    kept = op.keep_ttl and wanted.own_ttl.name in found.columns
+    if kept and not resumes:
+        refuse_kept(runner.connection, wanted, found)
+        if op.backfill is None:
+            raise MigrationRefusedError(
+                f"Table {wanted.label}: backfill=None would overwrite the ttl of rows that "
+                "keep_ttl=True keeps. Write backfill='now'."
+            )
+    if not from_column:
+        return None
+    assert op.backfill is not None  # noqa: S101 (it names a column)
+    source = instant_of(refuse_source(wanted, found, op.backfill), runner.dialect)
+    if not resumes:
+        now = clock_of(runner.dialect).now
+        instant = f"COALESCE({capped(source, now, runner.dialect)}, {now})"
+        refuse_expiring(runner.connection, wanted, instant, op.max_expired_now)
+    return source
+
+
+# --- alter -------------------------------------------------------------------------------------
+
+
+@Operations.register_operation("alter_ttl")
+@BatchOperations.register_operation("alter_ttl", "batch_alter_ttl")
+@dataclass
+class AlterTTLOp(_Operation):
+    """Change a table's TTL."""
+
+    verb: ClassVar[str] = "alter"
+
+    table_name: str
+    default_ttl: Any
+    schema: str | None = None
+    sweep: Sweep | None = None
+    touch_trigger: bool | None = None
+    enforce: Enforce | Literal["off"] | None = None
+    max_expired_now: float | None = None
+    in_transaction: bool = False
+    existing_ttl: Any = None
+    existing_sweep: Sweep | None = None
+
+    @classmethod
+    def alter_ttl(  # noqa: PLR0913 (all but two by keyword)
+        cls,
+        operations: Operations,
+        table_name: str,
+        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        *,
+        schema: str | None = None,
+        sweep: Literal["index", "scan"] | None = None,
+        touch_trigger: bool | None = None,
+        enforce: Literal["view", "rls", "off"] | None = None,
+        max_expired_now: float | None = None,
+        in_transaction: bool = False,
+    ) -> None:
+        """Change what a table's TTL has in the database, or mend it.
+
+        A default ttl is not stored: a new one changes no row and needs no migration. It is written
+        here for the view and the row-level security, which hold it, and for max_expired_now.
+
+        Args:
+            operations: Alembic's ``op``.
+            table_name: the table.
+            default_ttl: what the model says now.
+            schema: the table's schema.
+            sweep: "index" adds the indexes that are missing or invalid, "scan" drops them.
+            touch_trigger: add the trigger, or drop it.
+            enforce: put "view" or "rls", or take both "off".
+            max_expired_now: refuse if more than this part of the rows (0 to 1) would be expired
+                under the new default.
+            in_transaction: as for ``add_ttl``.
+
+        What is left out stays as it is.
+
+        Raises:
+            MigrationRefusedError: before anything was changed.
+        """
+        operations.invoke(
+            cls(
+                table_name,
+                default_ttl,
+                schema,
+                sweep,
+                touch_trigger,
+                enforce,
+                max_expired_now,
+                in_transaction,
+            )
+        )
+
+    @classmethod
+    def batch_alter_ttl(  # noqa: PLR0913 (all but one by keyword)
+        cls,
+        operations: BatchOperations,
+        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        *,
+        sweep: Literal["index", "scan"] | None = None,
+        touch_trigger: bool | None = None,
+        enforce: Literal["view", "rls", "off"] | None = None,
+        max_expired_now: float | None = None,
+        in_transaction: bool = False,
+    ) -> None:
+        """Change the TTL of the batch's table, after all of the batch's own operations."""
+        table_name, schema = _batch_table(operations)
+        op = cls(
+            table_name,
+            default_ttl,
+            schema,
+            sweep,
+            touch_trigger,
+            enforce,
+            max_expired_now,
+            in_transaction,
+        )
+        _after_batch(operations, op)
+
+    def reverse(self) -> AlterTTLOp:
+        """Back to what autogenerate found."""
+        return replace(
+            self,
+            default_ttl=self.existing_ttl,
+            existing_ttl=self.default_ttl,
+            sweep=self.existing_sweep,
+            existing_sweep=self.sweep,
+        )
+
+    def arguments(self) -> list[str]:
+        """What stands behind the table's name in a revision."""
+        return [
+            repr(self.default_ttl),
+            *_keywords(
+                sweep=self.sweep,
+                touch_trigger=self.touch_trigger,
+                enforce=self.enforce,
+                max_expired_now=self.max_expired_now,
+                in_transaction=self.in_transaction or None,
+            ),
+        ]
+
+
+@Operations.implementation_for(AlterTTLOp)
+def _alter(operations: Operations, op: AlterTTLOp) -> None:
+    wanted = Wanted.of(op.table_name, _contract(op), op.schema)
+    if op.sweep is not None:
+        _choose(op.sweep, "sweep", ("index", "scan"))
+    _check_part(op.max_expired_now)
+    runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+    refuse_unenforceable(op.enforce, runner.dialect.name, off=True)
+    found = _found(runner, wanted)
+    if runner.offline:
+        # The columns and the CHECK are there, or there would be nothing to alter.
+        found = replace(found, columns=dict(wanted.table.c), check="there", stamps=True)
+    else:
+        refuse_missing(wanted, found)
+        refuse_without_rights(runner.connection, wanted)
+        _check_alter(runner, wanted, op)
+    with runner.outside_transactions():
+        steps = _steps(runner, wanted, found)
+        if not runner.offline:
+            steps.add_columns(never=False, note=lambda _: None)
+            steps.settle()
+        if op.sweep == "index":
+            steps.add_indexes()
+        elif op.sweep == "scan":
+            steps.drop_indexes()
+        if op.touch_trigger is not None:
+            steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
+        if runner.dialect.name == "postgresql":
+            enforcing = Enforcing(steps)
+            if op.enforce == "off":
+                enforcing.drop()
+            elif op.enforce is not None:
+                enforcing.put(op.enforce)
+            else:
+                enforcing.renew()
+
+
+def _check_alter(runner: Runner, wanted: Wanted, op: AlterTTLOp) -> None:
+    quote = runner.dialect.identifier_preparer.quote
+    own, stamp = quote(wanted.own_ttl.name), quote(wanted.last_modified.name)
+    # Rows with a ttl of their own don't follow the default.
+    instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
+    refuse_expiring(runner.connection, wanted, instant, op.max_expired_now)
+
+
+# --- drop --------------------------------------------------------------------------------------
+
+
+@Operations.register_operation("drop_ttl")
+@BatchOperations.register_operation("drop_ttl", "batch_drop_ttl")
+@dataclass
+class DropTTLOp(_Operation):
+    """Take a table's TTL off."""
+
+    verb: ClassVar[str] = "drop"
+
+    table_name: str
+    schema: str | None = None
+    keep_ttl: bool = False
+    in_transaction: bool = False
+    added: AddTTLOp | None = None
+
+    @classmethod
+    def drop_ttl(
+        cls,
+        operations: Operations,
+        table_name: str,
+        *,
+        schema: str | None = None,
+        keep_ttl: bool = False,
+        in_transaction: bool = False,
+    ) -> None:
+        """Take TTL off a table, with all that ``add_ttl`` and ``alter_ttl`` put on it.
+
+        No row is deleted: those that were expired and not purged yet can be seen again.
+
+        Args:
+            operations: Alembic's ``op``.
+            table_name: the table.
+            schema: the table's schema.
+            keep_ttl: leave the column ``ttl`` where it is, with rows' own ttl, for a later
+                ``add_ttl(..., keep_ttl=True)``.
+            in_transaction: as for ``add_ttl``.
+
+        Raises:
+            MigrationRefusedError: before anything was changed.
+        """
+        operations.invoke(cls(table_name, schema, keep_ttl, in_transaction))
+
+    @classmethod
+    def batch_drop_ttl(
+        cls,
+        operations: BatchOperations,
+        *,
+        keep_ttl: bool = False,
+        in_transaction: bool = False,
+    ) -> None:
+        """Take TTL off the batch's table, after all of the batch's own operations."""
+        table_name, schema = _batch_table(operations)
+        _after_batch(operations, cls(table_name, schema, keep_ttl, in_transaction))
+
+    def reverse(self) -> AddTTLOp:
+        """Put it on again."""
+        if self.added is not None:
+            return self.added
+        return AddTTLOp(
+            self.table_name,
+            None,
+            self.schema,
+            keep_ttl=self.keep_ttl,
+            in_transaction=self.in_transaction,
+        )
+
+    def arguments(self) -> list[str]:
+        """What stands behind the table's name in a revision."""
+        return _keywords(keep_ttl=self.keep_ttl or None, in_transaction=self.in_transaction or None)
+
+
+@Operations.implementation_for(DropTTLOp)
+def _drop(operations: Operations, op: DropTTLOp) -> None:
+    wanted = Wanted.of(op.table_name, contract_of(None, "op.drop_ttl"), op.schema)
+    runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+    progress = Progress(runner, "drop", wanted.table.fullname)
+    found = _found(runner, wanted)
+    if not runner.offline and not progress.resumes:
+        refuse_missing(wanted, found)
+        refuse_without_rights(runner.connection, wanted)
+    if progress.state == "finished":
+        progress.resume()
+        return
+    with runner.outside_transactions():
+        steps = _steps(runner, wanted, found)
+        progress.resume() if progress.resumes else progress.begin()
+        Enforcing(steps).drop()
+        steps.drop_trigger()
+        steps.drop_indexes()
+        steps.drop_columns(keep_ttl=op.keep_ttl)
+        progress.finish()
+
+
+# --- what they share ---------------------------------------------------------------------------
+
+
+def _contract(op: AddTTLOp | AlterTTLOp) -> Any:
+    return contract_of(op.default_ttl, f"op.{op.verb}_ttl({op.table_name!r}) default_ttl")
+
+
+def _choose(value: object, name: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise MigrationRefusedError(f"{name}={value!r}: give {' or '.join(map(repr, choices))}.")
+
+
+def _check_part(part: float | None) -> None:
+    if part is not None and (isinstance(part, bool) or not 0 <= part <= 1):
+        raise MigrationRefusedError(
+            f"max_expired_now={part!r} is no part of the rows: give a number from 0 to 1."
+        )
+
+
+def _found(runner: Runner, wanted: Wanted) -> Found:
+    if runner.dialect.name not in _STEPS:
+        clock_of(runner.dialect)  # Says which databases there are.
+    return Found() if runner.offline else look(runner.connection, wanted)
+
+
+def _steps(runner: Runner, wanted: Wanted, found: Found) -> Steps:
+    return _STEPS[runner.dialect.name](runner, wanted, found)
+
+
+def _batch_table(operations: BatchOperations) -> tuple[str, str | None]:
+    impl: Any = operations.impl
+    return impl.table_name, impl.schema
+
+
+def _after_batch(operations: BatchOperations, op: _Operation) -> None:
+    """Run an operation when the batch has done its own work, for it may replace the table."""
+    impl: Any = operations.impl
+    flush = impl.flush
+
+    def flush_and_run() -> None:
+        flush()
+        impl.operations.invoke(op)
+
+    impl.flush = flush_and_run

@@ -1,0 +1,119 @@
+"""What an unfinished revision has done to which table: the rows of ``ttl_odm_migration``.
+
+Alembic records a revision when all of it is done. Until then this table tells an operation that
+runs again what it did itself before: without it, TTL that is there already would be a mistake of
+the user's, and the instant at which old rows began to live would be forgotten. The rows go, and
+the table with them, as soon as the revision is recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Column, MetaData, String, Table, delete, func, insert, inspect, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateTable, DropTable
+
+from ttl_odm.alembic.refusing import MigrationRefusedError
+from ttl_odm.sqlalchemy.sweeping.faults import in_short
+
+if TYPE_CHECKING:
+    from ttl_odm.alembic.running import Runner
+
+PROGRESS_TABLE: Final = "ttl_odm_migration"
+
+
+class Progress:
+    """How far one operation is with one table.
+
+    Attributes:
+        since: the instant from which old rows live, as SQL; None until the columns are there.
+        state: "" before it began, then "begun", "backfilled", "finished".
+    """
+
+    def __init__(self, runner: Runner, operation: str, table: str) -> None:
+        """Read it. A script begins from nothing, and a transaction leaves nothing behind."""
+        self._runner = runner
+        self._key = f"{operation} {table}"
+        schema = runner.context.version_table_schema
+        self._table = Table(
+            PROGRESS_TABLE,
+            MetaData(),
+            Column("name", String(200), primary_key=True),
+            Column("since", String(60)),
+            Column("state", String(20), nullable=False),
+            schema=schema,
+        )
+        self.since: str | None = None
+        self.state = ""
+        self._kept = not runner.offline and not runner.in_transaction
+        if self._kept and inspect(runner.connection).has_table(PROGRESS_TABLE, schema=schema):
+            c = self._table.c
+            query = select(c.since, c.state).where(c.name == self._key)
+            row = runner.connection.execute(query).one_or_none()
+            if row is not None:
+                self.since, self.state = row
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier run of the same revision was here."""
+        return bool(self.state)
+
+    def begin(self) -> None:
+        """Remember that the operation is at work; the first write that it makes.
+
+        Raises:
+            MigrationRefusedError: this user may not even do that.
+        """
+        if not self._kept or self.resumes:
+            return
+        try:
+            self._execute(CreateTable(self._table, if_not_exists=True))
+            # Of an operation that was given up: what it says no longer holds.
+            subject = self._key.partition(" ")[2]
+            names = [f"{operation} {subject}" for operation in ("add", "alter", "drop")]
+            self._execute(delete(self._table).where(self._table.c.name.in_(names)))
+            self.note("begun")
+        except DBAPIError as error:
+            raise MigrationRefusedError(
+                f"This database user may not create table {self._table.fullname}, in which a "
+                f"migration notes how far it is: {in_short(error)}. Nothing was changed."
+            ) from error
+        self._forget_with_revision()
+
+    def note(self, state: str, *, since: str | None = None) -> None:
+        """Remember how far it is."""
+        self.state, self.since = state, since or self.since
+        if self._kept:
+            c = self._table.c
+            self._execute(delete(self._table).where(c.name == self._key))
+            values = {"name": self._key, "since": self.since, "state": state}
+            self._execute(insert(self._table).values(**values))
+
+    def finish(self) -> None:
+        """Remember that all is done, until the revision is recorded."""
+        self.note("finished")
+        # Without an env.py there is no revision to be recorded.
+        if self._kept and self._runner.context.environment_context is None:
+            self._forget()
+
+    def resume(self) -> None:
+        """Let the rows of the earlier run go with the revision too."""
+        if self._kept:
+            self._forget_with_revision()
+
+    def _forget_with_revision(self) -> None:
+        context = self._runner.context
+        mine = (*context.on_version_apply_callbacks, lambda **_: self._forget())
+        context.on_version_apply_callbacks = mine
+
+    def _forget(self) -> None:
+        schema = self._table.schema
+        if not inspect(self._runner.connection).has_table(PROGRESS_TABLE, schema=schema):
+            return
+        self._execute(delete(self._table).where(self._table.c.name == self._key))
+        if not self._runner.connection.scalar(select(func.count()).select_from(self._table)):
+            self._execute(DropTable(self._table, if_exists=True))
+
+    def _execute(self, statement: Any) -> None:
+        self._runner.connection.execute(statement)

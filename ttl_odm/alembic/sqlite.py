@@ -1,0 +1,186 @@
+"""SQLite: one writer at a time, so everything is short or in batches.
+
+ADD COLUMN takes a constant as default only, and rows that are there already don't hold the value:
+they read it from the table's definition. So each row is written once, and then the constant is
+replaced by the clock in the stored definition, in the way that SQLite's documentation of ALTER
+TABLE gives for defaults. Without that, raw INSERTs would be born at the time of the migration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+from sqlalchemy.schema import CreateIndex
+
+from ttl_odm.alembic.found import sqlite_master
+from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Column
+
+
+class SQLiteSteps(Steps):
+    """The steps on SQLite."""
+
+    rewrites_rows = True
+
+    def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
+        """With constants as defaults; `settle` replaces them."""
+        stamp, own = self.wanted.last_modified, self.wanted.own_ttl
+        if self.lacks(own.name):
+            old = ENOUGH_FOR_OLD_ROWS if never else None
+            column = self.wanted.column(own, self.dialect, default=old, check=True)
+            self.run.briefly([f"ALTER TABLE {self.table} ADD COLUMN {column}"])
+        if self.lacks(stamp.name):
+
+            def make() -> list[str]:
+                since = _NEVER_KNOWN if self.run.offline else self.now()
+                note(since)
+                column = self.wanted.column(stamp, self.dialect, default=since, check=False)
+                return [f"ALTER TABLE {self.table} ADD COLUMN {column}"]
+
+            self.run.briefly(make)
+        if self.run.offline:
+            now = self.clock.stamp
+            self.run.at_once(
+                f"UPDATE {self.table} SET {self.stamp} = {now}, {self.own} = {self.own}"
+            )
+
+    def settle(self) -> None:
+        """Replace the constants in the table's definition."""
+        stamp, own = self.wanted.last_modified, self.wanted.own_ttl
+        changes = [self._change(own, ENOUGH_FOR_OLD_ROWS, check=True)]
+        since = _NEVER_KNOWN if self.run.offline else self._constant()
+        if since is not None:
+            changes.append(self._change(stamp, since, check=False))
+        if self.run.offline:
+            self._script(changes)
+        elif since is not None or self.found.ttl_default:
+            self.run.patiently(lambda: self._redefine(changes), "the file")
+
+    def _change(self, column: Column[Any], default: str, *, check: bool) -> tuple[str, str]:
+        """A column as it was added, and as it is to be."""
+        before = self.wanted.column(column, self.dialect, default=default, check=check)
+        return before, self.wanted.column(column, self.dialect, check=check)
+
+    def _constant(self) -> str | None:
+        """The instant that still is the default; None once it is the clock."""
+        default = self.run.connection.execute(
+            text(f"SELECT dflt_value FROM {self._pragma()} WHERE name = :name"),
+            {"table": self.wanted.table.name, "name": self.wanted.last_modified.name},
+        ).scalar()
+        return str(default) if str(default).isdigit() else None
+
+    def _pragma(self) -> str:
+        schema = self.wanted.table.schema
+        return f"pragma_table_info(:table{f', {schema!r}' if schema else ''})"
+
+    def _redefine(self, changes: list[tuple[str, str]]) -> None:
+        connection = self.run.connection
+        schema = self.wanted.table.schema
+        prefix = f"{self.dialect.identifier_preparer.quote(schema)}." if schema else ""
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        try:
+            cookie = connection.exec_driver_sql(f"PRAGMA {prefix}schema_version").scalar() or 0
+            connection.exec_driver_sql("PRAGMA writable_schema = ON")
+            for old, new in changes:
+                statement = (
+                    f"UPDATE {sqlite_master(connection, self.wanted)} "
+                    "SET sql = replace(sql, :old, :new) WHERE type = 'table' AND name = :table"
+                )
+                values = {"old": old, "new": new, "table": self.wanted.table.name}
+                connection.execute(text(statement), values)
+            # So that every connection reads the definition anew.
+            connection.exec_driver_sql(f"PRAGMA {prefix}schema_version = {cookie + 1}")
+            connection.exec_driver_sql("PRAGMA writable_schema = OFF")
+            self._check_constant_is_gone()
+        except BaseException:
+            connection.exec_driver_sql("ROLLBACK")
+            raise
+        finally:
+            connection.exec_driver_sql("PRAGMA writable_schema = OFF")
+        connection.exec_driver_sql("COMMIT")
+
+    def _check_constant_is_gone(self) -> None:
+        if self._constant() is not None:
+            raise TTLError(
+                f"Could not give column {self.stamp} of table {self.table} its default: its "
+                "definition in sqlite_master is not as it was added. The rows are as they were; "
+                "see docs/migrating.md."
+            )
+
+    def _script(self, changes: list[tuple[str, str]]) -> None:
+        self.run.at_once("PRAGMA writable_schema = ON")
+        name = self.wanted.table.name.replace("'", "''")
+        for old, new in changes:
+            before, after = old.replace("'", "''"), new.replace("'", "''")
+            self.run.at_once(
+                f"UPDATE sqlite_master SET sql = replace(sql, '{before}', '{after}') "
+                f"WHERE type = 'table' AND name = '{name}'"
+            )
+        self.run.at_once("PRAGMA writable_schema = OFF")
+        # Any change of the catalogue makes every connection read it anew.
+        self.run.at_once("CREATE TABLE _ttl_odm_reread (x)")
+        self.run.at_once("DROP TABLE _ttl_odm_reread")
+
+    def add_indexes(self) -> None:
+        """Each reads the table once, and nobody writes meanwhile."""
+        for index in self.wanted.indexes:
+            if not self.found.has_index(str(index.name)):
+                self.run.briefly([str(CreateIndex(index).compile(dialect=self.dialect))])
+
+    def drop_indexes(self) -> None:
+        """At once."""
+        for name in self.wanted.index_names:
+            if self.there(name in self.found.indexes):
+                self.run.briefly([f"DROP INDEX IF EXISTS {self._qualified(name)}"])
+
+    def drop_columns(self, *, keep_ttl: bool) -> None:
+        """Each rewrites the table, and nobody writes meanwhile."""
+        dropped = [self.wanted.last_modified.name]
+        if not keep_ttl:
+            dropped.append(self.wanted.own_ttl.name)
+        quote = self.dialect.identifier_preparer.quote
+        for name in dropped:
+            if self.there(name in self.found.columns):
+                self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {quote(name)}"])
+
+    def add_trigger(self) -> None:
+        """A row that is written without a new ``_ts`` gets one.
+
+        Not twice in the same millisecond: with recursive_triggers that would not end.
+        """
+        if self.found.trigger:
+            return
+        name = self._qualified(self.wanted.name_of("tg_", "ttl_touch"))
+        table = self.dialect.identifier_preparer.quote(self.wanted.table.name)
+        new, old, now = f"NEW.{self.stamp}", f"OLD.{self.stamp}", self.clock.stamp
+        when = f"FOR EACH ROW WHEN {new} IS {old} AND {new} <> {now}"
+        stamping = f"UPDATE {table} SET {self.stamp} = {now} WHERE {self._same_row()}"
+        self.run.briefly(
+            [f"CREATE TRIGGER {name} AFTER UPDATE ON {table} {when} BEGIN {stamping}; END"]
+        )
+
+    def _same_row(self) -> str:
+        quote = self.dialect.identifier_preparer.quote
+        keys = [quote(column.name) for column in self.found.primary_key] or ["rowid"]
+        return " AND ".join(f"{key} = NEW.{key}" for key in keys)
+
+    def drop_trigger(self) -> None:
+        """Take it off."""
+        if self.there(self.found.trigger):
+            name = self._qualified(self.wanted.name_of("tg_", "ttl_touch"))
+            self.run.briefly([f"DROP TRIGGER IF EXISTS {name}"])
+
+    def _qualified(self, name: str) -> str:
+        quote = self.dialect.identifier_preparer.quote
+        schema = self.wanted.table.schema
+        return f"{quote(schema)}.{quote(name)}" if schema else quote(name)
+
+
+_NEVER_KNOWN = "946684800000"
+"""Stands for the instant in a script (2000-01-01), which sets the real one when it runs."""
