@@ -128,7 +128,8 @@ def sweep(app: str | None, url: str | None, **given: Any) -> None:
     if output.as_json:
         output.json(_clean(report))
     else:
-        output.code(without_passwords(str(report)))
+        # What a person can do about it is an option here, not an argument.
+        output.code(without_passwords(str(report)).replace("force=True", "--force"))
     raise SystemExit(status_of(report))
 
 

@@ -1,0 +1,135 @@
+"""Write what the commands print into docs/cli.md: `python tools/cli_docs.py`.
+
+Each block between ``<!-- $ command -->`` and ``<!-- end -->`` is replaced by what the command
+prints in a folder of its own, one after the other on the same database. Nothing there is typed by
+hand. tests/cli/test_documentation.py compares the help texts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+DOCUMENT: Final = ROOT / "docs" / "cli.md"
+BLOCK: Final = re.compile(
+    r"<!-- \$ (?P<command>.+?) -->\n```(?P<kind>\w*)\n.*?```\n<!-- end -->", re.DOTALL
+)
+
+SHOP: Final = """\
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from ttl_odm.sqlalchemy import TTLMixin
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class WebSession(TTLMixin, Base):
+    __tablename__ = "web_sessions"
+    __ttl__ = 3600
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Cart(TTLMixin, Base):
+    __tablename__ = "carts"
+    __ttl__ = 7 * 24 * 3600
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+"""
+SETTINGS: Final = """\
+[tool.ttl_odm]
+app = "shop:Base"
+url = "$DATABASE_URL"
+
+[tool.ttl_odm.sweep]
+max_fraction = 0.9
+"""
+FILL: Final = """
+import shop
+from sqlalchemy import create_engine, text
+engine = create_engine("sqlite:///shop.sqlite3")
+shop.Base.metadata.create_all(engine)
+numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
+now = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+with engine.begin() as connection:
+    for table, life in (("web_sessions", 3600), ("carts", 604800)):
+        connection.execute(text(
+            f"INSERT INTO {table} (id, ttl, _ts) {numbers} "
+            f"SELECT i, CASE WHEN i % 10 = 0 THEN {2 * life} END, "
+            f"{now} - (i % 1000) * {life} * 2 FROM n"
+        ))
+legacy = create_engine("sqlite:///legacy.sqlite3")
+with legacy.begin() as connection:
+    connection.execute(text("CREATE TABLE login (id INTEGER PRIMARY KEY, expires_at DATETIME)"))
+    connection.execute(text("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)"))
+    connection.execute(text(
+        "INSERT INTO login (expires_at) "
+        "VALUES ('2026-01-01 00:00:00'), ('2199-01-01 00:00:00'), (NULL)"
+    ))
+"""
+
+
+def run(command: str, folder: Path) -> str:
+    """Return what a command prints; ``ttl-odm`` is this working tree's."""
+    words = shlex.split(command)
+    if words[0] == "ttl-odm":
+        words[:1] = [sys.executable, "-m", "ttl_odm.cli"]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TTL_ODM_")},
+        "DATABASE_URL": "sqlite:///shop.sqlite3",
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "80",
+    }
+    finished = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    status = f"$ echo $?\n{finished.returncode}\n" if finished.returncode else ""
+    # Click calls the program by how it was started.
+    said = f"{finished.stdout}{finished.stderr}".replace("python -m ttl_odm.cli", "ttl-odm")
+    return said.rstrip() + "\n" + status
+
+
+def generated(text: str, folder: Path, only: str = "") -> str:
+    """Return a document with its blocks made anew.
+
+    Args:
+        text: The document.
+        folder: Where the commands run.
+        only: What a command has to contain, or its block stays as it is.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        if only not in found["command"]:
+            return found[0]
+        kind, command = found["kind"], found["command"]
+        head = f"$ {command}\n" if kind in ("", "console") else ""
+        said = head + run(command, folder)
+        return f"<!-- $ {command} -->\n```{kind}\n{said}```\n<!-- end -->"
+
+    return BLOCK.sub(replaced, text)
+
+
+def main() -> None:
+    """Write the document."""
+    with tempfile.TemporaryDirectory(prefix="ttl-odm-docs-") as name:
+        folder = Path(name)
+        (folder / "shop.py").write_text(SHOP)
+        (folder / "pyproject.toml").write_text(SETTINGS)
+        (folder / "fill.py").write_text(FILL)
+        made = run(f"{sys.executable} fill.py", folder)
+        if made.strip():
+            sys.exit(made)
+        DOCUMENT.write_text(generated(DOCUMENT.read_text(), folder))
+
+
+if __name__ == "__main__":
+    main()
