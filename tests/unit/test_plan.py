@@ -85,10 +85,20 @@ def test_a_batch_is_asked_for_as_the_sweeper_was_told_to() -> None:
     assert (batch.request.timeout, batch.request.force) == (2.5, True)
 
 
-def test_the_age_of_the_oldest_is_asked_again_after_purging() -> None:
-    script = Script({"a": [due(Part.OWN, oldest=90.0), due(Part.OWN, oldest=2.0)]}, [last(1)])
+SOME_STAYED = BatchResult(1, skipped={Skip.LOCKED: 1})
+
+
+def test_the_age_of_the_oldest_is_asked_again_where_rows_were_skipped() -> None:
+    script = Script({"a": [due(Part.OWN, oldest=90.0), due(Part.OWN, oldest=2.0)]}, [SOME_STAYED])
     (target,) = script.run().targets
     assert (target.oldest_before, target.oldest_after) == (90.0, 2.0)
+
+
+def test_what_was_purged_to_its_end_is_not_walked_over_again() -> None:
+    script = Script({"a": [OWN]}, [full(1_000), last(1)])
+    (target,) = script.run().targets
+    assert target.oldest_after == 0.0
+    assert len(script.of(FindDue)) == 1
 
 
 def test_a_target_that_is_off_is_not_reported() -> None:
@@ -97,7 +107,7 @@ def test_a_target_that_is_off_is_not_reported() -> None:
 
 
 def test_ttl_that_is_switched_off_meanwhile_leaves_the_age_unknown() -> None:
-    script = Script({"a": [OWN, None]}, [last(1)])
+    script = Script({"a": [OWN, None]}, [SOME_STAYED])
     (target,) = script.run().targets
     assert (target.deleted, target.oldest_after, target.error) == (1, None, None)
 
@@ -262,8 +272,8 @@ def test_finding_what_is_due_is_tried_again_too() -> None:
 
 
 def test_a_target_whose_age_cannot_be_asked_fails_and_keeps_its_count() -> None:
-    (target,) = Script({"a": [OWN, StoreError("gone")]}, [last(7)]).run().targets
-    assert target.deleted == 7
+    (target,) = Script({"a": [OWN, StoreError("gone")]}, [SOME_STAYED]).run().targets
+    assert target.deleted == 1
     assert str(target.error) == "gone"
 
 

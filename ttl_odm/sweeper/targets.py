@@ -105,6 +105,9 @@ class TargetSweep:
             return before
         for part in parts:
             yield from self._purge(part)
+        if before is not None and not self._skips:
+            # Nothing is left. To look would be to walk over all that was just deleted.
+            return 0.0
         due = yield from self._watch.persist(self._look)
         return None if due is None else due.oldest
 
