@@ -22,8 +22,8 @@ def test_the_help_texts_are_those_of_the_commands() -> None:
     )
     runner = CliRunner()
     for name, shown in blocks:
-        said = runner.invoke(cli, [name, "--help"], prog_name="ttl-odm", terminal_width=80).stdout
-        assert said == shown, f"run: {Path(sys.executable).name} tools/cli_docs.py"
+        called = runner.invoke(cli, [name, "--help"], prog_name="ttl-odm", env={"COLUMNS": "80"})
+        assert called.stdout == shown, f"run: {Path(sys.executable).name} tools/cli_docs.py"
 
 
 def test_every_command_is_documented() -> None:
