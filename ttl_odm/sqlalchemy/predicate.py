@@ -54,7 +54,7 @@ class Verdicts:
         return or_(
             # A "never" may pass here: the last condition lets it in anyway.
             and_(or_(own.is_(None), *self._no_ttl(binding, own)), inherited),
-            and_(own > _integer(0), is_own_ahead),
+            and_(own > _integer(0), *self._at_most(binding, own), is_own_ahead),
             # TTL is off. By the same bound value, since each costs more than the comparison does.
             or_(_is_never(binding, own), age > _integer(FOREVER)),
         )
@@ -139,8 +139,10 @@ class Verdicts:
 
     def _has_own(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
         nevers = (own != _integer(never) for never in binding.nevers if never > 0)
-        at_most = [] if binding.instants.native else [own <= _integer(MAX_TTL)]
-        return and_(own > _integer(0), *at_most, *nevers)
+        return and_(own > _integer(0), *self._at_most(binding, own), *nevers)
+
+    def _at_most(self, binding: Binding, own: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+        return [] if binding.instants.native else [own <= _integer(MAX_TTL)]
 
     def _in_range(self, binding: Binding, end: ColumnElement[Any]) -> ColumnElement[Any]:
         """NULL for an instant that Python has no datetime for."""

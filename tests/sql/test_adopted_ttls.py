@@ -1,0 +1,52 @@
+"""A row's own ttl in a column that nobody keeps from holding anything."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import BigInteger, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from ttl_odm import TTL
+from ttl_odm.sqlalchemy import TTLMixin, expired, include_expired, live
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+HOUR = 3_600
+TOO_LONG = [2_147_483_648, 3_000_000_000, 10**18]
+NONE = [None, 0, -5, *TOO_LONG]
+LIVE = [-1, 3 * HOUR, 2_147_483_647]
+EXPIRED = [1, 60, 2 * HOUR - 10]
+
+
+@pytest.mark.parametrize("default", [HOUR, 4 * HOUR, -1, None])
+def test_a_row_is_either_live_or_expired_whatever_its_ttl(
+    engine: Engine, default: int | None
+) -> None:
+    class Base(DeclarativeBase): ...
+
+    class Token(TTLMixin, Base):
+        __tablename__ = "tokens"
+        __ttl__ = TTL(default, last_modified="issued_at", override="expires_in", unit="s")
+        id: Mapped[int] = mapped_column(primary_key=True)
+        issued_at: Mapped[int]
+        expires_in: Mapped[int | None] = mapped_column(BigInteger)
+
+    Base.metadata.create_all(engine)
+    values = [*NONE, *LIVE, *EXPIRED]
+    issued = int(time.time()) - 2 * HOUR  # hours before or after any boundary of the test
+    lives = set(LIVE) if default == HOUR else {*LIVE, *NONE}
+    lives |= set(EXPIRED) if default is None else set()
+    with Session(engine) as session:
+        raw = text("INSERT INTO tokens (id, issued_at, expires_in) VALUES (:id, :issued, :own)")
+        for key, own in enumerate(values, 1):
+            session.execute(raw, {"id": key, "issued": issued, "own": own})
+        everything = include_expired()
+        seen = select(Token.expires_in)
+        assert set(session.scalars(seen)) == lives
+        assert set(session.scalars(seen.where(live(Token)).options(everything))) == lives
+        gone = session.scalars(seen.where(expired(Token)).options(everything)).all()
+        assert set(gone) == set(values) - lives
