@@ -225,7 +225,7 @@ class PostgreSQL:
         return Spelled(
             f"CASE WHEN {{0}} < {end} THEN TIMESTAMPTZ '1970-01-01 00:00:00+00' "
             f"+ GREATEST({{0}}, {lowest}) / {factor} * interval '1 second' "
-            f"+ GREATEST({{0}}, {lowest}) % {factor} * {1_000_000 // factor} "
+            f"+ MOD(GREATEST({{0}}, {lowest}), {factor}) * {1_000_000 // factor} "
             "* interval '1 microsecond' END",
             self._moment,
             column,
@@ -368,12 +368,12 @@ class SQLite:
         return Spelled(f"replace({self._suffix_free}, 'T', ' ')", _STRING, string)
 
     def is_iso(self, string: SQL) -> SQL:
-        # strftime() takes the 31st of any month, and tells it as a day of the next one.
+        # strftime() takes the 31st of any month. Once it counts, that is a day of the next one.
         fraction = f"substr({self._suffix_free}, 20)"
         return Spelled(
             "({0} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][T ]"
             "[0-2][0-9]:[0-5][0-9]:[0-5][0-9]*' "
-            "AND strftime('%Y-%m-%d %H:%M:%S', substr({0}, 1, 19)) "
+            "AND strftime('%Y-%m-%d %H:%M:%S', substr({0}, 1, 19), '+0 days') "
             "= replace(substr({0}, 1, 19), 'T', ' ') AND substr({0}, 1, 4) <> '0000' "
             f"AND ({fraction} = '' OR {fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10 "
             f"AND rtrim(substr({fraction}, 2), '0123456789') = ''))",
@@ -385,7 +385,7 @@ class SQLite:
         return self.is_iso(column)
 
     def is_day(self, column: SQL) -> SQL | None:
-        text = "(strftime('%Y-%m-%d', {0}) = {0} AND substr({0}, 1, 4) <> '0000')"
+        text = "(strftime('%Y-%m-%d', {0}, '+0 days') = {0} AND substr({0}, 1, 4) <> '0000')"
         return Spelled(text, _BOOLEAN, column)
 
     def from_wall(self, column: SQL) -> SQL:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
+    BindParameter,
     ColumnElement,
     Integer,
     bindparam,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -173,7 +175,11 @@ def _stamped_row(row: Any, binding: Binding) -> Any:
 
 
 def _typed(value: Any, column: Column[Any]) -> ColumnElement[Any]:
-    return value if isinstance(value, ColumnElement) else literal(value, column.type)
+    if not isinstance(value, ColumnElement):
+        return literal(value, column.type)
+    # SQLAlchemy would give it the column's type where it is the whole value, but not in a CASE.
+    is_untyped = isinstance(value, BindParameter) and value.type._isnull
+    return type_coerce(value, column.type) if is_untyped else value
 
 
 def _given(values: Any, column: Column[Any]) -> Any:
