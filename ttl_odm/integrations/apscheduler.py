@@ -1,0 +1,83 @@
+"""APScheduler 3: a job that sweeps once.
+
+This module must not know any database, nor any other integration.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
+from apscheduler.triggers.interval import IntervalTrigger  # type: ignore[import-untyped]
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepReport
+
+if TYPE_CHECKING:
+    from apscheduler.job import Job  # type: ignore[import-untyped]
+    from apscheduler.schedulers.base import BaseScheduler  # type: ignore[import-untyped]
+
+logger = logging.getLogger(__name__)
+
+NAME: Final = "ttl_odm.sweep"
+EVERY: Final = 300.0
+
+
+def add_sweep(
+    scheduler: BaseScheduler,
+    sweeper: Sweeper | AsyncSweeper,
+    *,
+    every: Any = EVERY,
+    name: str = NAME,
+    **options: Any,
+) -> Job:
+    """Add a job that sweeps once; it fails when something of the sweep failed.
+
+    Args:
+        scheduler: The scheduler, started or not.
+        sweeper: What sweeps; an `AsyncSweeper` with an `AsyncIOScheduler` only.
+        every: Seconds between two sweeps, or a trigger of APScheduler's.
+        name: Of the job, and its id.
+        options: Of the job, as for ``scheduler.add_job``. A sweeper can't be written into a
+            persistent job store; where that is the default one, give the ``jobstore`` of another
+            that keeps its jobs in memory.
+
+    Returns:
+        The job.
+
+    Raises:
+        TTLConfigurationError: This scheduler can't run that sweeper.
+    """
+    job = _job_of(sweeper, scheduler)
+    seconds: Any = every  # its own annotations say int, but it takes fractions
+    trigger = IntervalTrigger(seconds=seconds) if isinstance(every, (int, float)) else every
+    defaults = {
+        "coalesce": True,  # ticks that were missed are one
+        "max_instances": 1,
+        "misfire_grace_time": None,  # late is better than never
+        "replace_existing": True,
+    }
+    return scheduler.add_job(job, trigger, id=name, name=name, **{**defaults, **options})
+
+
+def _job_of(sweeper: Any, scheduler: object) -> Any:
+    def job() -> None:
+        _finish(sweeper.run_once())
+
+    async def async_job() -> None:
+        _finish(await sweeper.run_once())
+
+    if isinstance(sweeper, Sweeper):
+        return job
+    if isinstance(sweeper, AsyncSweeper) and isinstance(scheduler, AsyncIOScheduler):
+        return async_job
+    raise TTLConfigurationError(
+        f"add_sweep(scheduler, {sweeper!r}): give a Sweeper, or an AsyncSweeper with an "
+        f"AsyncIOScheduler; this is a {type(scheduler).__name__}."
+    )
+
+
+def _finish(report: SweepReport) -> None:
+    report.raise_for_failures()
+    logger.info("%s", report)

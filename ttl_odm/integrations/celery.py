@@ -1,0 +1,60 @@
+"""Celery: a task that sweeps once, and its entry for the beat.
+
+This module must not know any database, nor any other integration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from celery import Celery  # type: ignore[import-untyped]
+
+NAME: Final = "ttl_odm.sweep"
+EVERY: Final = 300.0
+
+
+def add_sweep(
+    app: Celery, sweeper: Sweeper, *, every: Any = EVERY, name: str = NAME, **options: Any
+) -> Any:
+    """Add a task that sweeps once, and let the beat send it.
+
+    The task returns the report as plain values, and fails when something of it failed. It may run
+    in any number of workers: the lease lets one of them work.
+
+    Args:
+        app: The Celery application.
+        sweeper: What sweeps. With ``max_seconds`` below the task's time limits no sweep meets them.
+        every: Seconds between two sweeps, or a schedule of Celery's such as a ``crontab``; None
+            for no entry in the beat.
+        name: Of the task, and of the entry.
+        options: Of the task, as for ``app.task``: a ``soft_time_limit``, say.
+
+    Returns:
+        The task.
+
+    Raises:
+        TTLConfigurationError: `sweeper` is something else, such as an AsyncSweeper.
+    """
+    if not isinstance(sweeper, Sweeper):
+        raise TTLConfigurationError(
+            f"add_sweep(app, {sweeper!r}): give a Sweeper, since Celery's tasks are synchronous. "
+            "An AsyncSweeper belongs into a task of your own: see docs/schedulers.md."
+        )
+
+    def sweep() -> dict[str, Any]:
+        report = sweeper.run_once()
+        report.raise_for_failures()
+        return report.to_dict()
+
+    # Not shared, or every other Celery application of the process would have this task, too.
+    task = app.task(sweep, name=name, **{"shared": False, **options})
+    if every is not None:
+        # By its name: the task itself would ask for the configuration, which may come later.
+        # What no worker has taken before the next one is sent is dropped: ticks don't pile up.
+        expires = {"expires": every} if isinstance(every, (int, float)) else {}
+        app.add_periodic_task(every, app.signature(name), name=name, **expires)
+    return task

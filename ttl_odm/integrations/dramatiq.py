@@ -1,0 +1,65 @@
+"""Dramatiq: an actor that sweeps once. What sends it is yours: Dramatiq has no clock.
+
+This module must not know any database, nor any other integration.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import dramatiq
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepReport
+
+if TYPE_CHECKING:
+    from dramatiq import Actor, Broker
+
+logger = logging.getLogger(__name__)
+
+NAME: Final = "ttl_odm_sweep"
+
+
+def add_sweep(
+    broker: Broker, sweeper: Sweeper | AsyncSweeper, *, name: str = NAME, **options: Any
+) -> Actor[..., Any]:
+    """Add an actor that sweeps once; it fails when something of the sweep failed.
+
+    It may run in any number of workers: the lease lets one of them work.
+
+    Args:
+        broker: The broker.
+        sweeper: What sweeps. With ``max_seconds`` below the time limit of actors (ten minutes) no
+            sweep meets it. An `AsyncSweeper` needs Dramatiq's `AsyncIO` middleware.
+        name: Of the actor.
+        options: Of the actor, as for `dramatiq.actor`: a queue, say.
+
+    Returns:
+        The actor: ``actor.send()``.
+
+    Raises:
+        TTLConfigurationError: `sweeper` is something else.
+    """
+    # No second try: the next sweep is one.
+    given: Any = {"max_retries": 0, **options}
+    return dramatiq.actor(broker=broker, actor_name=name, **given)(_run_of(sweeper))
+
+
+def _run_of(sweeper: Any) -> Any:
+    def run() -> None:
+        _finish(sweeper.run_once())
+
+    async def run_async() -> None:
+        _finish(await sweeper.run_once())
+
+    if isinstance(sweeper, (Sweeper, AsyncSweeper)):
+        return run if isinstance(sweeper, Sweeper) else run_async
+    raise TTLConfigurationError(
+        f"add_sweep(broker, {sweeper!r}): give a sweeper, such as Sweeper(engine, Base)."
+    )
+
+
+def _finish(report: SweepReport) -> None:
+    report.raise_for_failures()
+    logger.info("%s", report)
