@@ -76,6 +76,9 @@ with legacy.begin() as connection:
         "VALUES ('2026-01-01 00:00:00'), ('2199-01-01 00:00:00'), (NULL)"
     ))
 """
+SPOIL: Final = (
+    "import sqlite3; sqlite3.connect('shop.sqlite3').execute('DROP INDEX ix_carts_ttl_own')"
+)
 
 
 def run(command: str, folder: Path) -> str:
@@ -111,6 +114,8 @@ def generated(text: str, folder: Path, only: str = "") -> str:
         if only not in found["command"]:
             return found[0]
         kind, command = found["kind"], found["command"]
+        if command == "ttl-odm check":  # with something to be found
+            run(f"{sys.executable} -c {shlex.quote(SPOIL)}", folder)
         head = f"$ {command}\n" if kind in ("", "console") else ""
         said = head + run(command, folder)
         return f"<!-- $ {command} -->\n```{kind}\n{said}```\n<!-- end -->"

@@ -10,7 +10,6 @@ import signal
 import subprocess
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +22,6 @@ from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.store import SQLAlchemyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from click.testing import Result
@@ -293,17 +291,6 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
     assert call("resume", *app).exit_code == 0
     assert as_json(run("sweep", *app, "--json"))["deleted"] == 7
     assert database["events"].count_documents({}) == 0
-
-
-@pytest.fixture
-def mongodb(mongodb_url: str) -> Iterator[Any]:
-    from pymongo import MongoClient
-
-    name = f"ttl_odm_{uuid4().hex}"
-    with MongoClient[dict[str, Any]](mongodb_url) as client:
-        head, mark, query = mongodb_url.partition("?")
-        yield f"{head.rstrip('/')}/{name}{mark}{query}", client[name]
-        client.drop_database(name)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import click
 
 from ttl_odm import __version__
 from ttl_odm.cli import configuration
+from ttl_odm.cli.check import check
 from ttl_odm.cli.inspecting import inspect_command
 from ttl_odm.cli.pausing import pause, resume
 from ttl_odm.cli.status import status
@@ -37,5 +38,5 @@ def demo() -> None:
     run()
 
 
-for command in (inspect_command, sweep, run, pause, resume, status):
+for command in (inspect_command, sweep, run, pause, resume, status, check):
     cli.add_command(command)

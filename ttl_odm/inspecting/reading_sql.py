@@ -50,30 +50,35 @@ SAMPLE: Final = 500
 SMALL: Final = 100_000
 """Rows up to which a table is counted, and read for its lowest and highest values."""
 
-_SECONDS: Final = 10
+SECONDS: Final = 10
+"""What a statement may take."""
+
 _OURS: Final = ("ttl_odm_lease", "alembic_version")
 
 
 @contextmanager
-def reading_only(connection: Connection) -> Iterator[None]:
+def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Iterator[None]:
     """Let the database refuse every write, limit each statement's time, and roll back at the end.
 
-    The connection is no good for anything else afterwards: take one that no pool gets back.
+    Args:
+        connection: It is no good for anything else afterwards: take one that no pool gets back.
+        seconds: What a statement may take; None for any number.
     """
+    limit = seconds or 0  # no limit, for all of them
     dialect = connection.dialect.name
     if dialect == "sqlite":
         connection.exec_driver_sql("PRAGMA query_only = ON")
     elif dialect == "postgresql":
         connection.exec_driver_sql("SET TRANSACTION READ ONLY")
-        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{_SECONDS}s'")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{limit}s'")
         connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
     else:
         is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-        limit = f"max_statement_time = {_SECONDS}"
+        time = f"max_statement_time = {limit}"
         if not is_mariadb:
-            limit = f"max_execution_time = {_SECONDS * 1000}"
+            time = f"max_execution_time = {limit * 1000}"
         connection.exec_driver_sql(
-            f"SET SESSION {limit}, lock_wait_timeout = 1, time_zone = '+00:00'"
+            f"SET SESSION {time}, lock_wait_timeout = 1, time_zone = '+00:00'"
         )
         connection.rollback()
         connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")

@@ -1,0 +1,163 @@
+"""`ttl-odm check`: what it finds, and that what it says mends it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from tests.cli import shop
+from tests.cli.running import as_json, run
+from ttl_odm.cli.commands import cli
+from ttl_odm.cli.findings import Finding, Severity
+from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.store import SQLAlchemyStore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+sqlite = pytest.mark.databases("sqlite")
+
+
+@pytest.fixture
+def app(engine: Engine) -> list[str]:
+    shop.fill(engine)
+    url = engine.url.render_as_string(hide_password=False)
+    return ["--app", "tests.cli.shop:Base", "--url", url]
+
+
+def found(app: list[str], *options: str, status: int) -> dict[tuple[str, str | None], Any]:
+    """The findings by code and target."""
+    finished = CliRunner().invoke(cli, ["check", *app, *options, "--json"])
+    assert finished.exit_code == status, finished.output
+    listed = json.loads(finished.stdout)["findings"]
+    return {(each["code"], each["target"]): each for each in listed}
+
+
+def test_all_is_well_after_a_sweep(app: list[str]) -> None:
+    assert found(app, status=0).keys() == {("never-swept", None)}
+    assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
+    assert found(app, "--strict", status=0) == {}
+
+
+def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: list[str]) -> None:
+    is_mariadb = engine.dialect.name == "mysql"
+    second = clock_of(engine.dialect).second
+    with engine.begin() as connection:
+        for statement in (
+            f"DROP INDEX ix_carts_ttl_own{' ON carts' if is_mariadb else ''}",
+            f"DROP INDEX ix_web_sessions_ttl_inherited{' ON web_sessions' if is_mariadb else ''}",
+            "DROP TABLE wishes",
+            "CREATE TABLE notes (id INTEGER PRIMARY KEY, cart INTEGER)",
+            "ALTER TABLE notes ADD FOREIGN KEY (cart) REFERENCES carts (id)",
+            f"UPDATE carts SET _ts = _ts + 1000000 * {second} WHERE id < 2",  # noqa: S608
+        ):
+            if "FOREIGN" not in statement or engine.dialect.name != "sqlite":
+                connection.execute(text(statement))
+        if is_mariadb:
+            connection.execute(text("ALTER TABLE carts MODIFY ttl INT"))
+        elif engine.dialect.name == "postgresql":
+            connection.execute(text("ALTER TABLE carts DROP CONSTRAINT ck_carts_ttl"))
+        if engine.dialect.name != "sqlite":  # which can drop no CHECK
+            connection.execute(text("UPDATE carts SET ttl = -2 WHERE id IN (10, 11)"))
+    codes = found(app, "--max-age", "600", status=1)
+
+    expected = {
+        ("missing-index", "carts"),
+        ("missing-index", "web_sessions"),
+        ("missing-table", "wishes"),
+        ("future-rows", "carts"),
+        ("never-swept", None),
+    }
+    if engine.dialect.name != "sqlite":
+        expected |= {("invalid-ttl", "carts"), ("restricting-key", "carts")}
+    if engine.dialect.name == "postgresql":
+        expected.add(("missing-fk-index", "carts"))
+    assert codes.keys() == expected
+    assert codes["missing-index", "carts"]["severity"] == "error"
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for (code, _), each in codes.items():
+            if code not in ("missing-table", "restricting-key", "never-swept"):
+                connection.execute(text(each["mend"]))
+        shop.Base.metadata.create_all(connection)
+    left = found(app, "--max-age", "600", status=1)
+    assert left.keys() <= {
+        ("overdue", "carts"),
+        ("overdue", "web_sessions"),
+        ("restricting-key", "carts"),
+        ("never-swept", None),
+    }
+    assert ("overdue", "web_sessions") in left
+    assert left["overdue", "web_sessions"]["mend"] == "ttl-odm sweep --model WebSession"
+
+
+@pytest.mark.databases("postgres")
+def test_an_index_that_failed_to_be_built_is_found(engine: Engine, app: list[str]) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE pg_index SET indisvalid = false "
+                "WHERE indexrelid = 'ix_carts_ttl_own'::regclass"
+            )
+        )
+    finding = found(app, "--model", "Cart", status=1)["invalid-index", "carts"]
+    assert finding["mend"].startswith("DROP INDEX CONCURRENTLY ix_carts_ttl_own; CREATE INDEX")
+
+
+@sqlite
+def test_a_pause_and_an_old_sweep_are_found(engine: Engine, app: list[str]) -> None:
+    assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
+    SQLAlchemyStore(engine, shop.Base).leases.set_paused("ttl_odm", paused=True)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE ttl_odm_lease SET recorded_at = recorded_at - 90000000"))
+    codes = found(app, status=1)
+    assert codes.keys() == {("paused", None), ("not-swept", None)}
+    assert codes["paused", None]["mend"] == "ttl-odm resume"
+
+
+@sqlite
+def test_github_shows_findings_as_annotations(engine: Engine, app: list[str]) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("DROP INDEX ix_carts_ttl_own"))
+    finished = CliRunner().invoke(cli, ["check", *app], env={"GITHUB_ACTIONS": "true"})
+    assert finished.exit_code == 1
+    first, *_ = finished.stdout.splitlines()
+    assert first.startswith("::error title=ttl-odm%3A missing-index in carts::index ix_carts")
+    assert "%0AMend it with: CREATE INDEX" in first
+
+
+def test_annotations_keep_to_one_line() -> None:
+    finding = Finding(Severity.WARNING, "x", None, "50 %\nof", None)
+    assert finding.annotation == "::warning title=ttl-odm%3A x::50 %25%0Aof"
+
+
+@sqlite
+def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("DROP INDEX ix_carts_ttl_own"))
+    finished = CliRunner().invoke(cli, ["check", *app], env={"GITHUB_ACTIONS": None})
+    assert finished.exit_code == 1
+    assert finished.stdout.splitlines() == [
+        "error missing-index",
+        "  carts: index ix_carts_ttl_own is not there, and the sweeper searches by it",
+        "  > CREATE INDEX ix_carts_ttl_own ON carts ((_ts + ttl * 1000)) WHERE ttl > 0",
+        "warning never-swept",
+        "  no sweep has been recorded in this database",
+        "  > ttl-odm run",
+        "3 targets checked: 1 errors, 1 warnings.",
+    ]
+
+
+def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any) -> None:
+    url, database = mongodb
+    born = datetime.now(timezone.utc) - timedelta(minutes=2)
+    database["events"].insert_many([{"_id": 1}, {"_id": 2, "_ts": born, "ttl": 7200}])
+    app = ["--app", "tests.cli.documents:MODELS", "--url", url]
+    codes = {each["code"]: each for each in as_json(run("check", *app, "--json"))["findings"]}
+    assert codes.keys() == {"missing-index", "undated", "too-late"}
+    assert codes["missing-index"]["mend"] == "await ensure_indexes(Event)"
+    assert codes["too-late"]["mend"] == "await repair_strays(Event)"

@@ -1,0 +1,106 @@
+"""What `ttl-odm check` looks at in MongoDB: TTL indexes against declarations, and strays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.beanie import find_strays, native
+from ttl_odm.beanie.binding import registry_of
+from ttl_odm.beanie.changes import Aim
+from ttl_odm.beanie.commands import details_of, indexes_of
+from ttl_odm.beanie.own_writes import collection_of
+from ttl_odm.beanie.strays import Stray
+from ttl_odm.cli.findings import Finding, Severity
+from ttl_odm.cli.problems import in_one_line
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.inspecting.reading_sql import SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.cli.application import Target
+
+_MENDS: Final = {"created": "missing-index", "changed": "other-seconds", "removed": "old-index"}
+_ERRORS: Final = (Stray.TOO_EARLY, Stray.SEVERAL_DATES)
+
+
+async def check(targets: Sequence[Target], *, deep: bool) -> list[Finding]:
+    """Look at all targets.
+
+    Args:
+        targets: Their `given` are document classes that `init_beanie` has seen.
+        deep: Whether to read whole collections, however big.
+    """
+    found = []
+    for each in targets:
+        found += await _indexes(each)
+        found += await _strays(each, deep=deep)
+    return found
+
+
+async def _indexes(target: Target) -> list[Finding]:
+    collection: Any = collection_of(target.given)
+    binding = registry_of(collection.database.client).find(
+        collection.database.name, collection.name
+    )
+    if binding is None or binding.backend != "mongodb":
+        return []
+    if (await details_of(collection)).get("type") == "timeseries":
+        return []
+    policy = binding.policy
+    aim = Aim(
+        collection=collection.name,
+        wanted=native.wanted_indexes(policy, binding.purge),
+        fields=native.date_fields(policy),
+        rebuild=False,
+        can_change=True,
+    )
+    mend = f"await ensure_indexes({target.model})"
+    try:
+        steps = list(aim.steps(await indexes_of(collection)))
+    except TTLConfigurationError as error:
+        message = in_one_line(error)
+        again = f"await ensure_indexes({target.model}, rebuild=True)"
+        mend = again if "rebuild=True" in message else f"drop or declare it; then {mend}"
+        return [Finding(Severity.ERROR, "wrong-index", target.name, message, mend)]
+    says = {
+        "created": "is not there",
+        "changed": "has another number of seconds than the default ttl",
+        "removed": "is of an earlier policy",
+    }
+    return [
+        Finding(
+            Severity.ERROR,
+            _MENDS[step.outcome],
+            target.name,
+            f"index {name} {says[step.outcome]}",
+            mend,
+        )
+        for step in steps
+        for name in step.names
+    ]
+
+
+async def _strays(target: Target, *, deep: bool) -> list[Finding]:
+    collection: Any = collection_of(target.given)
+    if not deep and await collection.estimated_document_count() > SMALL:
+        return [
+            Finding(
+                Severity.SKIPPED,
+                "strays",
+                target.name,
+                "the collection is big; --deep reads it all and finds what other programs left",
+            )
+        ]
+    report = await find_strays(target.given)
+    return [
+        Finding(
+            Severity.ERROR if each.kind in _ERRORS else Severity.WARNING,
+            each.kind.name.lower().replace("_", "-"),
+            target.name,
+            f"{each.count:,} documents: {each.kind.value} (such as "
+            f"{', '.join(map(repr, each.examples))})",
+            f"await repair_strays({target.model})" if each.kind.is_repairable else None,
+        )
+        for each in report.found
+    ]

@@ -1,0 +1,78 @@
+"""What `ttl-odm check` finds: a value with the command that mends it, and how it reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ttl_odm.cli.output import Output
+
+
+class Severity(Enum):
+    """How bad it is."""
+
+    ERROR = "error"
+    """Rows are seen or kept that should not be, or nothing is deleted: exit status 1."""
+
+    WARNING = "warning"
+    """It works, but not well, or not for long."""
+
+    SKIPPED = "skipped"
+    """It was not looked at: that would have taken too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        severity: How bad it is.
+        code: What kind, for machines: ``missing-index``.
+        target: Where; None where it is the whole database's.
+        message: What, in a sentence.
+        mend: The command, statement or line that mends it; None where there is none.
+    """
+
+    severity: Severity
+    code: str
+    target: str | None
+    message: str
+    mend: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {**asdict(self), "severity": self.severity.value}
+
+    @property
+    def annotation(self) -> str:
+        """The line by which GitHub Actions shows it."""
+        level = {Severity.ERROR: "error", Severity.WARNING: "warning"}.get(self.severity, "notice")
+        where = f" in {self.target}" if self.target else ""
+        title = _escaped(f"ttl-odm: {self.code}{where}").replace(":", "%3A").replace(",", "%2C")
+        mend = f"\nMend it with: {self.mend}" if self.mend else ""
+        return f"::{level} title={title}::{_escaped(self.message + mend)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.SKIPPED: "dim"}
+
+
+def show(findings: list[Finding], looked_at: int, output: Output) -> None:
+    """Print findings for people, the worst first."""
+    for severity in Severity:
+        for each in findings:
+            if each.severity is severity:
+                where = f"{each.target}: " if each.target else ""
+                output.line(f"{severity.value} {each.code}", style=_STYLES[severity])
+                output.line(f"{where}{each.message}", indent=2)
+                if each.mend:
+                    output.line(each.mend, indent=2, mark="> ", style="cyan")
+    errors = sum(each.severity is Severity.ERROR for each in findings)
+    warnings = sum(each.severity is Severity.WARNING for each in findings)
+    plural = "" if looked_at == 1 else "s"
+    output.line(f"{looked_at} target{plural} checked: {errors} errors, {warnings} warnings.")
