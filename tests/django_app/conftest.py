@@ -1,0 +1,66 @@
+"""A database for each backend, made and migrated once, and empty for every test."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.backends import fresh
+from tests.django_app import project
+
+project.set_up()
+
+from django.db import connections, transaction  # noqa: E402 (Django is set up now)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.backends import Backend
+
+
+@pytest.fixture(scope="session")
+def _databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Backend]]:
+    made: dict[str, Backend] = {}
+    with ExitStack() as stack:
+
+        def get(name: str) -> Backend:
+            new = name not in made
+            if new:
+                folder = tmp_path_factory.mktemp(name)
+                made[name] = stack.enter_context(fresh(name, folder))
+            project.point_at("default", project.database_settings(made[name]))
+            if new:
+                project.migrate()
+            return made[name]
+
+        yield get
+        connections.close_all()
+
+
+@pytest.fixture
+def backend(
+    request: pytest.FixtureRequest, _databases: Callable[[str], Backend]
+) -> Iterator[Backend]:
+    """Point ``default`` at an empty database with all tables; the root conftest says which."""
+    yield _databases(request.param)
+    connection = connections["default"]
+    try:
+        assert not connection.in_atomic_block
+    finally:
+        connection.close()
+        _empty()
+
+
+def _empty() -> None:
+    connection = connections["default"]
+    tables = [
+        table
+        for table in connection.introspection.django_table_names(only_existing=True)
+        if table not in ("django_content_type", "auth_permission")
+    ]
+    with transaction.atomic(), connection.cursor() as cursor:
+        for table in reversed(tables):
+            cursor.execute(f"DELETE FROM {connection.ops.quote_name(table)}")  # noqa: S608
+    connection.close()

@@ -1,0 +1,113 @@
+"""Django, set up once for all of these tests, and pointed at one database after the other.
+
+PyMySQL stands in for mysqlclient, which needs a compiler; Django knows no difference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import django
+import pymysql
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+
+from ttl_odm import ExpireAt
+
+if TYPE_CHECKING:
+    from tests.backends import Backend
+
+_ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}
+
+
+def set_up() -> None:
+    """Configure Django, unless that has been done."""
+    if settings.configured:
+        return
+    pymysql.version_info = (2, 2, 7, "final", 0)  # what Django asks of mysqlclient
+    pymysql.install_as_MySQLdb()
+    settings.configure(
+        USE_TZ=True,
+        SECRET_KEY="tests",
+        ROOT_URLCONF="tests.django_app.urls",
+        ALLOWED_HOSTS=["*"],
+        DATABASES={
+            "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+            "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+        },
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        INSTALLED_APPS=[
+            "ttl_odm.integrations.django",
+            "django.contrib.admin",
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "django.contrib.messages",
+            "django.contrib.sessions",
+            "oauth2_provider",
+            "tests.django_app.shop",
+        ],
+        MIDDLEWARE=[
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.messages.middleware.MessageMiddleware",
+        ],
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
+        # Tables at once, without a history; test_migrations.py has migrations of its own.
+        MIGRATION_MODULES=dict.fromkeys(
+            ["admin", "auth", "contenttypes", "sessions", "oauth2_provider", "shop"]
+        ),
+        TTL_ODM_POLICIES={
+            "sessions.Session": ExpireAt("expire_date"),
+            "oauth2_provider.AccessToken": ExpireAt("expires"),
+        },
+    )
+    django.setup()
+
+
+def database_settings(backend: Backend) -> dict[str, Any]:
+    """Django's settings for a database."""
+    assert backend.sync_url is not None
+    address = urlsplit(backend.sync_url)
+    name = address.path[1:]
+    # Nothing here has to outlive a power cut, and PyMySQL would read all certificates each time.
+    options = {
+        "sqlite": {"init_command": "PRAGMA synchronous = OFF"},
+        "postgres": {},
+        "mariadb": {"ssl_disabled": True},
+    }
+    return {
+        "ENGINE": f"django.db.backends.{_ENGINES[backend.database]}",
+        "NAME": name,
+        "HOST": address.hostname or "",
+        "PORT": str(address.port or ""),
+        "USER": address.username or "",
+        "PASSWORD": address.password or "",
+        "OPTIONS": options[backend.database],
+    }
+
+
+def point_at(alias: str, given: dict[str, Any]) -> None:
+    """Let an alias mean a database, in every thread from now on."""
+    connections[alias].close()
+    databases = {**connections.settings, alias: dict(given)}
+    connections.settings = connections.configure_settings(databases)
+    del connections[alias]
+
+
+def migrate(alias: str = "default") -> None:
+    """Make all tables."""
+    call_command("migrate", database=alias, verbosity=0, interactive=False, run_syncdb=True)

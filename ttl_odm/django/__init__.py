@@ -1,0 +1,54 @@
+"""TTL for Django's ORM, as an app: ``INSTALLED_APPS = [..., "ttl_odm.django"]``.
+
+    from ttl_odm.django import TTLModel
+
+    class WebSession(TTLModel):
+        __ttl__ = 3600
+
+Expired rows are hidden on every path of the ORM (`ttl_odm.django.gate`); ``manage.py ttl_sweep``
+deletes them for good. `TTLModel` is imported when it is asked for: Django forbids models before its
+apps are set up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.django.flags import include_expired, keep_last_modified, only_expired
+
+if TYPE_CHECKING:
+    from ttl_odm.django.guard import ExpiredRowError
+    from ttl_odm.django.mixin import TTLModel
+    from ttl_odm.django.operations import AddTTL
+    from ttl_odm.django.querysets import TTLManager, TTLQuerySet
+    from ttl_odm.django.store import DjangoStore
+
+__all__ = [
+    "AddTTL",
+    "DjangoStore",
+    "ExpiredRowError",
+    "TTLManager",
+    "TTLModel",
+    "TTLQuerySet",
+    "include_expired",
+    "keep_last_modified",
+    "only_expired",
+]
+
+_HOMES = {
+    "AddTTL": "operations",
+    "DjangoStore": "store",
+    "ExpiredRowError": "guard",
+    "TTLManager": "querysets",
+    "TTLModel": "models",
+    "TTLQuerySet": "querysets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

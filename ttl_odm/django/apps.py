@@ -1,0 +1,33 @@
+"""The app ``ttl_odm.django``: puts the gate in place before the first model is declared."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+from ttl_odm.django import declaring
+
+# Here, and not in ready(): Django imports every app's config before it imports any models.
+declaring.install()
+
+
+class TTLConfig(AppConfig):
+    """Time-to-live for Django's ORM."""
+
+    name = "ttl_odm.django"
+    label = "ttl_odm"
+    verbose_name = "Time to live"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Put policies on the models of others, and register the checks."""
+        from django.apps import apps  # noqa: PLC0415 (models are there now)
+        from django.conf import settings  # noqa: PLC0415
+
+        from ttl_odm.django import checks  # noqa: PLC0415
+        from ttl_odm.django.binding import SETTING, bind_subclass, policies_of  # noqa: PLC0415
+
+        checks.register()
+        for model, declared, where in policies_of(getattr(settings, SETTING, {})):
+            declaring.declare(model, declared, where=where)
+        for model in apps.get_models(include_auto_created=True):
+            bind_subclass(model)

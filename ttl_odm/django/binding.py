@@ -1,0 +1,278 @@
+"""What a policy means for one Django model, and which tables have one.
+
+A `Binding` is found by the name of a table, because a table is all that a statement knows of a
+join. Models declare it as `TTLModel` does, or the setting ``TTL_ODM_POLICIES`` does it for models
+of others. The default is read whenever a statement is compiled, and Django compiles each time: a
+changed ``__ttl__`` acts at once on every row.
+
+Historical models (in migrations) are not bound: a migration may run before the columns are there,
+and has to see what it migrates. This module must not know SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.apps import apps
+from django.db import models
+
+from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt, Policy, as_policy
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.django.clock import Form
+
+SETTING: Final = "TTL_ODM_POLICIES"
+
+
+@dataclass(eq=False)
+class Binding:
+    """A table's policy.
+
+    Attributes:
+        model: The concrete model whose table holds the fields.
+        declared: The policy that the fields were found for; another one asks for a look.
+        stamp: The field with the instant.
+        own: The field with the row's own ttl; None where rows have none.
+        sweep: ``"index"`` or ``"scan"``: how the sweeper finds expired rows.
+    """
+
+    model: Any
+    declared: object
+    policy: Policy
+    stamp: Any
+    own: Any
+    sweep: str
+
+    @classmethod
+    def of(cls, model: Any, declared: object, *, where: str, sweep: str) -> Binding:
+        """Find the fields of a policy on a model.
+
+        Raises:
+            TTLConfigurationError: The model has no such fields, or they are of another kind.
+        """
+        policy = as_policy(declared, where=where)
+        name = policy.last_modified if isinstance(policy, TTL) else policy.field
+        own = None
+        if isinstance(policy, TTL) and policy.override is not None:
+            own = _field(model, policy.override, where)
+        found = cls(model, declared, policy, _field(model, name, where), own, sweep)
+        found.form  # noqa: B018 (raises for a field that holds no instants)
+        return found
+
+    @property
+    def form(self) -> Form:
+        """The form that instants have in the column."""
+        field = self.stamp
+        if getattr(field, "holds_instants", False):
+            return "instant"
+        unit: Any = self.policy.unit
+        if unit in ("s", "ms", "us") and isinstance(field, models.IntegerField):
+            form: Form = unit
+            return form
+        if unit is None and isinstance(field, models.DateTimeField):
+            return "datetime"
+        wanted = "an integer field for epoch numbers" if unit else "a DateTimeField, or give a unit"
+        raise TTLConfigurationError(
+            f"{self.model._meta.label}.{field.name} is a {type(field).__name__}; "
+            f"{self.policy!r} needs {wanted}."
+        )
+
+    def current(self) -> Policy:
+        """The policy as it is declared at this moment.
+
+        Raises:
+            InvalidTTL: ``__ttl__`` was set to something that isn't a ttl.
+            TTLConfigurationError: It now names other fields.
+        """
+        declared = getattr(self.model, "__ttl__", self.declared)
+        if declared is self.declared:
+            return self.policy
+        where = f"{self.model.__name__}.__ttl__"
+        policy = as_policy(declared, where=where)
+        same = isinstance(policy, TTL) and isinstance(self.policy, TTL)
+        if isinstance(policy, TTL) and same and not isinstance(declared, TTL):
+            policy = replace_default(self.policy, policy.default)
+        if not same or replace_default(policy, None) != replace_default(self.policy, None):
+            raise TTLConfigurationError(
+                f"{where} became {declared!r}: only the default ttl can change while the "
+                f"application runs, not the fields (they were set up as {self.policy!r})."
+            )
+        self.declared, self.policy = declared, policy
+        return policy
+
+    @property
+    def seconds(self) -> int | None:
+        """The seconds after which an inheriting row expires; None for never, or while TTL is off.
+
+        0 for a field that holds the instant of expiry itself.
+        """
+        policy = self.current()
+        if isinstance(policy, ExpireAfter):
+            return policy.seconds
+        if isinstance(policy, ExpireAt):
+            return 0
+        return None if policy.default == NEVER else policy.default
+
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing can expire."""
+        policy = self.current()
+        return isinstance(policy, TTL) and policy.default is None
+
+    @property
+    def stamps(self) -> bool:
+        """Whether writes reset the field with the instant."""
+        return isinstance(self.policy, TTL)
+
+    @property
+    def nevers(self) -> tuple[int, ...]:
+        """Own ttls that mean "never"."""
+        return (NEVER, *self.policy.never) if isinstance(self.policy, TTL) else ()
+
+
+def replace_default(policy: Any, default: int | None) -> Any:
+    """The same policy with another default."""
+    return policy.with_default(default)
+
+
+@dataclass(frozen=True)
+class Place:
+    """How a table hangs on a policy.
+
+    Attributes:
+        binding: The policy.
+        link: None for the table that holds the fields; for the table of a multi-table subclass,
+            the field in it that holds the root's primary key.
+    """
+
+    binding: Binding
+    link: Any = None
+
+
+_places: dict[str, Place] = {}
+
+
+def place_of(table: str) -> Place | None:
+    """How a table hangs on a policy; None if it doesn't."""
+    return _places.get(table)
+
+
+def binding_of(model: Any) -> Binding | None:
+    """The policy of a model's rows, or of the model at the root of its inheritance; None."""
+    place = _places.get(model._meta.concrete_model._meta.db_table)
+    return None if place is None or is_historical(model) else place.binding
+
+
+def is_historical(model: Any) -> bool:
+    """Whether a model is a migration's."""
+    return model._meta.apps is not apps
+
+
+def bindings() -> list[Binding]:
+    """Every policy, in the order of declaration."""
+    return [place.binding for place in _places.values() if place.link is None]
+
+
+def bind(binding: Binding) -> None:
+    """Put a policy on a table.
+
+    Raises:
+        TTLConfigurationError: The table has one, or its rows are part of another table's.
+    """
+    meta = binding.model._meta
+    if meta.db_table in _places and _places[meta.db_table].binding.model is not binding.model:
+        raise TTLConfigurationError(
+            f"{meta.label} and {_places[meta.db_table].binding.model._meta.label} both declare a "
+            f"policy for the table {meta.db_table}: one table has one policy."
+        )
+    if meta.parents:
+        parents = ", ".join(parent._meta.label for parent in meta.parents)
+        raise TTLConfigurationError(
+            f"{meta.label} has a policy, and its rows continue in the table of {parents}, which "
+            "would stay when they expire. Put the policy on the model at the root."
+        )
+    _places[meta.db_table] = Place(binding)
+
+
+def bind_subclass(model: Any) -> None:
+    """Let the table of a multi-table subclass hang on the policy of the root, if it has one.
+
+    Raises:
+        TTLConfigurationError: It declares another policy.
+    """
+    meta = model._meta
+    if meta.proxy or meta.abstract or not meta.parents:
+        found = binding_of(model) if meta.proxy else None
+        if found is not None and "__ttl__" in vars(model) and model is not found.model:
+            raise _several(model, found)
+        return
+    for parent in meta.all_parents:
+        place = _places.get(parent._meta.db_table)
+        if place is None or place.link is not None:
+            continue
+        if "__ttl__" in vars(model):
+            raise _several(model, place.binding)
+        _places[meta.db_table] = Place(place.binding, _link(model, parent))
+
+
+def unbind(table: str) -> None:
+    """Forget a table, for tests that make models."""
+    _places.pop(table, None)
+
+
+def _link(model: Any, root: Any) -> Any:
+    path = model._meta.get_base_chain(root)
+    link = model._meta.parents[path[0]] if path else None
+    if link is None or not link.primary_key:
+        raise TTLConfigurationError(
+            f"{model._meta.label} inherits a policy from {root._meta.label}, and its link to it "
+            "is not its primary key; let it be."
+        )
+    return link
+
+
+def _several(model: Any, binding: Binding) -> TTLConfigurationError:
+    return TTLConfigurationError(
+        f"{model._meta.label}.__ttl__: its rows are rows of {binding.model._meta.label} too, "
+        f"which has a policy. Nothing in the table {binding.model._meta.db_table} tells them "
+        "apart, so give rows a ttl of their own instead."
+    )
+
+
+def _field(model: Any, name: str, where: str) -> Any:
+    local = model._meta.local_concrete_fields
+    for field in local:
+        if name in (field.name, field.attname):
+            return field
+    for field in local:
+        if name == field.column:
+            return field
+    raise TTLConfigurationError(
+        f"{where} names the field {name!r}, and {model._meta.label} has no such field; it has "
+        f"{', '.join(field.name for field in local)}."
+    )
+
+
+def policies_of(setting: Any) -> Iterator[tuple[Any, object, str]]:
+    """The models that the setting names, with their policies and where these are declared.
+
+    Raises:
+        TTLConfigurationError: The setting is no mapping, or names what isn't there.
+    """
+    if not isinstance(setting, dict):
+        raise TTLConfigurationError(
+            f"{SETTING} = {setting!r}: give a dict from models ('sessions.Session') to policies."
+        )
+    for label, declared in setting.items():
+        where = f"{SETTING}[{label!r}]"
+        try:
+            model = apps.get_model(label)
+        except (LookupError, ValueError) as error:
+            raise TTLConfigurationError(f"{where}: {error}") from error
+        if hasattr(model, "__ttl__"):
+            raise TTLConfigurationError(f"{where}: {label} declares a __ttl__ of its own.")
+        yield model, declared, where

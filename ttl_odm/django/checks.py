@@ -1,0 +1,114 @@
+"""System checks: what is declared in a way that works badly, or not at all.
+
+What can't work raises when the model is declared. Here is what needs all models, or the databases'
+settings, to be seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core import checks
+from django.db import models, router
+
+from ttl_odm.django import clock
+from ttl_odm.django.binding import Binding, bindings
+from ttl_odm.django.declaring import has_contract_fields
+from ttl_odm.django.indexes import TTLIndex
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def register() -> None:
+    """Let ``manage.py check`` ask these."""
+    checks.register(check_policies, checks.Tags.models)
+    checks.register(check_databases, checks.Tags.database)
+
+
+def check_policies(app_configs: Any = None, **_: Any) -> list[Any]:
+    """Look at every model with a policy."""
+    wanted = None if app_configs is None else {config.label for config in app_configs}
+    return [
+        message
+        for binding in bindings()
+        if wanted is None or binding.model._meta.app_label in wanted
+        for message in _messages(binding)
+    ]
+
+
+def check_databases(databases: Any = None, **_: Any) -> list[Any]:
+    """See that the databases keep instants in a way that can be judged."""
+    from django.db import connections  # noqa: PLC0415 (only for this check)
+
+    found: list[Any] = []
+    for alias in databases or ():
+        for binding in bindings():
+            if not router.allow_migrate_model(alias, binding.model):
+                continue
+            try:
+                clock.now(connections[alias], binding.form)
+            except TTLConfigurationError as error:
+                found.append(checks.Error(str(error), obj=binding.model, id="ttl_odm.E001"))
+    return found
+
+
+def _messages(binding: Binding) -> Iterator[Any]:
+    model = binding.model
+    if binding.sweep == "index" and not _is_indexed(binding):
+        yield checks.Warning(
+            f"Nothing indexes {binding.stamp.name}, so each sweep reads the whole table.",
+            hint=_index_hint(binding),
+            obj=model,
+            id="ttl_odm.W001",
+        )
+    for relation in model._meta.related_objects:
+        field = relation.field
+        if field.many_to_many or field.unique:
+            continue
+        if not field.db_index and not _leads_an_index(relation.related_model, field):
+            yield checks.Warning(
+                f"{relation.related_model._meta.label}.{field.name} refers to rows that expire "
+                "and has no index: each purged row costs a look through that table.",
+                hint="Leave db_index=False out.",
+                obj=field,
+                id="ttl_odm.W002",
+            )
+    for other in model._meta.apps.get_models(include_auto_created=True):
+        meta = other._meta
+        if meta.proxy or other is model or meta.db_table != model._meta.db_table:
+            continue
+        yield checks.Error(
+            f"{meta.label} has the same table, {meta.db_table}, and would be filtered by the "
+            f"policy of {model._meta.label}.",
+            hint="Let it be a proxy, or give it a table of its own.",
+            obj=other,
+            id="ttl_odm.E002",
+        )
+
+
+def _is_indexed(binding: Binding) -> bool:
+    if has_contract_fields(binding):
+        names = {index.name for index in binding.model._meta.indexes if isinstance(index, TTLIndex)}
+        return len(names) >= 2  # noqa: PLR2004 (inheriting rows, and those with a ttl)
+    stamp = binding.stamp
+    return bool(stamp.db_index or stamp.unique or _leads_an_index(binding.model, stamp))
+
+
+def _leads_an_index(model: Any, field: Any) -> bool:
+    meta = model._meta
+    firsts = [index.fields_orders[0][0] for index in meta.indexes if index.fields_orders]
+    firsts += [each[0] for each in meta.unique_together]
+    firsts += [
+        constraint.fields[0]
+        for constraint in meta.constraints
+        if isinstance(constraint, models.UniqueConstraint) and constraint.fields
+    ]
+    return field.name in firsts
+
+
+def _index_hint(binding: Binding) -> str:
+    if has_contract_fields(binding):
+        return "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
+    return f"Add models.Index(fields=['{binding.stamp.name}']), or db_index=True."

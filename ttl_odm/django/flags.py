@@ -1,0 +1,106 @@
+"""What a query may ask of the gate; kept on Django's own Query, which hands it on to its clones.
+
+A queryset of any model, ours or not, can carry these: `include_expired`, `only_expired` and
+`keep_last_modified` return a copy that does.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Q = TypeVar("Q")
+
+Rows = Literal["live", "all", "expired"]
+
+_ROWS = "_ttl_odm_rows"
+_KEEPS = "_ttl_odm_keeps"
+_PURGES = "_ttl_odm_purges"
+_ROOT_WRITTEN = "_ttl_odm_root_written"
+
+_purged: ContextVar[frozenset[str]] = ContextVar("ttl_odm_purged", default=frozenset())
+
+
+def include_expired(queryset: Q) -> Q:
+    """A queryset (of any manager's) that reads expired rows too, those of joined tables included.
+
+    Reads only: nothing brings an expired row back to life.
+    """
+    return _marked(queryset, _ROWS, "all")
+
+
+def only_expired(queryset: Q) -> Q:
+    """A queryset that reads the expired rows that were not purged yet, and no others."""
+    return _marked(queryset, _ROWS, "expired")
+
+
+def keep_last_modified(queryset: Q) -> Q:
+    """A queryset whose ``update()`` and ``bulk_update()`` leave ``_ts`` as it is.
+
+    For view counters and background fix-ups; everything else resets it.
+    """
+    return _marked(queryset, _KEEPS, value=True)
+
+
+def for_purge(queryset: Q, *, by_key: bool = False) -> Q:
+    """A queryset whose ``_raw_delete()`` takes the expired rows, and no others.
+
+    Args:
+        queryset: Of one table.
+        by_key: It names its rows by primary key.
+    """
+    return _marked(queryset, _PURGES, "by key" if by_key else "any")
+
+
+def after_root(queryset: Q) -> Q:
+    """A queryset whose ``update()`` writes a subclass table of a row just written at its root."""
+    return _marked(queryset, _ROOT_WRITTEN, value=True)
+
+
+def rows_of(query: Any) -> Rows:
+    """Which rows a query reads."""
+    rows: Rows = getattr(query, _ROWS, "live")
+    return rows
+
+
+def keeps_last_modified(query: Any) -> bool:
+    """Whether an UPDATE leaves ``_ts`` alone."""
+    return getattr(query, _KEEPS, False)
+
+
+def purges(query: Any) -> Literal["by key", "any"] | None:
+    """Whether a DELETE takes expired rows, and how it finds them."""
+    how: Any = getattr(query, _PURGES, None)
+    found: Literal["by key", "any"] | None = how
+    return found
+
+
+def root_written(query: Any) -> bool:
+    """Whether the row was judged, and stamped, at its root a moment ago."""
+    return getattr(query, _ROOT_WRITTEN, False)
+
+
+@contextmanager
+def purging(tables: frozenset[str]) -> Iterator[None]:
+    """Let DELETEs from these tables take expired rows, and those only."""
+    token = _purged.set(tables)
+    try:
+        yield
+    finally:
+        _purged.reset(token)
+
+
+def purged_tables() -> frozenset[str]:
+    """Those of `purging`."""
+    return _purged.get()
+
+
+def _marked(queryset: Q, name: str, value: Any) -> Q:
+    source: Any = queryset
+    marked: Q = source.all()
+    setattr(getattr(marked, "query"), name, value)  # noqa: B009 (a queryset, of no known type)
+    return marked

@@ -1,0 +1,289 @@
+"""The keys of expired rows are free: writes that take them delete the rows that hold them.
+
+Where a failed statement leaves the transaction as it was (outside of one, and on SQLite and
+MariaDB) the write is simply tried; only if it meets a key in use are the expired holders deleted,
+and it is tried again. That costs nothing without a conflict. Inside a transaction of PostgreSQL,
+which a failed statement would end, the holders are deleted first.
+
+Which rows hold a key is only narrowed down: any expired row may be purged at any time, so a few
+more of them do no harm. Live rows are never touched, whatever they hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import IntegrityError, OperationalError, models, transaction
+from django.db.models import Q
+from django.db.models.constants import OnConflict
+from django.db.models.expressions import Case, Value
+from django.db.models.lookups import Exact
+
+from ttl_odm.django.predicate import condition
+from ttl_odm.django.removing import displace
+from ttl_odm.django.stamping import Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_TRIES: Final = 5
+"""Rounds of an upsert, of which each is spoilt by another row that expires at this very moment."""
+
+_MOST: Final = 200
+"""Rows of one condition; SQLite stops at expressions deeper than 1,000."""
+
+_TWO_ROWS: Final = 1242
+"""MySQL's "subquery returns more than 1 row": how an upsert fails on a row that has expired."""
+
+
+class _Keyed:
+    """A write of a table with a policy that may meet keys of expired rows."""
+
+    query: Any
+    connection: Any
+    using: str
+    _place: Any
+
+    def _freeing(self, write: Callable[[], Any], conditions: list[Q]) -> Any:
+        """Run a write, with the keys free that it wants.
+
+        Args:
+            write: Compiles and executes.
+            conditions: Which rows may hold its keys; none when no row can.
+        """
+        if not conditions:
+            return write()
+        using, model = self.using, self.query.get_meta().concrete_model
+        connection = self.connection
+        if connection.in_atomic_block and connection.vendor == "postgresql":
+            self._free(conditions)
+            return write()
+        try:
+            return write()
+        except IntegrityError as error:
+            with transaction.atomic(using=using, savepoint=False):
+                if not displace(model, using, conditions):
+                    raise
+                try:
+                    return write()
+                except IntegrityError as another:
+                    raise another from error
+
+    def _free(self, conditions: list[Q]) -> int:
+        model = self.query.get_meta().concrete_model
+        with transaction.atomic(using=self.using, savepoint=False):
+            return displace(model, self.using, conditions)
+
+
+class KeyedInsert(_Keyed):
+    """INSERT, with conflicts or without."""
+
+    def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, once its keys are free."""
+        base: Any = super()
+
+        def write() -> Any:
+            return base.execute_sql(*args, **kwargs)
+
+        place = self._place(self.query.get_meta().db_table)
+        if place is None or place.binding.is_off:
+            return write()
+        conditions = list(_held_by(self.query))
+        if self.query.on_conflict is None:
+            return self._freeing(write, conditions)
+        if not conditions:
+            return write()
+        with transaction.atomic(using=self.using, savepoint=False):
+            return self._upsert(write, conditions)
+
+    def _upsert(self, write: Callable[[], Any], conditions: list[Q]) -> Any:
+        """Delete the expired holders, and then run what conflicts with live ones only."""
+        updates = self.query.on_conflict == OnConflict.UPDATE
+        for _ in range(_TRIES):
+            self._free(conditions)
+            try:
+                rows = write()
+            except OperationalError as error:
+                if not error.args or error.args[0] != _TWO_ROWS:
+                    raise
+                continue
+            if not updates or not rows or len(rows) == len(self.query.objs):
+                return rows
+        label = self.query.get_meta().label
+        raise OperationalError(
+            f"{label}: rows that this upsert meets expired again and again; try again."
+        )
+
+    def as_sql(self) -> Any:
+        """The statement; on a conflict it updates live rows only, and stamps them."""
+        base: Any = super()
+        query = self.query
+        place = self._place(query.get_meta().db_table)
+        if place is None or query.on_conflict != OnConflict.UPDATE:
+            return base.as_sql()
+        stamp = place.binding.stamp if place.link is None and place.binding.stamps else None
+        query.update_fields = [field for field in query.update_fields if field is not stamp]
+        plain = self.connection.ops.on_conflict_suffix_sql(
+            query.fields,
+            query.on_conflict,
+            [field.column for field in query.update_fields],
+            [field.column for field in query.unique_fields],
+        )
+        gated = self._gated_suffix(plain, place, stamp)
+        return [(_replaced(sql, plain, gated), params) for sql, params in base.as_sql()]
+
+    def _gated_suffix(self, suffix: str, place: Any, stamp: Any) -> str:
+        connection = self.connection
+        table = self.query.get_meta().db_table
+        live = condition(self, connection, place, table, "live", writing=True)
+        quote = connection.ops.quote_name
+        # A policy that doesn't stamp assigns a column to itself, where one is needed at all.
+        column = quote((stamp or self.query.get_meta().pk_fields[0]).column)
+        old = f"{quote(table)}.{column}"
+        fresh = Stamp(place.binding.form).as_sql(self, connection)[0] if stamp else old
+        if connection.vendor != "mysql":
+            separator = "" if suffix.rstrip().endswith(" SET") else ", "
+            return f"{suffix}{f'{separator}{column} = {fresh}' if stamp else ''} WHERE {live}"
+        # MariaDB assigns in order, and has no WHERE here: the first assignment fails on a row that
+        # has expired since its key was freed.
+        first = f"{column} = IF({live}, {fresh}, (SELECT {old} UNION ALL SELECT {old}))"
+        head, _, rest = suffix.partition(" UPDATE ")
+        return f"{head} UPDATE {first}{', ' if rest.strip() else ''}{rest}"
+
+
+class KeyedUpdate(_Keyed):
+    """UPDATE of columns that are unique."""
+
+    def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, once its keys are free."""
+        base: Any = super()
+
+        def write() -> Any:
+            return base.execute_sql(*args, **kwargs)
+
+        place = self._place(self.query.get_meta().db_table)
+        if place is None or place.binding.is_off:
+            return write()
+        return self._freeing(write, list(_taken_by(self.query)))
+
+
+def _replaced(sql: str, plain: str, gated: str) -> str:
+    before, found, after = sql.rpartition(plain)
+    if not found:
+        raise OperationalError("This backend spells ON CONFLICT in a way that ttl_odm can't gate.")
+    return f"{before}{gated}{after}"
+
+
+def unique_sets(model: Any) -> Iterator[tuple[Any, ...]]:
+    """The columns of each key in a model's own table, as fields; without unique expressions."""
+    meta = model._meta
+    local = set(meta.local_concrete_fields)
+    yield tuple(meta.pk_fields)
+    for field in meta.local_concrete_fields:
+        if field.unique and not field.primary_key:
+            yield (field,)
+    names = [*meta.unique_together]
+    names += [
+        constraint.fields
+        for constraint in meta.constraints
+        if isinstance(constraint, models.UniqueConstraint) and constraint.fields
+    ]
+    for each in names:
+        fields = tuple(meta.get_field(name) for name in each)
+        if local.issuperset(fields):
+            yield fields
+
+
+def _held_by(query: Any) -> Iterator[Q]:
+    """Which rows may hold a key that an INSERT brings."""
+    model = query.get_meta().concrete_model
+    brought = set(query.fields)
+    sets = [fields for fields in unique_sets(model) if brought.issuperset(fields)]
+    expressions = _unique_expressions(model)
+    for start in range(0, len(query.objs), _MOST):
+        objs = query.objs[start : start + _MOST]
+        held = Q()
+        for fields in sets:
+            held |= _one_of(fields, objs)
+        for obj in objs if expressions else ():
+            for constraint in expressions:
+                held |= _expressed(constraint, model, obj)
+        if held:
+            yield held
+
+
+def _one_of(fields: tuple[Any, ...], objs: Iterable[Any]) -> Q:
+    """Rows with one of the values in each of the columns: at least those that conflict."""
+    held = Q()
+    for field in fields:
+        values = [_value_of(field, obj) for obj in objs]
+        plain = [value for value in values if value is not None]
+        if not plain:
+            return Q()
+        held &= Q((f"{_lookup(field)}__in", plain))
+    return held
+
+
+def _value_of(field: Any, obj: Any) -> Any:
+    # What pre_save would make (auto_now, files) is in no key; expressions aren't known here.
+    value = getattr(obj, field.attname)
+    return None if hasattr(value, "resolve_expression") else value
+
+
+def _lookup(field: Any) -> str:
+    return str(field.attname if field.is_relation else field.name)
+
+
+def _unique_expressions(model: Any) -> list[Any]:
+    return [
+        constraint
+        for constraint in model._meta.constraints
+        if isinstance(constraint, models.UniqueConstraint) and constraint.expressions
+    ]
+
+
+def _expressed(constraint: Any, model: Any, obj: Any) -> Q:
+    values = {
+        models.F(field.name): Value(getattr(obj, field.attname), field)
+        for field in model._meta.local_concrete_fields
+        if field.attname in obj.__dict__ and not hasattr(obj.__dict__[field.attname], "as_sql")
+    }
+    held = Q()
+    for expression in constraint.expressions:
+        plain = expression.expression if isinstance(expression, models.OrderBy) else expression
+        held &= Q(Exact(plain, plain.replace_expressions(values)))
+    return held
+
+
+def _taken_by(query: Any) -> Iterator[Q]:
+    """Which rows may hold a key that an UPDATE sets.
+
+    Of a key of several columns those count that it sets; the values are those that it names, also
+    in the CASE of a ``bulk_update``.
+    """
+    values = {field: list(_values_in(value)) for field, _, value in query.values}
+    held = Q()
+    for fields in unique_sets(query.get_meta().concrete_model):
+        taken = Q()
+        for field in fields:
+            if values.get(field):
+                taken &= Q((f"{_lookup(field)}__in", values[field]))
+        held |= taken
+    if held:
+        yield held
+
+
+def _values_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, Value):
+        value = value.value
+    if isinstance(value, models.Model):
+        value = value.pk
+    if isinstance(value, Case):
+        for case in value.cases:
+            yield from _values_in(case.result)
+    elif hasattr(value, "get_source_expressions"):  # a Cast around the CASE
+        for source in value.get_source_expressions():
+            if source is not None:
+                yield from _values_in(source)
+    elif value is not None and not hasattr(value, "resolve_expression"):
+        yield value

@@ -1,0 +1,31 @@
+"""The table of the sweepers' lease."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import migrations, models
+
+import ttl_odm.django.fields
+
+
+class Migration(migrations.Migration):
+    """Make it."""
+
+    initial = True
+    dependencies: ClassVar[list[tuple[str, str]]] = []
+    operations: ClassVar = [
+        migrations.CreateModel(
+            name="Lease",
+            fields=[
+                ("name", models.CharField(max_length=200, primary_key=True, serialize=False)),
+                ("holder", models.CharField(max_length=255, null=True)),
+                ("acquired_until", ttl_odm.django.fields.InstantField(null=True)),
+                ("token", models.BigIntegerField()),
+                ("paused", models.BooleanField()),
+                ("history", models.TextField()),
+                ("recorded_at", ttl_odm.django.fields.InstantField(null=True)),
+            ],
+            options={"db_table": "ttl_odm_lease"},
+        ),
+    ]

@@ -1,0 +1,34 @@
+"""The models of this app: `Lease`, the right to sweep a database; and `TTLModel`, which has none.
+
+The table is that of `ttl_odm.sqlalchemy`, so that sweepers of both take turns.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from ttl_odm.django.fields import InstantField
+from ttl_odm.django.mixin import TTLModel
+
+__all__ = ["Lease", "TTLModel"]
+
+
+class Lease(models.Model):
+    """Who may sweep a database, until when, and what the last sweeps found."""
+
+    name = models.CharField(max_length=200, primary_key=True)
+    holder = models.CharField(max_length=255, null=True)  # noqa: DJ001 (NULL is "nobody")
+    acquired_until = InstantField(null=True)
+    token = models.BigIntegerField()
+    paused = models.BooleanField()
+    history = models.TextField()
+    recorded_at = InstantField(null=True)
+
+    class Meta:
+        """One table, whichever adapter made it."""
+
+        db_table = "ttl_odm_lease"
+
+    def __str__(self) -> str:
+        """Its name."""
+        return str(self.name)

@@ -1,0 +1,270 @@
+"""What has expired and was not purged yet, and purging one batch of it.
+
+A batch looks for its rows by the index first, without locks. Then, in one short transaction, it
+locks those that nobody holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a
+writer), deletes them with the predicate in the DELETE, tells the hooks, and commits. Rows that
+can't go because others refer to them are tried one by one, left, and counted.
+
+Each batch begins where the one before it ended, so that none walks again over what others left.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import IntegrityError, connections, transaction
+from django.db.models import F, Q, QuerySet
+
+from ttl_odm.core import TTL, ExpireAt
+from ttl_odm.django import clock, flags
+from ttl_odm.django.declaring import has_contract_fields
+from ttl_odm.django.expressions import Cutoff, DatabaseNow
+from ttl_odm.django.indexes import INHERITED_END, OWN_END, PartEnd
+from ttl_odm.django.removing import Removal, locked, rows_of
+from ttl_odm.sweeper import BatchResult, Counted, Due, HookError, Part, Skip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ttl_odm.django.binding import Binding
+    from ttl_odm.sweeper import BatchRequest
+
+_LOCK_SECONDS: Final = 1
+"""How long a batch waits for a lock that can't be skipped, such as that of a referring row."""
+
+
+def find_due(binding: Binding, using: str) -> Due | None:
+    """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    if binding.is_off:
+        return None
+    parts, oldest = [], 0.0
+    for part in _parts(binding):
+        if part is Part.ALL:
+            return Due((Part.ALL,), None)
+        first = _Stretch(binding, using, part).first()
+        if first is not None:
+            parts.append(part)
+            oldest = max(oldest, first)
+    return Due(tuple(parts), oldest)
+
+
+def count(binding: Binding, using: str) -> Counted:
+    """Count what there is to purge, and all rows; see `ttl_odm.sweeper.Counting`."""
+    rows = flags.include_expired(QuerySet(model=binding.model, using=using)).count()
+    if binding.is_off:
+        return Counted(0, rows)
+    due = sum(_Stretch(binding, using, part).rows().count() for part in _parts(binding))
+    return Counted(due, rows)
+
+
+def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
+    """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
+    stretch = _Stretch(binding, using, request.part)
+    found = list(stretch.after(request.resume)[: request.size])
+    resume = found[-1] if len(found) == request.size else None
+    keys = [pk for _, pk in found]
+    if not keys:
+        return BatchResult(0)
+    batch = _Batch(binding, using, request, resume)
+    try:
+        return batch.run(keys)
+    except HookError as error:
+        return BatchResult(0, resume, skipped={Skip.HOOK: batch.left(keys)}, failure=error)
+    except IntegrityError:
+        return batch.one_by_one(keys)
+
+
+def _parts(binding: Binding) -> list[Part]:
+    """The shares of a table's rows that are purged by themselves."""
+    policy = binding.policy
+    if isinstance(policy, TTL) and binding.own is not None:
+        if binding.sweep == "scan" or not has_contract_fields(binding):
+            return [Part.ALL]
+        inherits = binding.seconds is not None
+        return [Part.INHERITING, Part.OWN] if inherits else [Part.OWN]
+    if isinstance(policy, ExpireAt) and policy.null == "expired":
+        return [Part.ALL]
+    return [] if binding.seconds is None else [Part.INHERITING]
+
+
+class _Stretch:
+    """The expired rows of one part, in the order in which they are purged."""
+
+    def __init__(self, binding: Binding, using: str, part: Part) -> None:
+        self._binding = binding
+        self._using = using
+        self._part = part
+
+    def rows(self) -> Any:
+        """Those rows, with ``ttl_end``, which orders them."""
+        binding, part = self._binding, self._part
+        found = rows_of(binding.model, self._using)
+        stamp = F(binding.stamp.name)
+        if part is Part.ALL:
+            return found.annotate(ttl_end=F("pk"))
+        if not has_contract_fields(binding):
+            cutoff = Cutoff(binding.seconds or 0, binding.form, binding.stamp)
+            return found.annotate(ttl_end=stamp).filter(ttl_end__lte=cutoff)
+        own = binding.own.name
+        if part is Part.OWN:
+            end = PartEnd(OWN_END, stamp, F(own))
+            found = found.filter(**{f"{own}__gt": 0})
+        else:
+            end = PartEnd(INHERITED_END, stamp)
+            found = found.filter(**{f"{own}__isnull": True})
+        cutoff = Cutoff(self._seconds, "instant", end.output_field)
+        return found.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
+
+    def after(self, resume: Any) -> Any:
+        """The end and the key of each row that comes after a batch, in order."""
+        found = self.rows().order_by("ttl_end", "pk").values_list("ttl_end", "pk")
+        if resume is None:
+            return found
+        end, pk = resume
+        if self._part is Part.ALL:
+            return found.filter(pk__gt=pk)
+        return found.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk), ttl_end__gte=end)
+
+    def first(self) -> float | None:
+        """For how many seconds the first of them has been expired; None if there are none."""
+        found = self.rows().order_by("ttl_end").values_list("ttl_end", DatabaseNow())[:1]
+        for end, now in found:
+            overdue: float = (now - self._instant(end)).total_seconds() - self._seconds
+            return max(0.0, overdue)
+        return None
+
+    @property
+    def _seconds(self) -> int:
+        """How long rows live from what orders them; it is the end itself of rows with a ttl."""
+        return 0 if self._part is Part.OWN else self._binding.seconds or 0
+
+    def _instant(self, end: Any) -> datetime:
+        if isinstance(end, datetime):
+            return end if end.tzinfo else end.replace(tzinfo=timezone.utc)
+        return datetime.fromtimestamp(end / clock.UNITS[self._binding.form], timezone.utc)
+
+
+@dataclass
+class _Batch:
+    """Rows that were found, to be removed if they are still expired."""
+
+    binding: Binding
+    using: str
+    request: BatchRequest
+    resume: Any
+
+    def run(self, keys: Sequence[Any]) -> BatchResult:
+        """Remove what nobody holds, tell, and commit.
+
+        Raises:
+            HookError: A hook or the sink failed.
+            IntegrityError: Others refer to one of the rows.
+        """
+        removal = Removal(self.binding.model, self.using, self.request.hooks)
+        purged: Sequence[Any] = ()
+        with _limited(self.using, self.request.timeout), self._transaction():
+            chosen = self._rows(keys)
+            if removal.is_plain:
+                free = self._free(chosen.values_list("pk", flat=True))
+                deleted = 0
+                if free is None or free:
+                    rows = self._rows(keys if free is None else free)
+                    deleted = removal.by_statement(rows, by_key=True)
+            else:
+                objs = list(locked(chosen, self.using, skip=True))
+                purged = removal.by_objects(objs)
+                deleted = len(objs)
+        left = self.left(keys) if deleted < len(keys) else 0
+        return BatchResult(
+            deleted,
+            self.resume,
+            archived=removal.archived,
+            skipped={Skip.LOCKED: left} if left else {},
+            purged=purged,
+        )
+
+    def one_by_one(self, keys: Sequence[Any]) -> BatchResult:
+        """Remove each row by itself; those that others refer to stay."""
+        deleted = archived = restricted = held = 0
+        purged: list[Any] = []
+        for key in keys:
+            try:
+                result = self.run([key])
+            except IntegrityError:
+                restricted += 1
+                continue
+            except HookError as error:
+                skipped = {Skip.HOOK: 1, Skip.RESTRICTED: restricted}
+                return BatchResult(
+                    deleted, self.resume, archived, _some(skipped), purged, failure=error
+                )
+            deleted += result.deleted
+            archived += result.archived
+            held += result.skipped.get(Skip.LOCKED, 0)
+            purged += result.purged
+        skipped = {Skip.RESTRICTED: restricted, Skip.LOCKED: held}
+        return BatchResult(deleted, self.resume, archived, _some(skipped), purged)
+
+    def left(self, keys: Sequence[Any]) -> int:
+        """How many of the rows are there, and still expired."""
+        return int(self._rows(keys).count())
+
+    def _rows(self, keys: Sequence[Any]) -> Any:
+        return rows_of(self.binding.model, self.using).filter(pk__in=list(keys))
+
+    def _free(self, keys: Any) -> list[Any] | None:
+        """Lock the rows that nobody holds; None where the database has no such locks."""
+        features = connections[self.using].features
+        if not features.has_select_for_update_skip_locked:
+            return None
+        return list(locked(keys, self.using, skip=True))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with transaction.atomic(using=self.using, durable=True):
+            connection = connections[self.using]
+            if connection.vendor == "sqlite":
+                # The right to write, before rows are read that are then deleted.
+                table = connection.ops.quote_name(self.binding.model._meta.db_table)
+                with connection.cursor() as cursor:
+                    cursor.execute(f"DELETE FROM {table} WHERE 1 = 0")  # noqa: S608
+            yield
+            if connection.vendor == "postgresql":
+                connection.check_constraints()  # they are deferred: better now than at the commit
+
+
+def _some(skipped: dict[Skip, int]) -> dict[Skip, int]:
+    return {reason: rows for reason, rows in skipped.items() if rows}
+
+
+@contextmanager
+def _limited(using: str, timeout: float | None) -> Iterator[None]:
+    """Let statements wait for locks, and run, for so long only."""
+    connection = connections[using]
+    settings: dict[str, str] = {}
+    if connection.vendor == "postgresql":
+        settings["lock_timeout"] = f"'{_LOCK_SECONDS}s'"
+        if timeout is not None:
+            settings["statement_timeout"] = f"'{max(1, round(timeout * 1000))}ms'"
+    elif connection.vendor == "mysql":
+        settings["innodb_lock_wait_timeout"] = str(_LOCK_SECONDS)
+        if timeout is not None and connection.mysql_is_mariadb:
+            settings["max_statement_time"] = repr(timeout)
+    before: dict[str, Any] = {}
+    with connection.cursor() as cursor:
+        for name, value in settings.items():
+            cursor.execute(
+                f"SHOW {name}" if connection.vendor == "postgresql" else f"SELECT @@{name}"
+            )
+            before[name] = cursor.fetchone()[0]
+            cursor.execute(f"SET SESSION {name} = {value}")
+    try:
+        yield
+    finally:
+        if connection.connection is not None and connection.is_usable():
+            with connection.cursor() as cursor:
+                for name, value in before.items():
+                    cursor.execute(f"SET SESSION {name} = %s", [value])
