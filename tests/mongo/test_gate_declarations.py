@@ -97,7 +97,7 @@ def purged_by_nobody() -> Any:
     [
         (after_document, "put TTLMixin before Document"),
         (on_a_view, "is a view"),
-        (by_epoch, "not possible on MongoDB"),
+        (by_epoch, "__ttl_purge__ = 'sweeper'"),
         (by_id, "cannot have a TTL index"),
         (purged_by_nobody, "give 'native' or 'sweeper'"),
     ],

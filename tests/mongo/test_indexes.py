@@ -438,7 +438,6 @@ async def test_a_time_series_can_have_no_other_policy(
         (ExpireAt("meta..at"), r"'meta\.\.at'"),
         (TTL(60, last_modified="_exp"), r"'_exp'"),
         (TTL(60, override="_exp"), r"'_exp'"),
-        (ExpireAt("at", unit="s"), r"unit"),
         (TTL(60, timezone="Europe/Paris"), r"timezone"),
     ],
     ids=repr,

@@ -19,8 +19,9 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import MongoClient
 
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
+from ttl_odm.beanie.judging import end_of
 from ttl_odm.beanie.predicate import expired_expr, live_expr
-from ttl_odm.core import MAX_TTL, Policy, expires_at, is_expired
+from ttl_odm.core import MAX_TTL, Policy, is_expired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,15 +70,8 @@ def expired_keys(
 def expired_keys_by_core(
     documents: Sequence[Document], policy: Policy, now: datetime
 ) -> list[object]:
-    field = policy.last_modified if isinstance(policy, TTL) else policy.field
-    own = policy.override if isinstance(policy, TTL) else None
-    return [
-        each["_id"]
-        for each in documents
-        if is_expired(
-            expires_at(policy, instant=each.get(field), own=each.get(own) if own else None), now
-        )
-    ]
+    ends = {each["_id"]: end_of(each, policy) for each in documents}
+    return [key for key, end in ends.items() if is_expired(end, now)]
 
 
 VALID = [-1, Int64(-1), -1.0, 20, Int64(20), 20.0, 600, 600.0, MAX_TTL, Int64(MAX_TTL)]
@@ -308,13 +302,105 @@ def test_other_field_names_and_paths_are_respected(mongodb_url: str) -> None:
         assert expired_keys(collection, ExpireAfter("meta.at", 60), NOW) == [1, 2, 4]
 
 
+SECONDS = int(NOW.timestamp())
+EPOCHS: dict[str, list[object]] = {
+    unit: [
+        *(SECONDS * factor + step for step in (-factor * 61, -factor * 60 - 1, -factor * 60)),
+        *(SECONDS * factor + step for step in (-factor * 60 + 1, -1, 0, 1, factor)),
+        *(float(SECONDS * factor), float((SECONDS - 61) * factor), SECONDS * factor + 0.5),
+        *(
+            0,
+            1,
+            -1,
+            Int64(2**63 - 1),
+            Int64(-(2**63)),
+            math.nan,
+            math.inf,
+            -math.inf,
+            1e300,
+            -1e300,
+        ),
+    ]
+    for unit, factor in (("s", 1), ("ms", 1000), ("us", 1_000_000))
+}
+STRINGS: list[object] = [
+    *("2024-01-15T12:00:00Z", "2024-01-15 12:00:00", "2024-01-15T12:00:00+00:00"),
+    *("2024-01-15T11:59:59.999Z", "2024-01-15T12:00:00.000000001Z", "2024-01-15T12:00:00.000Z"),
+    *("2024-01-15T11:58:59.999999Z", "2024-01-15T11:59:00Z", "2024-01-15T11:59:00.0009Z"),
+    *(
+        "2024-01-15T12:00:01Z",
+        "2023-02-29T00:00:00Z",
+        "2020-02-29T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+    ),
+    *("0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "2020-13-01T00:00:00Z"),
+    *("2020-01-01T24:00:00Z", "2020-01-01T00:00:60Z", "2020-01-01T00:00:00+01:00", "2020-01-01"),
+    *("2020-01-01T00:00:00z", "2020-01-01T00:00:00Z\n", " 2020-01-01T00:00:00Z", "then", ""),
+    *("2020-01-01T00:00:00.Z", "2020-01-01T00:00:00.1234567890Z", "2020-1-1T0:0:0Z"),
+]
+"""Whatever else may be in a field, in a policy with a unit as well."""
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "iso"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda unit: ExpireAt("at", unit=unit),
+        lambda unit: ExpireAt("at", unit=unit, null="expired"),
+        lambda unit: ExpireAfter("at", 60, unit=unit),
+        lambda unit: TTL(60, last_modified="at", unit=unit),
+    ],
+)
+def test_numbers_and_strings_are_read_as_the_core_reads_them(
+    mongodb_url: str, unit: str, build: Any
+) -> None:
+    policy: Policy = build(unit)
+    values = [*STRINGS, *JUNK, *VALID, *(each for some in EPOCHS.values() for each in some)]
+    values += [NOW, NOW - timedelta(minutes=1), NOW + MILLISECOND, [NOW, "x"], [SECONDS, None]]
+    documents = [document(number, at=value) for number, value in enumerate(values)]
+    documents += [
+        document(f"own {number}", at=each["at"], ttl=7200)
+        for number, each in enumerate(documents)
+        if "at" in each
+    ]
+    with scratch_collection(mongodb_url) as collection:
+        collection.insert_many(documents)
+
+        stored = list(collection.find())
+        by_core = expired_keys_by_core(stored, policy, NOW)
+        assert expired_keys(collection, policy, NOW) == by_core
+        assert len(by_core) > 5
+
+
+def test_each_kind_of_document_has_its_own_default(mongodb_url: str) -> None:
+    kinds: list[Any] = ["cart", "order", "draft", 7, 7.0, True, 1, None, MISSING, ["cart"], "Cart"]
+    policy = TTL(
+        {"cart": 60, "order": None, "draft": -1, 7: lambda: 60, 1: 60, "$x": 60},
+        by="kind",
+        other=600,
+    )
+    documents = [
+        document(f"{kind!r} {age} {own}", kind=kind, ttl=own, _ts=NOW - timedelta(seconds=age))
+        for kind in [*kinds, "$x"]
+        for age in (59, 60, 599, 600, 7200)
+        for own in (MISSING, 3600, -1, "junk")
+    ]
+    with scratch_collection(mongodb_url) as collection:
+        collection.insert_many(documents)
+
+        by_core = expired_keys_by_core(list(collection.find()), policy, NOW)
+        assert expired_keys(collection, policy.settled, NOW) == by_core
+        assert "'cart' 60 " in str(by_core)
+        assert "'order'" not in str(by_core)
+
+
 @pytest.mark.parametrize("build", [live_expr, expired_expr])
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
         (TTL(60, timezone="Europe/Paris"), r"TTL\.timezone = 'Europe/Paris'"),
         (ExpireAt("at", timezone="local"), r"ExpireAt\.timezone = 'local'"),
-        (ExpireAfter("at", 60, unit="ms"), r"ExpireAfter\.unit = 'ms'"),
+        (TTL({True: 60}, by="kind"), r"True"),
         (ExpireAt("$at"), r"'\$at'"),
         (TTL(60, last_modified="$at"), r"'\$at'"),
         (TTL(60, override="$ttl"), r"'\$ttl'"),

@@ -265,8 +265,8 @@ async def test_without_a_ttl_of_its_own_there_is_nothing_to_mend(
 
 async def test_a_policy_that_cannot_be_is_refused(place: Scratch) -> None:
     for ask in (find_in, repair_in):
-        with pytest.raises(TTLConfigurationError, match="unit"):
-            await ask(place.ours, TTL(60, unit="s"))
+        with pytest.raises(TTLConfigurationError, match="timezone"):
+            await ask(place.ours, TTL(60, timezone="local"))
 
 
 async def test_exp_does_not_matter_to_a_sweeper(place: Scratch) -> None:

@@ -56,6 +56,8 @@ def _check_service(policy: TTL, purge: Purge) -> None:
             "Cosmos DB always counts from '_ts' and always heeds a root-level 'ttl': leave both "
             "out of the declaration."
         )
+    elif policy.by is not None or policy.unit is not None:
+        message = f"{policy!r}: Azure Cosmos DB knows one default, and counts from its own '_ts'."
     elif policy.never:
         message = (
             f"TTL(never={policy.never!r}): on Azure Cosmos DB only -1 means never: leave it out."

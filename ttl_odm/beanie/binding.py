@@ -10,18 +10,23 @@ This module must not know what is done to filters, pipelines or documents.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, get_args
 
+from ttl_odm.beanie.native import check_purge
 from ttl_odm.beanie.server_clock import ServerClock
 from ttl_odm.beanie.views import Views
-from ttl_odm.core.policy import Policy, as_policy
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ttl_odm.beanie.indexes import Backend
     from ttl_odm.beanie.native import Purge
 
 _NOTHING: Final = object()
+_DAY: Final = 86_400
 
 
 class Binding:
@@ -36,20 +41,32 @@ class Binding:
         """Remember the class; its ``__ttl__`` is read when a policy is asked for."""
         self.model = model
         self.backend: Backend = backend
-        self._declared: object = _NOTHING
+        self._declaration: object = _NOTHING
         self._policy: Policy | None = None
+        self._is_fixed = True
 
     @property
     def policy(self) -> Policy:
+        """How documents expire at this moment; functions have been asked for their defaults.
+
+        Raises:
+            InvalidTTL: The declaration is no ttl.
+        """
+        policy = self.declared
+        return policy if self._is_fixed else settled(policy)
+
+    @property
+    def declared(self) -> Policy:
         """How documents expire, as the class declares it at this moment.
 
         Raises:
             InvalidTTL: The declaration is no ttl.
         """
-        declared = declaration(self.model)
-        if self._policy is None or declared is not self._declared:
-            self._policy = as_policy(declared, where=f"{self.model.__name__}.__ttl__")
-            self._declared = declared
+        found = declaration(self.model)
+        if self._policy is None or found is not self._declaration:
+            self._policy = declared_policy(self.model)
+            self._declaration = found
+            self._is_fixed = settled(self._policy) is self._policy
         return self._policy
 
     @property
@@ -113,6 +130,45 @@ def declaration(model: type) -> object:
     return _nearest(model, "__ttl__", "ttl", default=None)
 
 
+def declared_policy(model: type) -> Policy:
+    """Return the policy that a class declares, as it is meant for stored documents.
+
+    Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
+
+    Raises:
+        InvalidTTL: The declaration is no ttl.
+        TTLConfigurationError: It cannot be held by a field of dates.
+    """
+    policy = as_policy(declaration(model), where=f"{model.__name__}.__ttl__")
+    name = policy.last_modified if isinstance(policy, TTL) else policy.field
+    if not any(_holds_days(info) for info in _fields_named(model, name)):
+        return policy
+    if isinstance(policy, ExpireAfter):
+        return ExpireAfter(name, policy.seconds + _DAY)
+    if isinstance(policy, ExpireAt) and policy.null == "never":
+        return ExpireAfter(name, _DAY)
+    message = (
+        f"{model.__name__}.__ttl__ = {policy!r}: {name!r} is a date without a time. Such a field "
+        "can be that of ExpireAfter or of ExpireAt(null='never')."
+    )
+    raise TTLConfigurationError(message)
+
+
+def settled(policy: Policy) -> Policy:
+    """Return the same policy as it is at this moment: functions have been asked."""
+    return policy.settled if isinstance(policy, TTL) else policy
+
+
+def _fields_named(model: Any, stored: str) -> Iterator[Any]:
+    for name, info in getattr(model, "model_fields", {}).items():
+        if (info.alias or name) == stored:
+            yield info.annotation
+
+
+def _holds_days(annotation: Any) -> bool:
+    return annotation is date or any(map(_holds_days, get_args(annotation)))
+
+
 def purge_of(model: type) -> Purge:
     """Return its nearest ``__ttl_purge__`` or ``Settings.ttl_purge``."""
     declared = _nearest(model, "__ttl_purge__", "ttl_purge", default="native")
@@ -143,10 +199,11 @@ def _is_defined_again(old: type, new: type) -> bool:
 
 
 def _check_same(one: Binding, other: Binding, collection: str) -> None:
-    if (one.policy, one.purge) != (other.policy, other.purge):
+    check_purge(one.declared, one.purge)
+    if (one.declared, one.purge) != (other.declared, other.purge):
         message = (
             f"{one.model.__name__} and {other.model.__name__} share the collection "
-            f"{collection!r}, so they share one policy, but declare {one.policy!r} "
-            f"(purge {one.purge!r}) and {other.policy!r} (purge {other.purge!r})."
+            f"{collection!r}, so they share one policy, but declare {one.declared!r} "
+            f"(purge {one.purge!r}) and {other.declared!r} (purge {other.purge!r})."
         )
         raise TTLConfigurationError(message)

@@ -57,6 +57,7 @@ async def write(gate: Gate, requests: Any, options: Document, *, ordered: bool) 
     if gate.binding is None or not isinstance(requests, list):
         result: BulkWriteResult = await gate.plain.bulk_write(requests, ordered=ordered, **options)
         return result
+    await gate.ready_to_stamp()
     total = _nothing_done()
     for run in _runs(requests, ordered=ordered):
         if _is_upsert(run[0][1]):

@@ -10,9 +10,10 @@ from typing import Any
 
 from beanie import Document, View
 
-from ttl_odm.beanie.binding import declaration, purge_of
+from ttl_odm.beanie.binding import declared_policy, purge_of, settled
 from ttl_odm.beanie.native import check as check_policy
-from ttl_odm.core.policy import TTL, Policy, as_policy
+from ttl_odm.beanie.native import check_purge
+from ttl_odm.core.policy import TTL, Policy
 from ttl_odm.errors import TTLConfigurationError
 
 
@@ -22,7 +23,7 @@ def policy_of(model: type) -> Policy:
     Raises:
         InvalidTTL: The declaration is no ttl.
     """
-    return as_policy(declaration(model), where=f"{model.__name__}.__ttl__")
+    return settled(declared_policy(model))
 
 
 def check(model: type) -> None:
@@ -43,8 +44,9 @@ def check(model: type) -> None:
     if order.index("TTLMixin") > order.index("Document"):
         message = f"class {model.__name__}: put TTLMixin before Document."
         raise TTLConfigurationError(message)
-    check_policy(policy_of(model))
-    purge_of(model)
+    declared = declared_policy(model)
+    check_policy(declared)
+    check_purge(declared, purge_of(model))
 
 
 def check_collection(model: Any) -> None:

@@ -80,6 +80,12 @@ class Gate:
         await self.registry.clock.refresh(self.plain.database)
         return self.registry.clock.reached()
 
+    async def ready_to_stamp(self) -> None:
+        """Know the server's clock, where it cannot stamp an update by itself."""
+        stamping = self.stamping
+        if stamping is not None and stamping.policy.unit is not None:
+            await self.registry.clock.refresh(self.plain.database)
+
     # Reading
 
     async def ready(self) -> None:

@@ -222,6 +222,7 @@ def _deleting_by_expiry(aim: Aim) -> set[str]:
 def _wanted(policy: Policy | None, purge: Purge, backend: Backend) -> tuple[Index, ...]:
     if policy is None:
         return ()
+    native.check_purge(policy, purge)
     if backend == "cosmos":
         return azure.wanted_indexes(policy, purge)
     return native.wanted_indexes(policy, purge)

@@ -114,7 +114,9 @@ class Lifetime:
             None where the server has to decide.
         """
         policy = self.gate.policy
-        if not self.fields or not isinstance(policy, TTL) or not self.gate.gives_plain_documents:
+        if not self.fields or policy is None or not self.gate.gives_plain_documents:
+            return None
+        if not _is_simple(policy):
             return None
         if policy.default in (None, NEVER):
             return given
@@ -185,19 +187,34 @@ def end_of(document: Any, policy: Policy) -> datetime | None:
     """Return the instant at which a document as the driver gives it expires, None for never."""
     if not isinstance(document, Mapping):
         return None
-    if isinstance(policy, TTL):
-        own = None if policy.override is None else value_at(document, policy.override)
-        return expires_at(policy, instant=value_at(document, policy.last_modified), own=own)
-    return expires_at(policy, instant=value_at(document, policy.field))
+    if not isinstance(policy, TTL):
+        return expires_at(policy, instant=_as_instant(value_at(document, policy.field), policy))
+    own = None if policy.override is None else value_at(document, policy.override)
+    kind = None if policy.by is None else value_at(document, policy.by)
+    return expires_at(
+        policy,
+        instant=_as_instant(value_at(document, policy.last_modified), policy),
+        own=own,
+        kind=None if isinstance(kind, bool) else kind,  # for MongoDB true is not 1
+    )
+
+
+def _as_instant(value: Any, policy: Policy) -> Any:
+    """Return a whole double as an int: JavaScript stores no other numbers of that size."""
+    if policy.unit in (None, "iso"):
+        return value
+    if isinstance(value, list):
+        return [_as_instant(each, policy) for each in value]
+    is_whole = isinstance(value, float) and value.is_integer() and value >= -(2**63)
+    return int(value) if is_whole else value
 
 
 def deciding_fields(policy: Policy) -> tuple[str, ...]:
     """Return the fields that say when a document expires."""
     if not isinstance(policy, TTL):
         return (policy.field,)
-    if policy.override is None:
-        return (policy.last_modified,)
-    return (policy.last_modified, policy.override)
+    fields = (policy.last_modified, policy.override, policy.by)
+    return tuple(each for each in fields if each is not None)
 
 
 def for_find(gate: Gate, projection: Any, *, expired: bool = False) -> tuple[Lifetime, Any]:

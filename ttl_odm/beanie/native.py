@@ -106,10 +106,13 @@ def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
         TTLConfigurationError: As `check` does.
     """
     check(policy)
+    if policy.unit is not None:  # the sweeper walks the collection
+        return ()
     if isinstance(policy, TTL):
-        if policy.default is None:
+        default = shortest_default(policy)
+        if default is None:
             return ()
-        made = [_default_index(policy, policy.default, purge)]
+        made = [_default_index(policy, default, purge)]
         if policy.override is not None:
             made.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
         return tuple(made)
@@ -136,6 +139,40 @@ def check(policy: Policy) -> None:
             raise TTLConfigurationError(message)
 
 
+def check_purge(policy: Policy, purge: Purge) -> None:
+    """Refuse a policy that MongoDB cannot follow by itself, if it shall.
+
+    Raises:
+        TTLConfigurationError: It shall, and cannot.
+    """
+    if purge == "sweeper":
+        return
+    reason = None
+    if policy.unit is not None:
+        reason = f"by dates, and the unit of these is {policy.unit!r}"
+    elif isinstance(policy, TTL) and policy.by is not None:
+        reason = f"after one number of seconds, and here they depend on {policy.by!r}"
+    elif isinstance(policy, TTL) and not policy.is_fixed:
+        reason = "after a number of seconds that it knows, and here a function tells it"
+    if reason is not None:
+        message = (
+            f"{policy!r}: MongoDB itself deletes {reason}. Declare __ttl_purge__ = 'sweeper' (or "
+            "purge='sweeper' in enable()): then ttl_odm's sweeper deletes."
+        )
+        raise TTLConfigurationError(message)
+
+
+def shortest_default(policy: TTL) -> int | None:
+    """Return the shortest default ttl of any kind of documents.
+
+    Returns:
+        Seconds; -1 if documents expire by ttls of their own only, None if none does.
+    """
+    every = (policy.default, *policy.defaults.values())
+    defaults = [each for each in every if each is not None]
+    return min((each for each in defaults if each != NEVER), default=NEVER) if defaults else None
+
+
 def date_fields(policy: Policy) -> tuple[str, ...]:
     """Return the fields whose dates decide when a document goes."""
     if not isinstance(policy, TTL):
@@ -147,7 +184,7 @@ def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
     """Say what expires and is in no TTL index, one sentence for each kind of document."""
     if isinstance(policy, ExpireAt) and policy.null == "expired":
         return (f"documents with nothing in {policy.field!r}: a TTL index deletes by dates only",)
-    if not isinstance(policy, TTL) or policy.default in (None, NEVER):
+    if not isinstance(policy, TTL) or shortest_default(policy) in (None, NEVER):
         return ()
     old = f"documents whose {policy.last_modified!r} is before {_OLDEST:%Y-%m-%d}"
     if policy.override is None:

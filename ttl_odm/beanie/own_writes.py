@@ -11,7 +11,8 @@ must not know how the gate works.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
@@ -21,6 +22,7 @@ from ttl_odm.beanie import judging
 from ttl_odm.beanie.binding import registry_of
 from ttl_odm.beanie.declaring import policy_of
 from ttl_odm.beanie.errors import ExpiredError
+from ttl_odm.beanie.instants import stored, stored_expr
 from ttl_odm.beanie.keys import value_at
 from ttl_odm.beanie.watching import watching
 from ttl_odm.core.expiry import is_expired
@@ -98,8 +100,9 @@ async def change_lifetime(
 async def expire_now(document: Any, *, session: Any) -> None:
     """Let the document expire at this moment: a ttl of one second that is over."""
     policy, field = policy_of(type(document)), ttl_field(document)
-    second_ago = {"$subtract": ["$$NOW", 1000]}
-    stage = {"$set": {field: 1, policy.last_modified: second_ago}}  # type: ignore[union-attr]
+    # Two, for a field that keeps whole seconds is rounded up.
+    seconds_ago = stored_expr(policy, {"$subtract": ["$$NOW", 2000]})
+    stage = {"$set": {field: 1, policy.last_modified: seconds_ago}}  # type: ignore[union-attr]
     await change_lifetime(document, [stage], session=session, keep_last_modified=True)
 
 
@@ -107,7 +110,8 @@ async def expire_at(document: Any, instant: datetime, seconds: int | None, *, se
     """Let the document expire at an instant, with an own ttl of so many seconds."""
     policy, field = policy_of(type(document)), ttl_field(document)
     born = instant - timedelta(seconds=seconds or 0)
-    stage = {"$set": {field: seconds, policy.last_modified: born}}  # type: ignore[union-attr]
+    last_modified = stored(policy, born)
+    stage = {"$set": {field: seconds, policy.last_modified: last_modified}}  # type: ignore[union-attr]
     await change_lifetime(document, [stage], session=session, keep_last_modified=True)
 
 
@@ -198,8 +202,19 @@ def _lifetime_of(document: Any, policy: Policy) -> dict[str, Any]:
     names = {field: _attribute(type(document), field) for field in fields}
     if None in names.values():  # a field of an embedded document
         dumped = document.model_dump(by_alias=True)
-        return {field: value_at(dumped, field) for field in fields}
-    return {field: getattr(document, str(name)) for field, name in names.items()}
+        found = {field: value_at(dumped, field) for field in fields}
+    else:
+        found = {field: getattr(document, str(name)) for field, name in names.items()}
+    return {field: _as_stored(value) for field, value in found.items()}
+
+
+def _as_stored(value: Any) -> Any:
+    """Return what Beanie stores for a value, as far as that decides when a document expires."""
+    if isinstance(value, list):
+        return [_as_stored(each) for each in value]
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
+    return value.value if isinstance(value, Enum) else value
 
 
 def _clock(document: Any) -> ServerClock:

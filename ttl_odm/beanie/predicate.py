@@ -16,6 +16,7 @@ Two traps shape the expressions:
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.core.policy import TTL, ExpireAfter
@@ -23,14 +24,18 @@ from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from ttl_odm.core.policy import ExpireAt, Policy
 
 Expression = dict[str, Any]
 
 _NUMBERS = ["int", "long", "double"]  # not "decimal": it never counts as a ttl
 _NULLS = ["null", "missing", "undefined"]
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc)
+_ISO = (
+    r"^(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T ]"
+    r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.(\d{1,9}))?(?:Z|\+00:00)?\z"
+)
+"""The strings that `ttl_odm.core.instant_of` takes for instants, with their fraction."""
 
 
 def live_expr(policy: Policy, now: str | datetime = "$$NOW") -> Expression:
@@ -71,46 +76,135 @@ def expired_expr(policy: Policy, now: str | datetime = "$$NOW") -> Expression:
     return _date_expired(policy, now, seconds=0, null=policy.null == "expired")
 
 
+def holds_instant(policy: Policy, value: str) -> Expression:
+    """Return the expression that is true where a value is an instant, by the policy's unit.
+
+    Args:
+        policy: Has the unit.
+        value: A path, such as ``$field``.
+    """
+    return _reached_or_false(policy, value, 0, _LAST)
+
+
 def _ttl_expired(policy: TTL, now: str | datetime) -> Expression:
-    if policy.default is None:
+    if policy.by is None:
+        return _expired_with(policy, policy.default, now)
+    kinds: dict[int | None, list[Expression]] = {}
+    for kind, default in policy.defaults.items():
+        kinds.setdefault(default, []).append({"$literal": kind})
+    branches = [
+        _branch({"$in": [_path(policy.by), same]}, then=_expired_with(policy, default, now))
+        for default, same in kinds.items()
+    ]
+    return {
+        "$switch": {"branches": branches, "default": _expired_with(policy, policy.default, now)}
+    }
+
+
+def _expired_with(policy: TTL, default: int | None, now: str | datetime) -> Expression:
+    if default is None:
         return {"$literal": False}
     last_modified = _path(policy.last_modified)
     inherited: bool | Expression = (
-        False if policy.default == NEVER else _passed(last_modified, policy.default * 1000, now)
+        False if default == NEVER else _reached(policy, last_modified, default * 1000, now)
     )
-    branches = [_branch({"$ne": [{"$type": last_modified}, "date"]}, then=False)]
+    branches = []
+    if policy.unit is None:
+        branches = [_branch({"$ne": [{"$type": last_modified}, "date"]}, then=False)]
     if policy.override is not None:
         own = _path(policy.override)
         own_milliseconds = {"$multiply": [{"$toLong": own}, 1000]}
         branches += [
             _branch({"$not": [{"$in": [{"$type": own}, _NUMBERS]}]}, then=inherited),
             _branch({"$in": [own, [NEVER, *policy.never]]}, then=False),
-            _branch(_is_valid(own), then=_passed(last_modified, own_milliseconds, now)),
+            _branch(_is_valid(own), then=_reached(policy, last_modified, own_milliseconds, now)),
         ]
+    if not branches:
+        return inherited if isinstance(inherited, dict) else {"$literal": False}
     return {"$switch": {"branches": branches, "default": inherited}}
 
 
 def _date_expired(
     policy: ExpireAfter | ExpireAt, now: str | datetime, *, seconds: int, null: bool
 ) -> Expression:
-    field = _path(policy.field)
+    field, milliseconds = _path(policy.field), seconds * 1000
     # The earliest date has passed when any has. ($min would be null for an array without dates,
     # and null is less than every date.)
-    a_date_passed = {
-        "$and": [
-            {"$eq": [{"$type": "$$this"}, "date"]},
-            _passed("$$this", seconds * 1000, now),
-        ]
-    }
+    a_date_passed = _reached_or_false(policy, "$$this", milliseconds, now)
     branches = [
-        _branch({"$eq": [{"$type": field}, "date"]}, then=_passed(field, seconds * 1000, now)),
+        _branch({"$eq": [{"$type": field}, "date"]}, then=_passed(field, milliseconds, now)),
         _branch(
             {"$isArray": [field]},
             then={"$anyElementTrue": [{"$map": {"input": field, "in": a_date_passed}}]},
         ),
         _branch({"$in": [{"$type": field}, _NULLS]}, then=null),
     ]
-    return {"$switch": {"branches": branches, "default": False}}
+    otherwise = False if policy.unit is None else _reached(policy, field, milliseconds, now)
+    return {"$switch": {"branches": branches, "default": otherwise}}
+
+
+def _reached_or_false(
+    policy: Policy, value: str, milliseconds: int | Expression, now: str | datetime
+) -> Expression:
+    """Like `_reached`, for a value of any type."""
+    if policy.unit is not None:
+        return _reached(policy, value, milliseconds, now)
+    return {"$and": [{"$eq": [{"$type": value}, "date"]}, _passed(value, milliseconds, now)]}
+
+
+def _reached(
+    policy: Policy, value: str, milliseconds: int | Expression, now: str | datetime
+) -> Expression:
+    """Say whether so long has passed since the instant that a value holds.
+
+    Where the policy has no unit, the value must be known to be a date.
+    """
+    if policy.unit is None:
+        return _passed(value, milliseconds, now)
+    limit: Expression = {"$subtract": [now, milliseconds]}
+    told = (
+        _iso_reached(value, limit) if policy.unit == "iso" else _epoch_reached(policy, value, limit)
+    )
+    is_date = {"$eq": [{"$type": value}, "date"]}
+    return {"$cond": [is_date, {"$lte": [value, limit]}, told]}
+
+
+def _epoch_reached(policy: Policy, value: str, limit: Expression) -> Expression:
+    """Doubles count if they are whole: JavaScript stores no other numbers of that size."""
+    in_milliseconds = {"$toLong": limit}
+    in_unit = {
+        "s": {"$divide": [in_milliseconds, 1000]},
+        "ms": in_milliseconds,
+        "us": {"$multiply": [in_milliseconds, 1000]},
+    }
+    is_whole = {
+        "$and": [
+            {"$gte": [value, -(2**63)]},  # NaN sorts below all numbers
+            {"$eq": [value, {"$trunc": [value]}]},
+            {"$lte": [value, in_unit[str(policy.unit)]]},
+        ]
+    }
+    return {"$cond": [{"$in": [{"$type": value}, _NUMBERS]}, is_whole, False]}
+
+
+def _iso_reached(value: str, limit: Expression) -> Expression:
+    day = {"$substrBytes": [value, 0, 10]}
+    time = {"$substrBytes": [value, 11, 8]}
+    whole = {"$dateFromString": {"dateString": {"$concat": [day, "T", time, "Z"]}, "onError": None}}
+    fraction = {"$ifNull": [{"$arrayElemAt": ["$$iso.captures", 0]}, ""]}
+    nanoseconds = {"$toInt": {"$substrBytes": [{"$concat": [fraction, "0" * 9]}, 0, 9]}}
+    milliseconds = {"$ceil": {"$divide": [nanoseconds, 1_000_000]}}
+    is_reached = {
+        "$and": [
+            # There is no 31 February; not every release says so.
+            {"$eq": [{"$dateToString": {"date": "$$whole", "format": "%Y-%m-%d"}}, day]},
+            {"$lte": [{"$add": ["$$whole", milliseconds]}, limit]},
+        ]
+    }
+    judged = {"$let": {"vars": {"whole": whole}, "in": is_reached}}
+    found = {"$regexFind": {"input": value, "regex": _ISO}}
+    is_iso = {"$let": {"vars": {"iso": found}, "in": {"$cond": ["$$iso", judged, False]}}}
+    return {"$cond": [{"$eq": [{"$type": value}, "string"]}, is_iso, False]}
 
 
 def _passed(date: str, milliseconds: int | Expression, now: str | datetime) -> Expression:
@@ -141,15 +235,16 @@ def _path(field: str) -> str:
 
 def _check_bson_dates(policy: Policy) -> None:
     name = type(policy).__name__
+    kinds = [kind for kind, _ in policy.kinds] if isinstance(policy, TTL) else []
+    if isinstance(policy, TTL) and policy.by is not None:
+        _path(policy.by)
+    for kind in kinds:
+        if isinstance(kind, bool):
+            message = f"{policy!r}: {kind!r} is no kind on MongoDB, give strings or ints."
+            raise TTLConfigurationError(message)
     if policy.timezone != "UTC":
         message = (
             f"{name}.timezone = {policy.timezone!r} has no meaning on MongoDB, whose dates are "
             "instants in UTC: leave it out."
-        )
-        raise TTLConfigurationError(message)
-    if policy.unit is not None:
-        message = (
-            f"{name}.unit = {policy.unit!r} is not possible on MongoDB: only fields of the BSON "
-            "type date expire; convert the epoch numbers with $toDate."
         )
         raise TTLConfigurationError(message)

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ttl_odm.beanie import outputs
+from ttl_odm.beanie.native import shortest_default
 from ttl_odm.beanie.predicate import expired_expr, live_expr
 from ttl_odm.core.policy import TTL
 
@@ -74,7 +75,7 @@ def live(policy: Policy) -> Document | None:
 
 def never_expires(policy: Policy) -> bool:
     """Say whether TTL is off."""
-    return isinstance(policy, TTL) and policy.default is None
+    return isinstance(policy, TTL) and shortest_default(policy) is None
 
 
 def live_filter(given: Mapping[str, Any] | None, policy: Policy | None) -> Mapping[str, Any]:

@@ -20,14 +20,16 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.beanie.instants import stored, stored_expr
 from ttl_odm.beanie.native import EXPIRY, own_expiry
-from ttl_odm.core.expiry import own_ttl
+from ttl_odm.core.expiry import instant_of, own_ttl
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER, row_ttl
 from ttl_odm.errors import InvalidTTL
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.indexes import Backend
+    from ttl_odm.beanie.instants import Expression
     from ttl_odm.core.policy import Policy
 
 Document = dict[str, Any]
@@ -52,7 +54,7 @@ class Stamping:
     @property
     def keeps_expiry(self) -> bool:
         """Whether ``_exp`` is maintained."""
-        return self.stamps and self.policy.override is not None
+        return self.stamps and self.policy.override is not None and self.policy.unit is None
 
     def insert(self, document: Mapping[str, Any], now: datetime | None, *, keep: bool) -> Document:
         """Return the document to insert.
@@ -70,19 +72,23 @@ class Stamping:
         field = self.policy.last_modified
         if now is None:
             made.pop(field, None)
-        elif not (keep and isinstance(made.get(field), datetime)):
-            made[field] = now
+        elif not (keep and instant_of(self.policy, made.get(field)) is not None):
+            made[field] = stored(self.policy, now)
         if self.keeps_expiry:
             seconds = own_ttl(self.policy, made.get(self.policy.override or ""))
             if seconds not in (None, NEVER):
                 _set_expiry(made, made[field], seconds)
         return made
 
-    def update(self, update: Update, *, keep: bool, inserts: bool = False) -> Update:
+    def update(
+        self, update: Update, *, keep: bool, inserts: bool = False, now: datetime | None = None
+    ) -> Update:
         """Return the update to send.
 
         Args:
             update: The user's, with operators or a pipeline.
+            now: An instant that the server has reached, where the policy has a unit: there is no
+                operator that stamps in one.
             keep: Whether the last modification stays as it is.
             inserts: Whether it is that of an upsert which can only insert.
 
@@ -105,7 +111,7 @@ class Stamping:
             return cleaned  # it changes nothing, so it resets nothing
         if self.keeps_expiry and _is_plain(cleaned):
             return [*_as_stages(cleaned, inserts=inserts), *self.stages(keep=keep)]
-        return self._with_operators(cleaned, keep=keep)
+        return self._with_operators(cleaned, keep=keep, now=now)
 
     def replacement(
         self, document: Mapping[str, Any], *, keep: bool, inserts: bool = False
@@ -118,7 +124,7 @@ class Stamping:
         self._check(document)
         field = self.policy.last_modified
         made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}
-        kept = {field: f"${field}" if keep and not inserts else "$$NOW"}
+        kept = {field: f"${field}" if keep and not inserts else self._now}
         stages: list[Document] = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
         return stages + self._expiry_stages()
 
@@ -126,16 +132,22 @@ class Stamping:
         """Return the last stages of a pipeline that writes."""
         if not self.stamps:
             return []
-        stamp: list[Document] = [] if keep else [{"$set": {self.policy.last_modified: "$$NOW"}}]
+        stamp: list[Document] = [] if keep else [{"$set": {self.policy.last_modified: self._now}}]
         return stamp + self._expiry_stages()
+
+    @property
+    def _now(self) -> Expression:
+        return stored_expr(self.policy, "$$NOW")
 
     def _expiry_stages(self) -> list[Document]:
         return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []
 
-    def _with_operators(self, update: Document, *, keep: bool) -> Document:
+    def _with_operators(self, update: Document, *, keep: bool, now: datetime | None) -> Document:
         field = self.policy.last_modified
         made = dict(update)
-        if not keep and self.stamps:
+        if not keep and self.stamps and now is not None:
+            made["$set"] = {**made.get("$set", {}), field: stored(self.policy, now)}
+        elif not keep and self.stamps:
             made["$currentDate"] = {**made.get("$currentDate", {}), field: True}
         if self.keeps_expiry and (not keep or self._touches_ttl(update)):
             made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}

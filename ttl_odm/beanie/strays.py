@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ttl_odm.beanie.commands import first_batch, run
 from ttl_odm.beanie.guard import too_early
 from ttl_odm.beanie.native import EXPIRY, NUMBERS, check, has_own_number, own_expiry
+from ttl_odm.beanie.predicate import holds_instant
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER
 
@@ -130,7 +131,7 @@ async def repair_in(collection: Collection, policy: Policy) -> int:
         WriteError: A validator of the collection refused a document.
     """
     check(policy)
-    if not isinstance(policy, TTL) or policy.override is None:
+    if not isinstance(policy, TTL) or policy.override is None or policy.unit is not None:
         return 0
     wrong = _has_wrong_expiry(policy)
     mend = [{"$set": {EXPIRY: own_expiry(policy)}}]
@@ -179,8 +180,9 @@ def _kinds(policy: Policy, purge: Purge) -> dict[Stray, Expression]:
     if not isinstance(policy, TTL):
         return {Stray.UNDATED: _has_no_date(policy)}
     kind = {"$type": f"${policy.last_modified}"}
+    is_instant = holds_instant(policy, f"${policy.last_modified}")
     kinds: dict[Stray, Expression] = {
-        Stray.UNDATED: {"$not": [{"$in": [kind, ["date", "array"]]}]},
+        Stray.UNDATED: {"$not": [{"$or": [{"$in": [kind, ["date", "array"]]}, is_instant]}]},
         Stray.SEVERAL_DATES: {"$eq": [kind, "array"]},
     }
     if policy.override is not None:
@@ -220,12 +222,13 @@ def _has_invalid_ttl(policy: TTL, override: str) -> Expression:
 def _has_no_date(policy: ExpireAfter | ExpireAt) -> Expression:
     """There is something, but no date; nothing at all is what a declaration speaks of."""
     field = f"${policy.field}"
-    is_date = {"$eq": [{"$type": "$$this"}, "date"]}
+    is_date = holds_instant(policy, "$$this")
     branches = [
         {"case": {"$in": [{"$type": field}, ["date", *_NOTHING]]}, "then": False},
         {
             "case": {"$isArray": [field]},
             "then": {"$not": [{"$anyElementTrue": [{"$map": {"input": field, "in": is_date}}]}]},
         },
+        {"case": holds_instant(policy, field), "then": False},
     ]
     return {"$switch": {"branches": branches, "default": True}}

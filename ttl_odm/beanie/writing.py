@@ -20,6 +20,7 @@ from pymongo import WriteConcern
 from pymongo.errors import DuplicateKeyError
 
 from ttl_odm.beanie import rewriting
+from ttl_odm.beanie.instants import stored
 from ttl_odm.beanie.keys import Holders, until_free
 from ttl_odm.beanie.options import takes_keep
 from ttl_odm.beanie.watching import note_found, note_inserted
@@ -79,6 +80,7 @@ async def update(gate: Gate, method: str, given: Filter, update: Any, options: D
     keep = takes_keep(options)
     if gate.binding is None:
         return await getattr(gate.plain, method)(given, update, **options)
+    await gate.ready_to_stamp()
     change = changed(gate, method, update, keep=keep)
     return await send(gate, given, change, options)
 
@@ -136,7 +138,7 @@ async def is_untouched(gate: Gate, given: Filter, since: datetime, options: Docu
     policy = gate.policy
     if not isinstance(policy, TTL):
         return False
-    written = {"$and": [given, {policy.last_modified: {"$gte": since}}]}
+    written = {"$and": [given, {policy.last_modified: {"$gte": stored(policy, since)}}]}
     session = options.get("session")
     count = await gate.plain.count_documents(written, limit=1, session=session)
     return bool(count == 0)
@@ -147,8 +149,10 @@ def changed(gate: Gate, method: str, update: Any, *, keep: bool) -> Change:
     stamping = gate.stamping
     live = new = update
     if stamping is not None:
-        live = stamping.update(update, keep=keep)
-        new = stamping.update(update, keep=keep, inserts=True)
+        clock = gate.registry.clock
+        now = clock.reached() if stamping.policy.unit is not None and clock.is_known else None
+        live = stamping.update(update, keep=keep, now=now)
+        new = stamping.update(update, keep=keep, inserts=True, now=now)
     repeatable = method != "update_many" or is_repeatable(update)
     is_stamped = stamping is not None and stamping.stamps and not keep
     return Change(method, live, new, known_of(update), repeatable, is_stamped)

@@ -13,6 +13,7 @@ from bson import DatetimeMS
 from ttl_odm.beanie.keys import value_at
 from ttl_odm.beanie.native import EXPIRY, own_expiry
 from ttl_odm.beanie.predicate import expired_expr
+from ttl_odm.beanie.rewriting import never_expires
 from ttl_odm.beanie.sweeping.place import Filter, Place, as_datetime, command_in
 from ttl_odm.beanie.sweeping.stages import Kind, parts_of, stages_of
 from ttl_odm.core.expiry import effective_ttl, own_ttl
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 async def find_due(place: Place, policy: Policy, layout: Layout) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.AsyncStore.due`."""
-    if layout.is_deleted_by_bucket or (isinstance(policy, TTL) and policy.default is None):
+    if layout.is_deleted_by_bucket or never_expires(policy):
         return None
     parts = parts_of(policy, layout)
     if Part.ALL in parts:
@@ -71,7 +72,8 @@ def age_of(policy: Policy, row: Mapping[str, Any], now: DatetimeMS) -> float:
     """
     if isinstance(policy, TTL):
         own = None if policy.override is None else row.get(policy.override)
-        seconds = effective_ttl(policy.default, own_ttl(policy, own))
+        kind = None if policy.by is None else value_at(row, policy.by)
+        seconds = effective_ttl(policy.default_of(kind), own_ttl(policy, own))
         moment = row.get(policy.last_modified)
     else:
         seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0

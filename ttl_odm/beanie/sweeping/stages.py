@@ -22,6 +22,7 @@ from ttl_odm.beanie.native import (
     inheriting_branches,
     is_ours,
     own_branches,
+    shortest_default,
     wanted_indexes,
 )
 from ttl_odm.beanie.sweeping.place import BY_KEY, Filter, Range
@@ -155,9 +156,10 @@ def _is(found: Document, index: Index) -> bool:
 
 def parts_of(policy: Policy, layout: Layout) -> tuple[Part, ...]:
     """Return the parts that may hold expired documents."""
-    if isinstance(policy, TTL) and policy.default is None:
+    shortest = shortest_default(policy) if isinstance(policy, TTL) else 0
+    if shortest is None:
         return ()
-    never = isinstance(policy, TTL) and policy.default == NEVER
+    never = shortest == NEVER
     has_own = isinstance(policy, TTL) and policy.override is not None
     if not layout.indexes:
         return () if never and not has_own else (Part.ALL,)
@@ -178,10 +180,11 @@ def stages_of(policy: Policy, layout: Layout, part: Part, now: DatetimeMS) -> tu
 
 
 def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[Stage]:
-    if policy.default in (None, NEVER):
+    shortest = shortest_default(policy)
+    if shortest is None or shortest == NEVER:
         return
     name, first = layout.indexes[policy.last_modified]
-    reach = Range(name, policy.last_modified, first, _before(now, policy.default))
+    reach = Range(name, policy.last_modified, first, _before(now, shortest))
     yield Stage(Kind.PURGE, reach, tuple(inheriting_branches(policy)))
 
 
