@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from tests.sql.sweeping import HOUR, add, left, servers
+from tests.sql.sweeping import HOUR, add, cart, left, servers
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import Archive, TTLMixin, include_expired
 from ttl_odm.sqlalchemy.clock import clock_of
@@ -592,3 +592,32 @@ def test_a_wrong_declaration_is_found_when_the_sweeper_is_made(
         Sweeper(engine, Cart)
     assert message in str(caught.value)
     assert not inspect(engine).get_table_names()
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize(
+    ("purge", "on_purged", "waits"),
+    [("delete", None, False), ("delete", lambda _: None, True), ("orm", None, True)],
+    ids=["plain", "with a hook", "orm"],
+)
+def test_only_a_purge_that_nobody_hears_of_does_not_wait_for_the_disk(
+    engine: Engine, made: Any, purge: str, on_purged: Any, *, waits: bool
+) -> None:
+    model = made(cart())
+    model.__ttl_purge__ = purge
+    with engine.begin() as connection:
+        add(connection, "carts", [(number, None, 2 * HOUR) for number in range(3)])
+    found: list[str] = []
+
+    def look(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("DELETE"):
+            cursor = connection.connection.cursor()
+            cursor.execute("SHOW synchronous_commit")
+            found.extend(cursor.fetchone())
+            cursor.close()
+
+    event.listen(engine, "connect", lambda each, _: each.execute("SET synchronous_commit = on"))
+    event.listen(engine, "before_cursor_execute", look)
+    engine.dispose()
+    assert Sweeper(engine, model, on_purged=on_purged).run_once().deleted == 3
+    assert set(found) == {"on" if waits else "off"}

@@ -6,9 +6,10 @@ What is set here ends with the transaction, or is set back before the pool gets 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import false, text
+from sqlalchemy import false, func, select, true
 
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.deleting import SweepDelete
@@ -16,17 +17,13 @@ from ttl_odm.sqlalchemy.deleting import SweepDelete
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection, Select, Table
 
 _ISOLATION: Final = "READ COMMITTED"
 
 _POSTGRESQL_WAIT: Final = "50ms"
 _MYSQL_WAIT: Final = 1
 """How long a statement waits for a row that somebody holds; one second is MySQL's least."""
-
-_POSTGRESQL_LIMITS: Final = text(
-    "SELECT set_config('lock_timeout', :wait, true), set_config('statement_timeout', :limit, true)"
-)
 
 
 @contextmanager
@@ -80,28 +77,41 @@ def _set(connection: Connection, values: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def reading(connection: Connection, timeout: float | None = None) -> Iterator[None]:
+def reading(
+    connection: Connection, timeout: float | None = None, *, lazily: bool = False
+) -> Iterator[None]:
     """Begin a transaction that doesn't wait long for a locked table, and commit it.
 
     Args:
         connection: A prepared one.
         timeout: Seconds that a statement may take, where that is set for a transaction
             (PostgreSQL); None for what the connection has.
+        lazily: Don't wait until the commit is safe on disk, where that is set for a transaction
+            (PostgreSQL). After a crash the latest of such transactions may not have happened.
     """
     with connection.begin():
         if connection.dialect.name == "postgresql":
-            if timeout is None:
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_POSTGRESQL_WAIT}'")
-            else:
-                limits = {"wait": _POSTGRESQL_WAIT, "limit": f"{max(1, round(timeout * 1000))}ms"}
-                connection.execute(_POSTGRESQL_LIMITS, limits)
+            connection.execute(_settings(timeout, lazily))
         yield
 
 
+@lru_cache
+def _settings(timeout: float | None, lazily: bool) -> Select[Any]:  # noqa: FBT001 (a key)
+    """What is set for a transaction, on PostgreSQL."""
+    values = {"lock_timeout": _POSTGRESQL_WAIT}
+    if timeout is not None:
+        values["statement_timeout"] = f"{max(1, round(timeout * 1000))}ms"
+    if lazily:
+        values["synchronous_commit"] = "off"
+    return select(*(func.set_config(name, value, true()) for name, value in values.items()))
+
+
 @contextmanager
-def writing(connection: Connection, table: Table, timeout: float | None = None) -> Iterator[None]:
+def writing(
+    connection: Connection, table: Table, timeout: float | None = None, *, lazily: bool = False
+) -> Iterator[None]:
     """The same for a transaction that will delete from a table."""
-    with reading(connection, timeout):
+    with reading(connection, timeout, lazily=lazily):
         if connection.dialect.name == "sqlite":
             # Takes the lock for writing. A transaction that reads first can't get it any more once
             # another has written.

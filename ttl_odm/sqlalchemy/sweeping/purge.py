@@ -69,7 +69,9 @@ def _purge(
     batch = None
     try:
         try:
-            with writing(connection, table, timeout):
+            # A purge that a crash undoes is only done again, if nobody was told of it.
+            lazily = Removal(connection, binding, request.hooks).leaves_no_trace
+            with writing(connection, table, timeout, lazily=lazily):
                 source, window = _next_window(connection, binding, request)
                 if window is None or not window.rows:
                     return BatchResult(0, window and window.resume)

@@ -81,6 +81,12 @@ class Removal:
         return dialect.delete_returning or not self._tells
 
     @property
+    def leaves_no_trace(self) -> bool:
+        """Whether rows just go: nothing is archived, told, or run for them."""
+        mode = self.mode
+        return mode.copy is None and mode.orm is None and not self._tells
+
+    @property
     def _table(self) -> Table:
         return self.binding.table if self.source is None else self.source
 
