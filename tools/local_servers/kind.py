@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 from dataclasses import dataclass
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 
 ADDRESS = "127.0.0.1"
 NAME = "ttl_odm"  # The user and the database of the SQL servers.
+
+DURABLE = "TTL_ODM_DURABLE_SERVERS"
+"""An environment variable: with it, servers write to disk as they do in production, for figures
+in which a commit has its price."""
+
+
+def is_durable() -> bool:
+    """Whether servers are to keep data safe."""
+    return bool(os.environ.get(DURABLE))
+
 
 # Below Linux's range for outgoing connections (from 32768): a port that is free when we look
 # cannot be taken by somebody's client before our server binds it.

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from local_servers.children import make_folder, unprivileged_account
-from local_servers.kind import ADDRESS, NAME, Kind, free_port
+from local_servers.kind import ADDRESS, NAME, Kind, free_port, is_durable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +24,12 @@ _SETTINGS = (
     "--skip-name-resolve",
     "--skip-log-bin",
     "--innodb-buffer-pool-size=128M",
+    "--innodb-fast-shutdown=2",
+)
+_HASTE = (
     "--innodb-flush-log-at-trx-commit=0",
     "--innodb-flush-method=nosync",
     "--skip-innodb-doublewrite",
-    "--innodb-fast-shutdown=2",
 )
 
 # The user may do everything, so that tests can make databases and users of their own.
@@ -71,7 +73,7 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
             *(programs["mariadbd"], "--no-defaults", f"--datadir={data}", f"--port={port}"),
             # Relative to the data folder: a full path may be too long for a socket's name.
             *("--socket=mariadb.sock", "--pid-file=mariadb.pid"),
-            *(f"--init-file={statements}", *_SETTINGS),
+            *(f"--init-file={statements}", *_SETTINGS, *(() if is_durable() else _HASTE)),
         ],
         log=folder / "server.log",
         account=account,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_servers.children import make_folder, unprivileged_account
-from local_servers.kind import ADDRESS, NAME, Kind, free_port
+from local_servers.kind import ADDRESS, NAME, Kind, free_port, is_durable
 
 if TYPE_CHECKING:
     from local_servers.children import Children
@@ -19,12 +19,10 @@ _SETTINGS = {
     "listen_addresses": ADDRESS,
     "unix_socket_directories": "",
     "max_connections": "200",
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
     "timezone": "Asia/Kathmandu",
     "log_timezone": "UTC",
 }
+_HASTE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 def _version(folder: Path) -> list[int]:
@@ -67,7 +65,7 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
         read_from=statements,
     )
     port = free_port()
-    settings = {**_SETTINGS, "port": str(port)}
+    settings = {**_SETTINGS, **({} if is_durable() else _HASTE), "port": str(port)}
     server = children.start(
         [
             *(programs["postgres"], "-D", str(data)),
