@@ -111,10 +111,10 @@ def count(connection: Connection, binding: Binding) -> Counted:
             due = sum(
                 _count_part(connection, binding, part) for part in (Part.INHERITING, Part.OWN)
             )
-        estimate = _estimate(connection, binding.table)
-        if estimate is None or estimate < _FEW:
-            estimate = _count(connection, binding.table)
-    return Counted(due, estimate)
+        rows = estimate(connection, binding.table)
+        if rows is None or rows < _FEW:
+            rows = _count(connection, binding.table)
+    return Counted(due, rows)
 
 
 def now(connection: Connection) -> datetime:
@@ -145,7 +145,7 @@ def _count(connection: Connection, table: Table, *criteria: ColumnElement[bool])
     return int(connection.execute(counted.options(include_expired())).scalar_one())
 
 
-def _estimate(connection: Connection, table: Table) -> int | None:
+def estimate(connection: Connection, table: Table) -> int | None:
     """How many rows the database believes a table to have; None where it keeps no such number."""
     dialect = connection.dialect.name
     if dialect == "postgresql":
