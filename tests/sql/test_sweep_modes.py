@@ -17,6 +17,7 @@ from sqlalchemy import (
     Numeric,
     String,
     Table,
+    create_engine,
     delete,
     event,
     inspect,
@@ -616,8 +617,8 @@ def test_only_a_purge_that_nobody_hears_of_does_not_wait_for_the_disk(
             found.extend(cursor.fetchone())
             cursor.close()
 
-    event.listen(engine, "connect", lambda each, _: each.execute("SET synchronous_commit = on"))
-    event.listen(engine, "before_cursor_execute", look)
-    engine.dispose()
-    assert Sweeper(engine, model, on_purged=on_purged).run_once().deleted == 3
+    safe = create_engine(engine.url, connect_args={"options": "-c synchronous_commit=on"})
+    event.listen(safe, "before_cursor_execute", look)
+    assert Sweeper(safe, model, on_purged=on_purged).run_once().deleted == 3
+    safe.dispose()
     assert set(found) == {"on" if waits else "off"}
