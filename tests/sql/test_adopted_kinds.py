@@ -23,9 +23,8 @@ NOW = datetime(2026, 6, 15, 22, 0, tzinfo=timezone.utc)  # midnight in Paris
 LIFE = 10 * 86_400
 
 
-def read(session: Session, model: Any, start: datetime, kind: Kind) -> datetime:
+def read(start: datetime, kind: Kind) -> datetime:
     """What the database takes for the instant of a value: the day of an instant ends later."""
-    del session
     if kind.length == DAY:
         # The value is the day in the zone; both ends of NOW's days are known by hand.
         return core_expires_at(ExpireAt("at", **kind.options), instant=kind.value(start)) or start
@@ -40,10 +39,7 @@ def check(session: Session, model: Any, kind: Kind, seconds: int, name: str) -> 
     session.add_all([model(id=key, at=kind.value(start)) for key, start in starts.items()])
     session.add(model(id="null", at=None))
     session.flush()
-    ends = {
-        key: read(session, model, start, kind) + timedelta(seconds=seconds)
-        for key, start in starts.items()
-    }
+    ends = {key: read(start, kind) + timedelta(seconds=seconds) for key, start in starts.items()}
     alive = {key for key, end in ends.items() if end > NOW}
     assert 0 < len(alive) < len(ends), name
     if model.__ttl__ != ExpireAt("at", null="expired", **kind.options):
@@ -53,7 +49,7 @@ def check(session: Session, model: Any, kind: Kind, seconds: int, name: str) -> 
     every = select(model.id).execution_options(include_expired=True)
     assert set(session.scalars(select(model.id))) == alive, name
     assert session.scalar(select(func.count()).select_from(model)) == len(alive), name
-    for key in (*starts, "null"):
+    for key in ("-2", "2", "null"):
         assert (session.get(model, key) is not None) == (key in alive), (name, key)
     assert len(session.scalars(every).all()) == len(starts) + 1, name
     assert set(session.scalars(every.where(expired(model)))) == {*starts, "null"} - alive, name
@@ -150,18 +146,18 @@ def test_an_own_ttl_counts_from_a_column_of_any_kind(engine: Engine) -> None:
             session.execute(text("SET time_zone = '+00:00'"))
         stop_clock(session.connection(), NOW)
         for name, model in models.items():
-            kind, alive = kinds[name], set()
+            kind, alive, rows = kinds[name], set(), []
             for own, seconds in owns.items():
                 for step in (-2, -1, 0, 1):
                     start = NOW - timedelta(seconds=seconds or LIFE) + step * kind.tick
                     key = f"{own}/{step}"
-                    session.execute(
-                        insert(model).values(id=key, at=kind.value(start), life=own),
-                        execution_options={"keep_last_modified": True},
-                    )
-                    end = read(session, model, start, kind) + timedelta(seconds=seconds or 0)
+                    rows.append({"id": key, "at": kind.value(start), "life": own, "views": 0})
+                    end = read(start, kind) + timedelta(seconds=seconds or 0)
                     if seconds is None or end > NOW:
                         alive.add(key)
+            session.execute(
+                insert(model.__table__), rows, execution_options={"keep_last_modified": True}
+            )
             assert set(session.scalars(select(model.id))) == alive, name
             dead = select(model.id).where(expired(model)).execution_options(include_expired=True)
             assert len(session.scalars(dead).all()) == len(owns) * 4 - len(alive), name
@@ -185,12 +181,14 @@ def test_an_own_ttl_too_long_for_any_calendar_is_no_ttl(engine: Engine) -> None:
     base.metadata.create_all(engine)
     with Session(engine) as session:
         for name, model in models.items():
-            for own in (2**31 - 1, 2**31, 2**62, -(2**62)):
-                value = kinds[name].value(datetime.now(timezone.utc) - 3 * DAY)
-                session.execute(
-                    insert(model).values(id=str(own), at=value, life=own),
-                    execution_options={"keep_last_modified": True},
-                )
+            value = kinds[name].value(datetime.now(timezone.utc) - 3 * DAY)
+            rows = [
+                {"id": str(own), "at": value, "life": own, "views": 0}
+                for own in (2**31 - 1, 2**31, 2**62, -(2**62))
+            ]
+            session.execute(
+                insert(model.__table__), rows, execution_options={"keep_last_modified": True}
+            )
             assert session.scalars(select(model.id)).all() == [str(2**31 - 1)], name
             session.execute(
                 select(expires_at(model)), execution_options={"include_expired": True}

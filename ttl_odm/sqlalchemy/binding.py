@@ -96,6 +96,11 @@ class DefaultTTL:
         return self._seconds
 
     @property
+    def shape(self) -> Policy:
+        """What of the declaration can't change while the application runs."""
+        return self._columns
+
+    @property
     def policy(self) -> Policy:
         """What the owner declares at this moment; raises as calling the default does."""
         return self._policy_of(getattr(self.owner, "__ttl__", None))
@@ -236,11 +241,6 @@ class Binding:
         """Whether it is anything but one default, or several by subclass, over ``_ts``."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
         return has_kinds or not (self.stamps and self.instants.native)
-
-    @property
-    def policy_shape(self) -> Policy:
-        """What of the policy can't change while the application runs."""
-        return _shape(self.policy)
 
     @property
     def nulls_expire(self) -> bool:

@@ -20,7 +20,6 @@ from sqlalchemy import (
     Integer,
     String,
     TypeDecorator,
-    type_coerce,
 )
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
@@ -40,6 +39,7 @@ from ttl_odm.sqlalchemy.keeping import (
     Native,
     WallTimes,
 )
+from ttl_odm.sqlalchemy.spelled import Spelled
 from ttl_odm.sqlalchemy.spelling import PER_SECOND, spelling_of
 from ttl_odm.sqlalchemy.types import LastModified
 from ttl_odm.sqlalchemy.zones import offsets_of
@@ -170,7 +170,8 @@ def _render_stored(element: Stored, compiler: Any, **kw: Any) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     clock = clock_of(compiler.dialect)
     (moment,) = element.clauses
-    stored = element.instants.on(clock).stored(type_coerce(moment, clock.storage))
+    # Not by type_coerce(), which would take an instant's own type from a bound value.
+    stored = element.instants.on(clock).stored(Spelled("{0}", clock.storage, moment))
     return str(compiler.process(stored, **kw))
 
 

@@ -329,11 +329,11 @@ class MySQLTimestamps(Keeping):
         return True
 
     def within(self, column: SQL, moment: SQL) -> Condition:
-        text = "{0} <= FROM_UNIXTIME(GREATEST({1}, 0) / 1000000) + INTERVAL 1 DAY"
+        text = "({0} <= FROM_UNIXTIME(GREATEST({1}, 0) / 1000000) + INTERVAL 1 DAY)"
         return Spelled(text, Boolean(), column, moment)
 
     def reached(self, column: SQL, moment: SQL) -> Condition:
-        is_date = Spelled("UNIX_TIMESTAMP({0}) > 0", Boolean(), column)
+        is_date = Spelled("(UNIX_TIMESTAMP({0}) > 0)", Boolean(), column)
         return and_(self.within(column, moment), is_date, self._kept(column) <= moment)
 
     def instant(self, column: SQL) -> SQL:

@@ -204,16 +204,17 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
             "declare __ttl__ on the base (None to switch it off there) and override it here."
         )
     if _declares_here(cls):
-        own = as_policy(cls.__ttl__, where=where)
-        if not isinstance(own, TTL) or own.shape != binding.policy_shape:
-            raise TTLConfigurationError(
-                f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, whose "
-                f"policy is {binding.policy!r}; of a subclass, only the default ttl may differ."
-            )
         if isinstance(binding.policy, TTL) and binding.policy.by is not None:
             raise TTLConfigurationError(
                 f"{where}: {binding.name}.__ttl__ has a default for each {binding.policy.by!r}; "
                 f"give the rows of {cls.__name__} theirs there."
+            )
+        own = as_policy(cls.__ttl__, where=where)
+        is_number = own is not cls.__ttl__ and isinstance(binding.policy, TTL)
+        if not is_number and DefaultTTL(cls, own).shape != binding.default.shape:
+            raise TTLConfigurationError(
+                f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, whose "
+                f"policy is {binding.policy!r}; of a subclass, only the default ttl may differ."
             )
         if binding.discriminator is None:
             raise TTLConfigurationError(

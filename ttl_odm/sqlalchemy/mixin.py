@@ -20,6 +20,8 @@ from ttl_odm.sqlalchemy.types import LastModified, Seconds
 if TYPE_CHECKING:
     from sqlalchemy.orm import Mapped
 
+    from ttl_odm.core.renewal import OnlyIf
+
 
 def last_modified_column() -> Column[datetime]:
     """A new column ``_ts``."""
@@ -35,6 +37,23 @@ def last_modified_column() -> Column[datetime]:
 def ttl_column(owner: type) -> Column[int]:
     """A new column ``ttl`` for a class."""
     return Column("ttl", Seconds(f"{owner.__name__}.ttl"))
+
+
+class _Absent:
+    """An attribute that a class doesn't have, although its mixin does."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        if "__mapper__" not in vars(owner):  # a subclass that is about to be mapped inherits it
+            return self
+        raise AttributeError(
+            f"{owner.__name__} has no {self._name}: its policy is {owner.__ttl__!r}"
+        )
+
+    def __set__(self, instance: object, value: object) -> None:
+        self.__get__(instance, type(instance))
 
 
 class TTLMixin:
@@ -67,17 +86,17 @@ class TTLMixin:
         # Without annotations here: SQLAlchemy would take them for dataclass fields, and refuse
         # the mixin on a MappedAsDataclass.
 
-        # None makes no attribute: a policy over other columns needs neither of these.
+        # A policy over other columns needs neither of these.
 
         @declared_attr
         def last_modified(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """When the row was last written, by the database's clock (aware, UTC)."""
-            return last_modified_column() if _names(cls, "_ts") else None
+            return last_modified_column() if _names(cls, "_ts") else _Absent("last_modified")
 
         @declared_attr
         def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
-            return ttl_column(cls) if _names(cls, "ttl") else None
+            return ttl_column(cls) if _names(cls, "ttl") else _Absent("ttl")
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:
@@ -117,9 +136,20 @@ class TTLMixin:
         end = self.expires_at
         return None if end is None else expiry.remaining(end, database_now(self))
 
-    def touch(self) -> None:
-        """Start the row's lifetime again at the next flush, without another change."""
-        functions.touch(self)
+    def touch(
+        self, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
+    ) -> bool:
+        """Start the row's lifetime again at the next flush, without another change.
+
+        Args:
+            at_most_every: seconds; a row that was written more recently is left alone, and no
+                statement is sent for it.
+            only_if: a condition, see `ttl_odm.sqlalchemy.touch`.
+
+        Returns:
+            Whether the lifetime will start again.
+        """
+        return lifetimes.touch(self, at_most_every=at_most_every, only_if=only_if)
 
     def persist(self) -> None:
         """Let the row live for ever (ttl -1), whatever the default.
@@ -133,18 +163,23 @@ class TTLMixin:
         """Give up the row's own ttl: the default applies again."""
         lifetimes.inherit_ttl(self)
 
-    def expire_in(self, life: float | timedelta) -> None:
+    def expire_in(self, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
         """Let the row live for so long from the next flush on.
 
         Args:
             life: whole seconds. Zero or less lets the row expire with the flush.
+            only_if: "longer" or "shorter" than the row would live now, "has_ttl" or "no_ttl": the
+                row is left alone otherwise.
+
+        Returns:
+            Whether the row gets this life.
 
         Raises:
             InvalidTTL: the number isn't whole, or over 2147483647.
         """
-        lifetimes.expire_in(self, life)
+        return lifetimes.expire_in(self, life, only_if=only_if)
 
-    def expire_at(self, instant: datetime) -> None:
+    def expire_at(self, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
         """Let the row expire at exactly this instant.
 
         The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
@@ -153,11 +188,15 @@ class TTLMixin:
 
         Args:
             instant: an aware datetime; one in the past lets the row expire with the flush.
+            only_if: as in `expire_in`.
+
+        Returns:
+            Whether the row gets this end.
 
         Raises:
             InvalidTTL: the datetime is naive.
         """
-        lifetimes.expire_at(self, instant)
+        return lifetimes.expire_at(self, instant, only_if=only_if)
 
 
 def _names(cls: Any, column: str) -> bool:

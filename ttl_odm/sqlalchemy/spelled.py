@@ -19,7 +19,8 @@ class Spelled(FunctionElement[Any]):
     Args:
         text: The SQL, with nothing in it that comes from outside of this package.
         type_: The type of its value.
-        parts: The expressions; the text puts parentheses around those that need them.
+        parts: The expressions. The text puts parentheses around those that need them, and around
+            itself if it does.
     """
 
     inherit_cache = True
@@ -34,6 +35,10 @@ class Spelled(FunctionElement[Any]):
         super().__init__(*parts)
         self.text = text
         self.type = type_
+
+    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+        """As it is: a condition needs no ``= 1`` on databases without booleans."""
+        return self
 
 
 @compiles(Spelled)
