@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta, timezone
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -12,16 +13,25 @@ from pymongo import InsertOne, UpdateOne
 
 from tests.mongo.models import collection_of
 from tests.mongo.scratch import scratch
-from tests.mongo.sweeping import Commands, Swept
+from tests.mongo.sweeping import DAY, HOUR, Commands, Swept
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
-from ttl_odm.beanie import ExpiredError, TTLMixin, ensure_indexes, find_strays, ttl_database
+from ttl_odm.beanie import (
+    ExpiredError,
+    TTLMixin,
+    disable,
+    enable,
+    ensure_indexes,
+    find_strays,
+    touch,
+    ttl_database,
+)
+from ttl_odm.core.renewal import grants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     Raw = dict[str, Any]
 
-HOUR = 3_600
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
@@ -219,3 +229,214 @@ def test_what_mongodb_cannot_delete_by_itself_needs_the_sweeper(policy: Any) -> 
         class Native(TTLMixin, Document):
             __ttl__: ClassVar[Any] = policy
             id: int  # type: ignore[assignment]
+
+
+# Classes of others
+
+
+def token(**config: Any) -> Any:
+    """Declare a class as a package of somebody else's does."""
+
+    class Token(Document):
+        model_config = config  # type: ignore[assignment]
+        id: int  # type: ignore[assignment]
+        expires_at: datetime | None = None
+        issued: int = 0
+
+        class Settings:
+            name = "documents"
+
+    return Token
+
+
+@asynccontextmanager
+async def tokens(
+    url: str, model: Any, policy: Any, *, late: bool = False, gate: bool = True, **options: Any
+) -> AsyncIterator[Swept]:
+    """Enable a class before or after it gets an empty collection."""
+    async with scratch(url) as place:
+        if not late:
+            enable(model, policy, **options)
+        database = place.ours.database
+        database = ttl_database(database) if gate else database
+        await init_beanie(database=database, document_models=[model])
+        if late:
+            enable(model, policy, **options)
+        yield Swept(database, model, place.database["documents"], Commands())
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("gate", [True, False])
+async def test_a_class_of_others_gets_a_lifetime_and_loses_it_again(
+    mongodb_url: str,
+    late: bool,  # noqa: FBT001
+    gate: bool,  # noqa: FBT001
+) -> None:
+    model = token()
+    policy = ExpireAt("expires_at")
+    async with tokens(mongodb_url, model, policy, late=late, gate=gate) as place:
+        past, future = place.ago(60), place.ago(-60)
+        place.raw.insert_many(
+            [{"_id": 1, "expires_at": past}, {"_id": 2, "expires_at": future}, {"_id": 3}]
+        )
+        assert [each.id for each in await model.find().to_list()] == [2, 3]
+        assert await model.find(include_expired=True).to_list() != []
+        assert await model.get(1) is None
+        await model(id=1, expires_at=future).insert()
+        assert await model.find().count() == 3
+        place.raw.update_one({"_id": 2}, {"$set": {"expires_at": past}})
+        (report,) = await ensure_indexes(model)
+        assert report.created == ("__ttl_date",)
+        assert (await place.sweep()).deleted == 1
+
+        enable(model, ExpireAt("expires_at"), purge="sweeper")
+        place.raw.insert_one({"_id": 4, "expires_at": past})
+        assert await model.get(4) is None
+        disable(model)
+        assert (await model.get(4)).id == 4
+        with pytest.raises(TTLConfigurationError, match="was not enabled"):
+            disable(model)
+        (report,) = await ensure_indexes(model)
+        assert report.removed == ("__ttl_date",)
+
+
+async def test_a_class_of_others_may_count_from_a_last_modification(mongodb_url: str) -> None:
+    model = token()
+    told: list[Any] = []
+    options = {"purge": "sweeper", "archive": "old", "on_purged": told.append, "sweep": "scan"}
+    async with tokens(mongodb_url, model, HOUR, **options) as place:
+        await model(id=1).insert()
+        place.add([2, 3], age=DAY)
+        document = await model.get(1)
+        assert await touch(document) is True
+        assert await touch(document, at_most_every=60) is False
+        await model(id=3).insert()
+        assert place.keys("old") == {3}
+        assert (await place.sweep()).archived == 1
+        assert [each.reason for each in told] == ["displaced", "expired"]
+        gone = await model.get(3)
+        place.raw.update_one({"_id": 3}, {"$set": {"_ts": place.ago(DAY)}})
+        with pytest.raises(ExpiredError):
+            await touch(gone)
+    disable(model)
+
+
+async def test_a_declared_policy_counts_again_after_disable(mongodb_url: str) -> None:
+    model = declared(TTL(60))
+    async with opened(mongodb_url, model) as place:
+        enable(model, HOUR)
+        place.add([1], age=600)
+        assert await model.get(1) is not None
+        disable(model)
+        assert await model.get(1) is None
+
+
+async def test_documents_of_an_enabled_base_share_its_lifetime(mongodb_url: str) -> None:
+    base = token()
+
+    class Other(base):  # type: ignore[misc, valid-type]
+        class Settings:
+            name = "others"
+
+    async with scratch(mongodb_url) as place:
+        await init_beanie(database=place.ours.database, document_models=[base, Other])
+        enable(base, ExpireAt("expires_at"))
+        past = datetime(2020, 1, 1, tzinfo=timezone.utc)
+        for name in ("documents", "others"):
+            place.database[name].insert_one({"_id": 1, "expires_at": past})
+        assert await base.get(1) is None
+        assert await Other.get(1) is None
+        disable(base)
+        assert await Other.get(1) is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (ExpireAt("gone_at"), "no field 'gone_at'. It has '_id', 'expires_at', 'issued'"),
+        (TTL(60), "forbids fields that it doesn't declare"),
+        (ExpireAt("issued", unit="s"), "purge='sweeper'"),
+        (ExpireAt("_id"), "cannot have a TTL index"),
+    ],
+    ids=repr,
+)
+async def test_what_cannot_be_enabled_is_refused_and_changes_nothing(
+    mongodb_url: str, policy: Any, message: str
+) -> None:
+    model = token(extra="forbid")
+    async with scratch(mongodb_url) as place:
+        await init_beanie(database=place.ours.database, document_models=[model])
+        with pytest.raises(TTLConfigurationError, match=message):
+            enable(model, policy)
+        assert not hasattr(model, "__ttl__")
+        await model(id=1).insert()
+        assert (await model.get(1)).id == 1
+
+
+def test_only_document_classes_can_be_enabled() -> None:
+    with pytest.raises(TTLConfigurationError, match="give a document class"):
+        enable(dict, 60)
+
+
+# Limits to renewing
+
+
+async def test_a_touch_can_be_left_out_when_the_last_one_is_young(mongodb_url: str) -> None:
+    model = declared(TTL(HOUR))
+    commands = Commands()
+    async with opened(mongodb_url, model, event_listeners=[commands]) as place:
+        document = await model(id=1).insert()
+        commands.sent.clear()
+        assert await document.touch(at_most_every=60) is False
+        assert commands.of("findAndModify") == []
+
+        place.raw.update_one({"_id": 1}, {"$set": {"_ts": place.ago(120)}})
+        other = await model.get(1)
+        assert await other.touch(at_most_every=timedelta(minutes=10)) is False
+        assert await other.touch(at_most_every=60) is True
+        # Memory is old here, and the server knows better.
+        document.last_modified = place.ago(120)
+        assert await document.touch(at_most_every=60) is False
+        assert document.last_modified == other.last_modified
+
+        place.raw.update_one({"_id": 1}, {"$set": {"_ts": place.ago(DAY)}})
+        for each in (document, await model.find_one({"_id": 1}, include_expired=True)):
+            each.last_modified = place.ago(DAY)
+            with pytest.raises(ExpiredError):
+                await each.touch(at_most_every=60)
+        with pytest.raises(TTLConfigurationError, match="at_most_every"):
+            await document.touch(at_most_every=0)
+
+
+@pytest.mark.parametrize("default", [HOUR, -1, None])
+@pytest.mark.parametrize("own", [None, 600, -1])
+async def test_a_touch_may_depend_on_what_it_would_do(
+    mongodb_url: str, own: int | None, default: int | None
+) -> None:
+    model = declared(TTL(default))
+    conditions: list[Any] = ["longer", "shorter", "has_ttl", "no_ttl"]
+    async with opened(mongodb_url, model) as place:
+        for key, (only_if, age) in enumerate(product(conditions, [60, -60])):
+            # A last modification that is yet to come is what expire_at() may store.
+            place.add([key], age=age, **({} if own is None else {"ttl": own}))
+            document = await model.get(key)
+            before, present = document.last_modified, document.expires_at
+            new = None if present is None else present + timedelta(seconds=age)
+            touched = await document.touch(only_if=only_if)
+            assert touched is grants(only_if, present, new), (only_if, age)
+            assert (document.last_modified != before) is touched
+            stored = place.raw.find_one({"_id": key}) or {}
+            assert stored["_ts"] == document.last_modified
+
+
+async def test_what_cannot_be_touched_is_refused(mongodb_url: str) -> None:
+    model = declared(ExpireAfter("made", 60, unit="s"), made=int | None)
+    async with opened(mongodb_url, model):
+        document = await model(id=1).insert()
+        with pytest.raises(TTLConfigurationError, match="can't be touched"):
+            await document.touch()
+    model = declared(TTL(60))
+    async with opened(mongodb_url, model):
+        document = await model(id=1).insert()
+        with pytest.raises(TTLConfigurationError, match="only_if"):
+            await document.touch(only_if="nicer")

@@ -1,23 +1,29 @@
 """The MongoDB adapter: Beanie documents with a time-to-live.
 
 `ttl_database` gives the database for ``init_beanie``, `TTLMixin` makes a document class one whose
-documents expire, `ExpiredError` is what a write of an expired one raises. `ensure_indexes` has
-MongoDB delete what has expired, `find_strays` and `repair_strays` see to what other programs write.
+documents expire, `enable` does so with a class of others, `ExpiredError` is what a write of an
+expired document raises. `ensure_indexes` has MongoDB delete what has expired, `find_strays` and
+`repair_strays` see to what other programs write.
 This package imports the core; the core and the SQL adapters never import it.
 """
 
 from ttl_odm.beanie.database import ttl_database
+from ttl_odm.beanie.enabling import disable, enable
 from ttl_odm.beanie.errors import ExpiredError
 from ttl_odm.beanie.maintenance import ensure_indexes, find_strays, repair_strays
 from ttl_odm.beanie.mixin import TTLMixin
 from ttl_odm.beanie.options import keep_last_modified
+from ttl_odm.beanie.own_writes import touch
 
 __all__ = [
     "ExpiredError",
     "TTLMixin",
+    "disable",
+    "enable",
     "ensure_indexes",
     "find_strays",
     "keep_last_modified",
     "repair_strays",
+    "touch",
     "ttl_database",
 ]

@@ -107,6 +107,10 @@ class Registry:
         self._bindings[database, collection] = found
         return found
 
+    def unbind(self, database: str, collection: str) -> None:
+        """Take a collection's policy away."""
+        self._bindings.pop((database, collection), None)
+
     def find(self, database: str, collection: str) -> Binding | None:
         """Return a collection's policy, None where it has none."""
         return self._bindings.get((database, collection))

@@ -27,6 +27,8 @@ from ttl_odm.errors import InvalidTTL
 
 if TYPE_CHECKING:
     from beanie import Document as _Base
+
+    from ttl_odm.core.renewal import OnlyIf
 else:
     # Not a Document: Beanie wants one parent of each class to be one, and that is the user's.
     _Base = BaseModel
@@ -132,13 +134,32 @@ class TTLMixin(_Base):
         end = self.expires_at
         return None if end is None else expiry.remaining(end, own_writes.latest_now(self))
 
-    async def touch(self, *, session: Any = None) -> None:
-        """Start the document's lifetime again, without another change.
+    async def touch(
+        self,
+        *,
+        at_most_every: float | timedelta | None = None,
+        only_if: OnlyIf | None = None,
+        session: Any = None,
+    ) -> bool:
+        """Start the document's lifetime again, without another change; see `ttl_odm.beanie.touch`.
+
+        Args:
+            at_most_every: Seconds, or a timedelta: nothing is written if its last modification is
+                younger than that.
+            only_if: Nothing is written unless the instant at which it expires would be "longer" or
+                "shorter" away, it "has_ttl" (expires at all), or has none ("no_ttl").
+            session: That of a transaction.
+
+        Returns:
+            Whether it was written.
 
         Raises:
             ExpiredError: It has expired.
+            TTLConfigurationError: An argument is none of these.
         """
-        await own_writes.change_lifetime(self, {"$set": {}}, session=session)
+        return await own_writes.touch(
+            self, at_most_every=at_most_every, only_if=only_if, session=session
+        )
 
     async def persist(self, *, session: Any = None) -> None:
         """Let the document live for ever (ttl -1), whatever the default.

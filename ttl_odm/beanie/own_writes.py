@@ -10,7 +10,7 @@ must not know how the gate works.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,19 @@ from ttl_odm.beanie.declaring import policy_of
 from ttl_odm.beanie.errors import ExpiredError
 from ttl_odm.beanie.instants import stored, stored_expr
 from ttl_odm.beanie.keys import value_at
+from ttl_odm.beanie.predicate import modified_within, touching_is
 from ttl_odm.beanie.watching import watching
-from ttl_odm.core.expiry import is_expired
+from ttl_odm.core.expiry import instant_of, is_expired
 from ttl_odm.core.policy import TTL
+from ttl_odm.core.renewal import grants, interval, is_recent
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.server_clock import ServerClock
     from ttl_odm.core.policy import Policy
+    from ttl_odm.core.renewal import OnlyIf
+
+_MILLISECOND = timedelta(milliseconds=1)
 
 Method = Callable[..., Awaitable[Any]]
 
@@ -73,10 +78,78 @@ def ttl_field(document: Any) -> str:
     raise TTLConfigurationError(message)
 
 
+async def touch(
+    document: Any,
+    *,
+    at_most_every: float | timedelta | None = None,
+    only_if: OnlyIf | None = None,
+    session: Any = None,
+) -> bool:
+    """Start a document's lifetime again, without another change.
+
+    For documents of any class with a policy, also one from `enable`.
+
+    Args:
+        document: The document.
+        at_most_every: Seconds, or a timedelta: nothing is written if its last modification is
+            younger than that.
+        only_if: Nothing is written unless the instant at which it expires would be "longer" or
+            "shorter" away, it "has_ttl" (expires at all), or has none ("no_ttl").
+        session: That of a transaction.
+
+    Returns:
+        Whether it was written.
+
+    Raises:
+        ExpiredError: It has expired.
+        DocumentNotFound: It is missing for another reason.
+        TTLConfigurationError: Its policy counts from no last modification, or an argument is
+            none of these.
+    """
+    policy = policy_of(type(document))
+    if not isinstance(policy, TTL):
+        message = f"{type(document).__name__} documents can't be touched: {policy!r}."
+        raise TTLConfigurationError(message)
+    conditions = []
+    if at_most_every is not None:
+        apart = interval(at_most_every)
+        await now(document)  # reads the clock
+        if _is_known_recent(document, policy, apart):
+            return False
+        conditions.append({"$not": [modified_within(policy, round(apart / _MILLISECOND))]})
+    if only_if is not None:
+        grants(only_if, None, None)  # refuses what is no condition
+        conditions.append(touching_is(only_if, policy))
+    return await change_lifetime(document, {"$set": {}}, session=session, conditions=conditions)
+
+
+def _is_known_recent(document: Any, policy: TTL, apart: timedelta) -> bool:
+    """Say whether memory suffices to know that it lives, and was written a moment ago."""
+    last = instant_of(policy, _lifetime_of(document, policy)[policy.last_modified])
+    end, latest = end_of(document), latest_now(document)
+    lives = end is None or not is_expired(end, latest)
+    return lives and last is not None and is_recent(last, latest, apart)
+
+
 async def change_lifetime(
-    document: Any, update: Any, *, session: Any, keep_last_modified: bool = False
-) -> None:
+    document: Any,
+    update: Any,
+    *,
+    session: Any,
+    keep_last_modified: bool = False,
+    conditions: Sequence[Mapping[str, Any]] = (),
+) -> bool:
     """Update the stored document, and of the one in memory the fields that say when it expires.
+
+    Args:
+        document: The document.
+        update: What to change.
+        session: That of a transaction.
+        keep_last_modified: Whether its last modification stays.
+        conditions: Expressions; nothing is written unless all of them are true.
+
+    Returns:
+        Whether it was written.
 
     Raises:
         ExpiredError: It has expired.
@@ -84,17 +157,22 @@ async def change_lifetime(
     """
     policy = policy_of(type(document))
     fields = judging.deciding_fields(policy)
-    found = await collection_of(document).find_one_and_update(
-        {"_id": document.id},
+    collection, shown = collection_of(document), dict.fromkeys(fields, 1)
+    wanted = {"$expr": {"$and": list(conditions)}} if conditions else {}
+    found = changed = await collection.find_one_and_update(
+        {"_id": document.id, **wanted},
         update,
-        projection=dict.fromkeys(fields, 1),
+        projection=shown,
         return_document=ReturnDocument.AFTER,
         session=session,
         keep_last_modified=keep_last_modified,
     )
+    if found is None and conditions:
+        found = await collection.find_one({"_id": document.id}, shown, session=session)
     if found is None:
         raise await _is_gone(document, session) or DocumentNotFound
     _learn(document, found, policy)
+    return changed is not None
 
 
 async def expire_now(document: Any, *, session: Any) -> None:

@@ -25,6 +25,7 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import ExpireAt, Policy
+    from ttl_odm.core.renewal import OnlyIf
 
 Expression = dict[str, Any]
 
@@ -84,6 +85,29 @@ def holds_instant(policy: Policy, value: str) -> Expression:
         value: A path, such as ``$field``.
     """
     return _reached_or_false(policy, value, 0, _LAST)
+
+
+def modified_within(policy: TTL, milliseconds: int) -> Expression:
+    """Return the expression that is true for documents written less than so long ago."""
+    field = _path(policy.last_modified)
+    passed = _reached_or_false(policy, field, milliseconds, "$$NOW")
+    return {"$and": [holds_instant(policy, field), {"$not": [passed]}]}
+
+
+def touching_is(what: OnlyIf, policy: TTL) -> Expression:
+    """Return the expression that is true where touching a document is what is wished for.
+
+    As `ttl_odm.core.renewal.grants` has it: touching keeps the ttl, and so moves the end to and
+    fro with the last modification, if there is an end.
+    """
+    has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
+    is_past = _reached_or_false(policy, _path(policy.last_modified), 0, "$$NOW")
+    return {
+        "longer": {"$and": [has_end, is_past]},
+        "shorter": {"$and": [has_end, {"$not": [is_past]}]},
+        "has_ttl": has_end,
+        "no_ttl": {"$not": [has_end]},
+    }[what]
 
 
 def _ttl_expired(policy: TTL, now: str | datetime) -> Expression:
