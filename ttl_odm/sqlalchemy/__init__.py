@@ -6,7 +6,16 @@ connection of every engine then sees live rows only, wherever a model declares `
 
 from ttl_odm.sqlalchemy import bulk, gate, identity, mapping, unit_of_work  # noqa: F401
 from ttl_odm.sqlalchemy.enabling import disable, enable
-from ttl_odm.sqlalchemy.functions import expired, expires_at, live, touch
+from ttl_odm.sqlalchemy.functions import expired, expires_at, live
+from ttl_odm.sqlalchemy.lifetimes import (
+    expire_at,
+    expire_in,
+    inherit_ttl,
+    is_expired,
+    persist,
+    time_left,
+    touch,
+)
 from ttl_odm.sqlalchemy.mixin import TTLMixin
 from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.sweeping.advisory import AdvisoryLeases, AsyncAdvisoryLeases
@@ -25,10 +34,16 @@ __all__ = [
     "TTLMixin",
     "disable",
     "enable",
+    "expire_at",
+    "expire_in",
     "expired",
     "expires_at",
     "include_expired",
+    "inherit_ttl",
+    "is_expired",
     "lease_table",
     "live",
+    "persist",
+    "time_left",
     "touch",
 ]

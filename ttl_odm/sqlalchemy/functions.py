@@ -1,4 +1,4 @@
-"""The predicate, the expiry and the touch for users: `live`, `expired`, `expires_at`, `touch`.
+"""The predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
 
 The expressions are made for no database in particular; each becomes that of the gate when it
 is compiled, so what a user selects by hand and what the gate adds can't differ.
@@ -16,10 +16,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.lifetimes import check_touchable
 from ttl_odm.sqlalchemy.predicate import Verdicts
 from ttl_odm.sqlalchemy.sources import binding_of_source, leaves
-from ttl_odm.sqlalchemy.stamping import Stamp
 from ttl_odm.sqlalchemy.types import LastModified
 
 if TYPE_CHECKING:
@@ -127,19 +125,6 @@ def expires_at(target: Any) -> ColumnElement[datetime | None]:
     """
     end: Any = ExpiresAt(*_bound(target))
     return end  # type: ignore[no-any-return]
-
-
-def touch(row: Any) -> None:
-    """Start a row's lifetime again: the next flush sets ``_ts`` to the database's clock.
-
-    Raises:
-        TTLConfigurationError: the row's class has no TTL.
-        TTLError: its policy is one that no write prolongs.
-    """
-    mapper = inspect(row).mapper
-    binding, _ = _bound(mapper)
-    check_touchable(row, binding)
-    setattr(row, mapper.get_property_by_column(binding.last_modified).key, Stamp())
 
 
 def _bound(target: Any) -> tuple[Binding, SourceColumns]:
