@@ -39,6 +39,23 @@ def ttl_column(owner: type) -> Column[int]:
     return Column("ttl", Seconds(f"{owner.__name__}.ttl"))
 
 
+class _Absent:
+    """An attribute that a class doesn't have, although its mixin does."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        if "__mapper__" not in vars(owner):  # a subclass that is about to be mapped inherits it
+            return self
+        raise AttributeError(
+            f"{owner.__name__} has no {self._name}: its policy is {owner.__ttl__!r}"
+        )
+
+    def __set__(self, instance: object, value: object) -> None:
+        self.__get__(instance, type(instance))
+
+
 class TTLMixin:
     """Gives a model a lifetime: ``class WebSession(TTLMixin, Base): __ttl__ = 3600``.
 
@@ -69,17 +86,17 @@ class TTLMixin:
         # Without annotations here: SQLAlchemy would take them for dataclass fields, and refuse
         # the mixin on a MappedAsDataclass.
 
-        # None makes no attribute: a policy over other columns needs neither of these.
+        # A policy over other columns needs neither of these.
 
         @declared_attr
         def last_modified(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """When the row was last written, by the database's clock (aware, UTC)."""
-            return last_modified_column() if _names(cls, "_ts") else None
+            return last_modified_column() if _names(cls, "_ts") else _Absent("last_modified")
 
         @declared_attr
         def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
-            return ttl_column(cls) if _names(cls, "ttl") else None
+            return ttl_column(cls) if _names(cls, "ttl") else _Absent("ttl")
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:
