@@ -20,6 +20,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an 
 import environments
 from environments import ROOT, CannotMakeError, Environment
 from local_servers.children import ServerError
+from local_servers.kind import DURABLE
 from local_servers.lifetime import BACKENDS, running
 from terminal import Command, end_orderly_on_signals, run, run_together, say, split_at_dashes
 
@@ -114,14 +115,30 @@ def command_demo(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
     return run([environment.program("ttl-odm"), "demo", *passed_on])
 
 
+BENCHMARKS = {
+    "sql_overhead": False,
+    "sweeping": True,
+    "beanie_overhead": False,
+    "mongo_sweeping": False,
+}
+"""The modules, and whether their servers are to write to disk as in production: what a commit costs
+is what sweeping in batches costs."""
+
+
 def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
-    """Run the benchmarks with servers."""
+    """Run all benchmarks with servers, or one of them: `bench --run sweeping`."""
     development = environments.development()
     development.make()
-    with running(arguments.only) as urls:
-        return run(
-            [development.program("python"), "-m", "benchmarks.sql_overhead", *passed_on], urls
-        )
+    status = 0
+    for name in arguments.run or BENCHMARKS:
+        os.environ.pop(DURABLE, None)
+        if BENCHMARKS[name]:
+            os.environ[DURABLE] = "1"
+        say(f"\n== {name}")
+        with running(arguments.only) as urls:
+            module = [development.program("python"), "-m", f"benchmarks.{name}"]
+            status = max(status, run([*module, *passed_on], urls))
+    return status
 
 
 def command_env(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
@@ -170,6 +187,8 @@ def main() -> int:
         command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         if name in {"test", "bench"}:
             command.add_argument("--only", action="append", default=[], choices=BACKENDS)
+        if name == "bench":
+            command.add_argument("--run", action="append", default=[], choices=BENCHMARKS)
         if name == "test":
             command.add_argument("--skip-lint", action="store_true", help="only the tests")
     own_words, passed_on = split_at_dashes(sys.argv[1:])

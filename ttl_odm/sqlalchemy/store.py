@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     _Work = Callable[Concatenate[Connection, P], R]
 
 _PACES: Final = {
-    "postgresql": Pace(start=1_000, lowest=100, highest=10_000, target=0.1),
+    # Some milliseconds a batch are Python's and the network's, whatever its size.
+    "postgresql": Pace(start=1_000, lowest=100, highest=25_000, target=0.1),
     "mysql": Pace(start=1_000, lowest=100, highest=5_000, target=0.1),
     "mariadb": Pace(start=1_000, lowest=100, highest=5_000, target=0.1),
     # One writer at a time: each batch keeps every other user of the file waiting.
