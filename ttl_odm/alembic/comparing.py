@@ -20,11 +20,12 @@ from ttl_odm.alembic.enforcing import enforced_defaults
 from ttl_odm.alembic.found import look
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
 from ttl_odm.alembic.progress import PROGRESS_TABLE
-from ttl_odm.alembic.wanted import Wanted
-from ttl_odm.core.policy import TTL
-from ttl_odm.sqlalchemy.binding import Binding, binding_of
+from ttl_odm.alembic.wanted import LAST_MODIFIED, OWN_TTL, Wanted
+from ttl_odm.core.policy import TTL, ExpireAt
+from ttl_odm.sqlalchemy.binding import INFO_KEY, Binding, binding_of
 from ttl_odm.sqlalchemy.clock import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.sweeping.leases import NAME as LEASE_TABLE
+from ttl_odm.sqlalchemy.types import Seconds
 
 if TYPE_CHECKING:
     from alembic.autogenerate.api import AutogenContext
@@ -72,14 +73,19 @@ class _Comparison:
 
     def run(self) -> None:
         self._ignore_our_tables()
+        for each in self._upgrade.ops:
+            if isinstance(each, ops.CreateTableOp):
+                # Alembic writes a table's info into the revision; our policy is no Python text.
+                each.info = {key: value for key, value in each.info.items() if key != INFO_KEY}
         declared = {self._key(table): table for table in self._context.sorted_tables}
         for key, table in declared.items():
             binding = binding_of(table)
-            if binding is not None and isinstance(binding.policy, TTL):
+            if binding is not None and _is_of_the_contract(binding):
                 self._compare_declared(key, table, binding)
         for each in list(self._upgrade.ops):
             if isinstance(each, ops.ModifyTableOps):
                 self._compare_undeclared(each)
+                self._compare_dates(each, declared.get((each.schema, each.table_name)))
             elif isinstance(each, ops.DropTableOp):
                 self._compare_dropped(each)
 
@@ -102,9 +108,7 @@ class _Comparison:
     def _compare_declared(
         self, key: tuple[str | None, str], table: Table, binding: Binding
     ) -> None:
-        wanted = Wanted.of(table.name, _policy(binding), table.schema)
-        if binding.last_modified.name != wanted.last_modified.name:
-            return  # Columns of the user's own; Alembic sees to them.
+        wanted = Wanted.of(table.name, TTL(binding.default()), table.schema)
         for each in self._upgrade.ops:
             if isinstance(each, ops.CreateTableOp) and _creates(each, key):
                 self._add_to_created(each, wanted, binding)
@@ -167,6 +171,23 @@ class _Comparison:
         self._strip(modified, wanted)
         self._upgrade.ops.insert(position, _removed(wanted, found, keep_ttl=keep_ttl))
 
+    def _compare_dates(self, modified: ops.ModifyTableOps, table: Table | None) -> None:
+        """The index of `ExpireAt` and `ExpireAfter`, which Alembic would add under a lock."""
+        key = (modified.schema, modified.table_name)
+        if modified not in self._upgrade.ops or any(
+            (isinstance(each, ops.CreateTableOp) and _creates(each, key))
+            or (isinstance(each, ops.DropTableOp) and (each.schema, each.table_name) == key)
+            for each in self._upgrade.ops
+        ):
+            return
+        for line in list(modified.ops):
+            op = _over_dates(line, table, modified.schema)
+            if op is not None:
+                modified.ops.remove(line)
+                self._upgrade.ops.insert(self._upgrade.ops.index(modified) + 1, op)
+        if not modified.ops:
+            self._upgrade.ops.remove(modified)
+
     def _compare_dropped(self, dropped: ops.DropTableOp) -> None:
         """So that the downgrade creates the table with its TTL again."""
         wanted = Wanted.of(dropped.table_name, TTL(None), dropped.schema)
@@ -206,9 +227,36 @@ class _Comparison:
         return position - 1
 
 
-def _policy(binding: Binding) -> TTL:
-    assert isinstance(binding.policy, TTL)  # noqa: S101 (it was looked at before)
-    return TTL(binding.default())
+def _is_of_the_contract(binding: Binding) -> bool:
+    """Whether TTL brought the columns with it; to other columns Alembic sees by itself."""
+    own = binding.override
+    return (
+        isinstance(binding.policy, TTL)
+        and (binding.last_modified.name, own is not None and own.name) == (LAST_MODIFIED, OWN_TTL)
+        and binding.instants.native
+        and own is not None
+        and isinstance(own.type, Seconds)
+    )
+
+
+def _over_dates(op: Any, table: Table | None, schema: str | None) -> Any:
+    """The operation in place of a loose line about the index of dates; None for other lines."""
+    if not isinstance(op, (ops.CreateIndexOp, ops.DropIndexOp)):
+        return None
+    columns = [str(getattr(each, "name", each)) for each in op.to_index().expressions]
+    if len(columns) != 1:
+        return None
+    name = str(op.table_name)
+    wanted = Wanted.of(name, ExpireAt(columns[0]), schema)
+    if op.index_name not in wanted.index_names:
+        return None
+    binding = None if table is None else binding_of(table)
+    policy: Any = wanted.policy
+    if binding is not None and not isinstance(binding.policy, TTL):
+        policy = binding.default.policy
+    if isinstance(op, ops.DropIndexOp):
+        return DropTTLOp(name, policy, schema)
+    return AddTTLOp(name, policy, schema)
 
 
 def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:
@@ -217,7 +265,7 @@ def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:
 
 
 def _without(columns: Any, wanted: Wanted) -> list[Any]:
-    names = {*wanted.table.c.keys(), INHERITED_END, OWN_END}
+    names = {*wanted.table.c.keys(), INHERITED_END, OWN_END, wanted.check_name}
     return [each for each in columns if getattr(each, "name", None) not in names]
 
 
@@ -271,4 +319,6 @@ def _removed(
         keep_ttl=keep_ttl,
         in_transaction=in_transaction,
     )
-    return DropTTLOp(name, schema, keep_ttl=keep_ttl, in_transaction=in_transaction, added=added)
+    return DropTTLOp(
+        name, schema=schema, keep_ttl=keep_ttl, in_transaction=in_transaction, added=added
+    )

@@ -49,7 +49,7 @@ class Enforcing:
         self._hiding = preparer.quote(wanted.name_of("rls_", "ttl_live"))
         self._passing = preparer.quote(wanted.name_of("rls_", "ttl_all"))
         self._live = wanted.live(steps.dialect)
-        self._seconds = wanted.policy.default
+        self._seconds = wanted.seconds
 
     def put(self, enforce: str | None) -> None:
         """Make what is wanted, anew if it is there."""
@@ -57,6 +57,17 @@ class Enforcing:
             self._put_view()
         elif enforce == "rls":
             self._put_policies()
+
+    def change(self, enforce: str | None) -> None:
+        """Make what is wanted, or take it "off", or make anew what is there."""
+        if self._steps.dialect.name != "postgresql":
+            return
+        if enforce == "off":
+            self.drop()
+        elif enforce is not None:
+            self.put(enforce)
+        else:
+            self.renew()
 
     def renew(self) -> None:
         """Make anew what is there, with another default ttl."""

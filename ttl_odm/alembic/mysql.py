@@ -75,6 +75,9 @@ class MySQLSteps(Steps):
     def add_indexes(self) -> None:
         """Virtual columns at once, then their indexes while others write."""
         preparer = self.dialect.identifier_preparer
+        if self.wanted.dates is not None:
+            self._add_index_on(preparer.quote(self.wanted.dates))
+            return
         virtual = self.wanted.virtual
         columns = dict(zip((INHERITED_END, OWN_END), sweep_columns(virtual, preparer), strict=True))
         missing = [sql for name, sql in columns.items() if name not in self.found.virtual]
@@ -84,6 +87,12 @@ class MySQLSteps(Steps):
             if not any(f" {preparer.quote(name)} " in sql for name in self.found.indexes):
                 self.run.at_length(f"ALTER TABLE {self.table} {sql}, {self._without_copy}")
 
+    def _add_index_on(self, column: str) -> None:
+        for name in self.wanted.index_names:
+            if not self.found.has_index(name):
+                added = f"ADD INDEX {self.dialect.identifier_preparer.quote(name)} ({column})"
+                self.run.at_length(f"ALTER TABLE {self.table} {added}, {self._without_copy}")
+
     def drop_indexes(self) -> None:
         """One after the other, and then the columns; together they would copy the table."""
         quote = self.dialect.identifier_preparer.quote
@@ -92,7 +101,8 @@ class MySQLSteps(Steps):
                 self.run.briefly(
                     [f"ALTER TABLE {self.table} DROP INDEX {quote(name)}, {self._without_copy}"]
                 )
-        for name in (OWN_END, INHERITED_END):
+        virtual = () if self.wanted.dates is not None else (OWN_END, INHERITED_END)
+        for name in virtual:
             if self.there(name in self.found.virtual):
                 self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {name}, {_INSTANT}"])
 

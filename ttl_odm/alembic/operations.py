@@ -7,6 +7,7 @@ does differently is in `ttl_odm.alembic.steps` and its three children.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from alembic.autogenerate import renderers
@@ -29,15 +30,18 @@ from ttl_odm.alembic.refusing import (
 )
 from ttl_odm.alembic.running import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
-from ttl_odm.alembic.wanted import Sweep, Wanted, contract_of
+from ttl_odm.alembic.wanted import Sweep, Wanted
+from ttl_odm.core.policy import ExpireAfter, ExpireAt, Policy, as_policy
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from alembic.autogenerate.api import AutogenContext
 
     from ttl_odm.alembic.steps import Steps
+
+Declared = int | float | timedelta | Policy | None
+"""What ``__ttl__`` may be."""
 
 _STEPS: Final[dict[str, type[Steps]]] = {
     "postgresql": PostgreSQLSteps,
@@ -71,6 +75,8 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
     in_batch = getattr(autogen_context, "_has_batch", False)
     table = [] if in_batch else [repr(str(op.table_name))]
     schema = [] if in_batch or op.schema is None else [f"schema={str(op.schema)!r}"]
+    if _is_over_dates(getattr(op, "default_ttl", None)):
+        autogen_context.imports.add("import ttl_odm")
     prefix = "batch_op." if in_batch else autogen_context.opts.get("alembic_module_prefix", "op.")
     return f"{prefix}{op.verb}_ttl({', '.join([*table, *op.arguments(), *schema])})"
 
@@ -102,7 +108,7 @@ class AddTTLOp(_Operation):
         cls,
         operations: Operations,
         table_name: str,
-        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        default_ttl: Declared,
         *,
         schema: str | None = None,
         backfill: str | None = "now",
@@ -156,7 +162,7 @@ class AddTTLOp(_Operation):
     def batch_add_ttl(  # noqa: PLR0913 (all but one by keyword)
         cls,
         operations: BatchOperations,
-        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        default_ttl: Declared,
         *,
         backfill: str | None = "now",
         sweep: Literal["index", "scan"] = "index",
@@ -186,18 +192,24 @@ class AddTTLOp(_Operation):
         """Take it off again."""
         return DropTTLOp(
             self.table_name,
+            self.default_ttl if _is_over_dates(self.default_ttl) else None,
             self.schema,
             keep_ttl=self.keep_ttl,
             in_transaction=self.in_transaction,
             added=self,
         )
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether there are no old rows to think of."""
+        return self.in_transaction or _is_over_dates(self.default_ttl)
+
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision."""
         return [
-            repr(self.default_ttl),
+            _written(self.default_ttl),
             *_keywords(
-                backfill=None if self.in_transaction else self.backfill,
+                backfill=None if self._is_plain else self.backfill,
                 sweep=None if self.sweep == "index" else self.sweep,
                 touch_trigger=self.touch_trigger or None,
                 enforce=self.enforce,
@@ -210,13 +222,16 @@ class AddTTLOp(_Operation):
 
 @Operations.implementation_for(AddTTLOp)
 def _add(operations: Operations, op: AddTTLOp) -> None:
-    wanted = Wanted.of(op.table_name, _contract(op), op.schema)
+    wanted = _wanted(op)
     _choose(op.sweep, "sweep", ("index", "scan"))
     _check_part(op.max_expired_now)
     runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
     refuse_unenforceable(op.enforce, runner.dialect.name)
     progress = Progress(runner, "add", wanted.table.fullname)
     found = _found(runner, wanted)
+    if wanted.dates is not None:
+        _add_over_dates(runner, wanted, found, op)
+        return
     source = _check_add(runner, wanted, found, op, resumes=progress.resumes)
     if progress.state == "finished":
         progress.resume()
@@ -244,6 +259,37 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
             steps.add_trigger()
         Enforcing(steps).put(op.enforce) if op.enforce else None
         progress.finish()
+
+
+def _add_over_dates(runner: Runner, wanted: Wanted, found: Found, op: AddTTLOp) -> None:
+    """A table that has its dates already only gets the index; to add it again does no harm."""
+    others = {
+        "backfill": op.backfill != "now",
+        "touch_trigger": op.touch_trigger,
+        "enforce": op.enforce,
+        "keep_ttl": op.keep_ttl,
+        "max_expired_now": op.max_expired_now is not None,
+    }
+    _refuse_over_dates(runner, wanted, found, [name for name, given in others.items() if given])
+    with runner.outside_transactions():
+        if op.sweep == "index":
+            _steps(runner, wanted, found).add_indexes()
+
+
+def _refuse_over_dates(runner: Runner, wanted: Wanted, found: Found, misplaced: list[str]) -> None:
+    if misplaced:
+        raise MigrationRefusedError(
+            f"Table {wanted.label}: {_written(wanted.policy)} adds nothing but an index, so "
+            f"{', '.join(misplaced)} has no meaning here. Leave it out."
+        )
+    if runner.offline:
+        return
+    if wanted.dates not in found.columns:
+        raise MigrationRefusedError(
+            f"Table {wanted.label} has no column {wanted.dates!r}; it has "
+            f"{', '.join(found.columns)}."
+        )
+    refuse_without_rights(runner.connection, wanted)
 
 
 def _check_add(
@@ -308,7 +354,7 @@ class AlterTTLOp(_Operation):
         cls,
         operations: Operations,
         table_name: str,
-        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        default_ttl: Declared,
         *,
         schema: str | None = None,
         sweep: Literal["index", "scan"] | None = None,
@@ -356,7 +402,7 @@ class AlterTTLOp(_Operation):
     def batch_alter_ttl(  # noqa: PLR0913 (all but one by keyword)
         cls,
         operations: BatchOperations,
-        default_ttl: int | float | timedelta | None,  # noqa: PYI041
+        default_ttl: Declared,
         *,
         sweep: Literal["index", "scan"] | None = None,
         touch_trigger: bool | None = None,
@@ -391,7 +437,7 @@ class AlterTTLOp(_Operation):
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision."""
         return [
-            repr(self.default_ttl),
+            _written(self.default_ttl),
             *_keywords(
                 sweep=self.sweep,
                 touch_trigger=self.touch_trigger,
@@ -404,13 +450,16 @@ class AlterTTLOp(_Operation):
 
 @Operations.implementation_for(AlterTTLOp)
 def _alter(operations: Operations, op: AlterTTLOp) -> None:
-    wanted = Wanted.of(op.table_name, _contract(op), op.schema)
+    wanted = _wanted(op)
     if op.sweep is not None:
         _choose(op.sweep, "sweep", ("index", "scan"))
     _check_part(op.max_expired_now)
     runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
     refuse_unenforceable(op.enforce, runner.dialect.name, off=True)
     found = _found(runner, wanted)
+    if wanted.dates is not None:
+        _alter_over_dates(runner, wanted, found, op)
+        return
     if runner.offline:
         # The columns and the CHECK are there, or there would be nothing to alter.
         found = replace(found, columns=dict(wanted.table.c), check="there", stamps=True)
@@ -429,14 +478,22 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             steps.drop_indexes()
         if op.touch_trigger is not None:
             steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
-        if runner.dialect.name == "postgresql":
-            enforcing = Enforcing(steps)
-            if op.enforce == "off":
-                enforcing.drop()
-            elif op.enforce is not None:
-                enforcing.put(op.enforce)
-            else:
-                enforcing.renew()
+        Enforcing(steps).change(op.enforce)
+
+
+def _alter_over_dates(runner: Runner, wanted: Wanted, found: Found, op: AlterTTLOp) -> None:
+    others = {
+        "touch_trigger": op.touch_trigger is not None,
+        "enforce": op.enforce,
+        "max_expired_now": op.max_expired_now is not None,
+    }
+    _refuse_over_dates(runner, wanted, found, [name for name, given in others.items() if given])
+    with runner.outside_transactions():
+        steps = _steps(runner, wanted, found)
+        if op.sweep == "index":
+            steps.add_indexes()
+        elif op.sweep == "scan":
+            steps.drop_indexes()
 
 
 def _check_alter(runner: Runner, wanted: Wanted, op: AlterTTLOp) -> None:
@@ -459,16 +516,18 @@ class DropTTLOp(_Operation):
     verb: ClassVar[str] = "drop"
 
     table_name: str
+    default_ttl: Any = None
     schema: str | None = None
     keep_ttl: bool = False
     in_transaction: bool = False
     added: AddTTLOp | None = None
 
     @classmethod
-    def drop_ttl(
+    def drop_ttl(  # noqa: PLR0913 (all but two by keyword)
         cls,
         operations: Operations,
         table_name: str,
+        default_ttl: Declared = None,
         *,
         schema: str | None = None,
         keep_ttl: bool = False,
@@ -481,6 +540,7 @@ class DropTTLOp(_Operation):
         Args:
             operations: Alembic's ``op``.
             table_name: the table.
+            default_ttl: the `ExpireAt` or `ExpireAfter` whose index is to go; else nothing.
             schema: the table's schema.
             keep_ttl: leave the column ``ttl`` where it is, with rows' own ttl, for a later
                 ``add_ttl(..., keep_ttl=True)``.
@@ -489,19 +549,21 @@ class DropTTLOp(_Operation):
         Raises:
             MigrationRefusedError: before anything was changed.
         """
-        operations.invoke(cls(table_name, schema, keep_ttl, in_transaction))
+        operations.invoke(cls(table_name, default_ttl, schema, keep_ttl, in_transaction))
 
     @classmethod
     def batch_drop_ttl(
         cls,
         operations: BatchOperations,
+        default_ttl: Declared = None,
         *,
         keep_ttl: bool = False,
         in_transaction: bool = False,
     ) -> None:
         """Take TTL off the batch's table, after all of the batch's own operations."""
         table_name, schema = _batch_table(operations)
-        _after_batch(operations, cls(table_name, schema, keep_ttl, in_transaction))
+        op = cls(table_name, default_ttl, schema, keep_ttl, in_transaction)
+        _after_batch(operations, op)
 
     def reverse(self) -> AddTTLOp:
         """Put it on again."""
@@ -509,7 +571,7 @@ class DropTTLOp(_Operation):
             return self.added
         return AddTTLOp(
             self.table_name,
-            None,
+            self.default_ttl,
             self.schema,
             keep_ttl=self.keep_ttl,
             in_transaction=self.in_transaction,
@@ -517,15 +579,24 @@ class DropTTLOp(_Operation):
 
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision."""
-        return _keywords(keep_ttl=self.keep_ttl or None, in_transaction=self.in_transaction or None)
+        declared = [] if self.default_ttl is None else [_written(self.default_ttl)]
+        return [
+            *declared,
+            *_keywords(keep_ttl=self.keep_ttl or None, in_transaction=self.in_transaction or None),
+        ]
 
 
 @Operations.implementation_for(DropTTLOp)
 def _drop(operations: Operations, op: DropTTLOp) -> None:
-    wanted = Wanted.of(op.table_name, contract_of(None, "op.drop_ttl"), op.schema)
+    wanted = _wanted(op)
     runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
     progress = Progress(runner, "drop", wanted.table.fullname)
     found = _found(runner, wanted)
+    if wanted.dates is not None:
+        _refuse_over_dates(runner, wanted, found, ["keep_ttl"] if op.keep_ttl else [])
+        with runner.outside_transactions():
+            _steps(runner, wanted, found).drop_indexes()
+        return
     if not runner.offline and not progress.resumes:
         refuse_missing(wanted, found)
         refuse_without_rights(runner.connection, wanted)
@@ -545,8 +616,25 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
 # --- what they share ---------------------------------------------------------------------------
 
 
-def _contract(op: AddTTLOp | AlterTTLOp) -> Any:
-    return contract_of(op.default_ttl, f"op.{op.verb}_ttl({op.table_name!r}) default_ttl")
+def _wanted(op: AddTTLOp | AlterTTLOp | DropTTLOp) -> Wanted:
+    where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
+    try:
+        return Wanted.of(op.table_name, as_policy(op.default_ttl, where=where), op.schema)
+    except (InvalidTTL, TTLConfigurationError) as error:
+        raise MigrationRefusedError(str(error)) from error
+
+
+def _is_over_dates(default_ttl: object) -> bool:
+    return isinstance(default_ttl, (ExpireAfter, ExpireAt))
+
+
+def _written(default_ttl: object) -> str:
+    """A declaration as it stands in a revision."""
+    if isinstance(default_ttl, ExpireAfter):
+        return f"ttl_odm.ExpireAfter({default_ttl.field!r}, {default_ttl.seconds})"
+    if isinstance(default_ttl, ExpireAt):
+        return f"ttl_odm.ExpireAt({default_ttl.field!r})"
+    return repr(default_ttl)
 
 
 def _choose(value: object, name: str, choices: tuple[str, ...]) -> None:

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Column, MetaData, String, Table, delete, func, insert, inspect, select
+from sqlalchemy import (
+    Column,
+    MetaData,
+    String,
+    Table,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable, DropTable
 
@@ -73,7 +84,8 @@ class Progress:
             subject = self._key.partition(" ")[2]
             names = [f"{operation} {subject}" for operation in ("add", "alter", "drop")]
             self._execute(delete(self._table).where(self._table.c.name.in_(names)))
-            self.note("begun")
+            self._execute(insert(self._table).values(name=self._key, state="begun"))
+            self.state = "begun"
         except DBAPIError as error:
             raise MigrationRefusedError(
                 f"This database user may not create table {self._table.fullname}, in which a "
@@ -85,10 +97,9 @@ class Progress:
         """Remember how far it is."""
         self.state, self.since = state, since or self.since
         if self._kept:
-            c = self._table.c
-            self._execute(delete(self._table).where(c.name == self._key))
-            values = {"name": self._key, "since": self.since, "state": state}
-            self._execute(insert(self._table).values(**values))
+            # One statement: there is no moment at which nobody knows.
+            noting = update(self._table).where(self._table.c.name == self._key)
+            self._execute(noting.values(since=self.since, state=state))
 
     def finish(self) -> None:
         """Remember that all is done, until the revision is recorded."""

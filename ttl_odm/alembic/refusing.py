@@ -121,7 +121,7 @@ def refuse_expiring(
         instant: SQL for what a row's last modification will be.
         at_most: the part, 0 to 1; None for any.
     """
-    seconds = wanted.policy.default
+    seconds = wanted.seconds
     if at_most is None or seconds is None or seconds == NEVER:
         return
     clock = clock_of(connection.dialect)

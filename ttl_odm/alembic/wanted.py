@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Column, DefaultClause, MetaData, Table, text
+from sqlalchemy import Column, DefaultClause, Integer, MetaData, Table, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from ttl_odm.core.policy import TTL, Policy, as_policy
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import schema as declared
 from ttl_odm.sqlalchemy.binding import Binding, DefaultTTL
 from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.instants import Instants
 from ttl_odm.sqlalchemy.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.predicate import Verdicts
 
@@ -37,18 +39,42 @@ class Wanted:
     Attributes:
         table: the stand-in, with the name, the schema, and the columns that TTL adds.
         policy: the declaration.
+        dates: the table's own column that has the dates; then TTL adds an index on it, and no
+            column.
     """
 
     table: Table
-    policy: TTL
+    policy: Policy
+    dates: str | None = None
 
     @classmethod
-    def of(cls, name: str, policy: TTL, schema: str | None) -> Wanted:
-        """For a table of this name."""
+    def of(cls, name: str, policy: Policy, schema: str | None) -> Wanted:
+        """For a table of this name.
+
+        Raises:
+            TTLConfigurationError: the policy is over columns that are there, and needs no index.
+        """
+        if not isinstance(policy, TTL):
+            return cls._over_dates(name, policy, schema)
+        if (policy.last_modified, policy.override) != (LAST_MODIFIED, OWN_TTL):
+            raise TTLConfigurationError(
+                f"{policy!r} is over columns that table {name!r} has, so the database needs no "
+                "migration for it."
+            )
         table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
         declared.add_check(table, table.c[OWN_TTL])
         declared.add_indexes(table, table.c[LAST_MODIFIED], table.c[OWN_TTL])
         return cls(table, policy)
+
+    @classmethod
+    def _over_dates(cls, name: str, policy: ExpireAt | ExpireAfter, schema: str | None) -> Wanted:
+        dates = Column(policy.field, Integer())
+        table = Table(
+            name, MetaData(), last_modified_column(), ttl_column(_Owner), dates, schema=schema
+        )
+        declared.add_check(table, table.c[OWN_TTL])
+        declared.add_index_on(dates)
+        return cls(table, policy, policy.field)
 
     @property
     def label(self) -> str:
@@ -131,6 +157,11 @@ class Wanted:
         compiler = dialect.ddl_compiler(dialect, CreateTable(self.table))
         return str(compiler.process(self.check))
 
+    @property
+    def seconds(self) -> int | None:
+        """The default ttl: what is counted from a row's last modification."""
+        return self.policy.default if isinstance(self.policy, TTL) else None
+
     def live(self, dialect: Dialect) -> str:
         """The one predicate as SQL text, with the default in it."""
         owner = type("Migrated", (), {"__ttl__": self.policy})
@@ -140,6 +171,7 @@ class Wanted:
             override=self.own_ttl,
             default=DefaultTTL(owner, self.policy),
             policy=self.policy,
+            instants=Instants(self.last_modified, "UTC", None, self.label),
         )
         live = Verdicts(clock_of(dialect)).live(binding, binding.columns_of(self.table))
         return str(live.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
@@ -147,17 +179,6 @@ class Wanted:
 
 class _Owner:
     """Stands in for the class whose column it is, which only error messages name."""
-
-
-def contract_of(declaration: object, where: str) -> TTL:
-    """The policy that an operation adds columns for.
-
-    Raises:
-        InvalidTTL: it is no declaration.
-    """
-    policy: Policy = as_policy(declaration, where=where)
-    assert isinstance(policy, TTL)  # noqa: S101
-    return policy
 
 
 def default_sql(column: Column[Any], dialect: Dialect) -> str:

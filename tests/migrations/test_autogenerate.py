@@ -1,0 +1,203 @@
+"""Autogenerate writes one operation for what __ttl__ says, and check agrees afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from alembic.util.exc import CommandError
+from sqlalchemy import Integer, MetaData, inspect, text
+from sqlalchemy.orm import mapped_column
+
+from tests.migrations.conftest import fill, models
+from tests.migrations.projects import catalogue, lines
+from ttl_odm.sqlalchemy import lease_table
+from ttl_odm.sqlalchemy.sweeping.leases import NAME
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+def test_a_new_ttl_is_one_line_each_way(before: Any, project: Any) -> None:
+    here = project(models(3600))
+    up, down = lines(here.autogenerate())
+    assert up == ["op.add_ttl('web_sessions', 3600, backfill='now')"]
+    assert down == ["op.drop_ttl('web_sessions')"]
+
+
+def test_other_changes_of_the_table_come_before_it(before: Any, project: Any) -> None:
+    here = project(models(3600, clicks=mapped_column(Integer, index=True)))
+    up, down = lines(here.autogenerate())
+    assert [line.split("(")[0] for line in up] == [
+        "op.add_column",
+        "op.create_index",
+        "op.add_ttl",
+    ]
+    assert down[0] == "op.drop_ttl('web_sessions')"
+    here.upgrade()
+    here.check()
+    here.downgrade()
+
+
+def test_a_new_table_with_ttl_is_created_whole(engine: Engine, project: Any) -> None:
+    model = models(3600)
+    here = project(model)
+    up, down = lines(here.autogenerate())
+    assert up[0].startswith("op.create_table('web_sessions'")
+    assert up[1:] == ["op.add_ttl('web_sessions', 3600, in_transaction=True)"]
+    assert down == [
+        "op.drop_ttl('web_sessions', in_transaction=True)",
+        "op.drop_table('web_sessions')",
+    ]
+    here.upgrade()
+    here.check()
+    made = catalogue(engine, "web_sessions")
+    here.downgrade()
+    model.metadata.create_all(engine)
+    assert made == catalogue(engine, "web_sessions")
+
+
+def test_a_removed_ttl_is_dropped_and_its_downgrade_adds_it(engine: Engine, project: Any) -> None:
+    model = models(3600)
+    model.metadata.create_all(engine)
+    fill(engine, "web_sessions")
+    made = catalogue(engine, "web_sessions")
+    here = project(models())
+    up, down = lines(here.autogenerate())
+    assert up == ["op.drop_ttl('web_sessions')"]
+    assert down == ["op.add_ttl('web_sessions', None, backfill='now')"]
+    here.upgrade()
+    here.check()
+    here.downgrade()
+    assert catalogue(engine, "web_sessions") == made
+
+
+def test_a_dropped_table_gets_its_ttl_again_by_the_downgrade(engine: Engine, project: Any) -> None:
+    model = models(3600)
+    model.metadata.create_all(engine)
+    made = catalogue(engine, "web_sessions")
+    here = project(MetaData())
+    up, down = lines(here.autogenerate())
+    assert up == [
+        "op.drop_ttl('web_sessions', in_transaction=True)",
+        "op.drop_table('web_sessions')",
+    ]
+    assert down[0].startswith("op.create_table('web_sessions'")
+    here.upgrade()
+    here.downgrade()
+    assert catalogue(engine, "web_sessions") == made
+
+
+def test_indexes_come_and_go_with_the_way_of_sweeping(engine: Engine, project: Any) -> None:
+    indexed, scanned = models(60), models(60, __ttl_sweep__="scan")
+    indexed.metadata.create_all(engine)
+    made = catalogue(engine, "web_sessions")
+    here = project(scanned)
+    up, down = lines(here.autogenerate())
+    assert up == ["op.alter_ttl('web_sessions', 60, sweep='scan')"]
+    assert down == ["op.alter_ttl('web_sessions', 60, sweep='index')"]
+    here.upgrade()
+    here.check()
+    here.downgrade()
+    assert catalogue(engine, "web_sessions") == made
+
+
+def test_an_index_that_is_missing_is_put_back(engine: Engine, project: Any) -> None:
+    model = models(60)
+    model.metadata.create_all(engine)
+    made = catalogue(engine, "web_sessions")
+    with engine.begin() as connection:
+        on = " ON web_sessions" if engine.dialect.name == "mysql" else ""
+        connection.execute(text(f"DROP INDEX ix_web_sessions_ttl_own{on}"))
+    here = project(model)
+    with pytest.raises(CommandError, match="alter_ttl"):
+        here.check()
+    assert lines(here.autogenerate())[0] == ["op.alter_ttl('web_sessions', 60, sweep='index')"]
+    here.upgrade()
+    here.check()
+    assert catalogue(engine, "web_sessions") == made
+
+
+def test_a_changed_default_needs_no_migration(engine: Engine, project: Any) -> None:
+    models(60).metadata.create_all(engine)
+    project(models(61)).check()
+
+
+def test_our_own_tables_are_left_alone(before: Any, engine: Engine, project: Any) -> None:
+    lease_table(MetaData()).create(engine)
+    here = project(models())
+    here.check()
+    with_lease = models()
+    lease_table(with_lease.metadata)
+    here.metadata = with_lease.metadata
+    here.check()
+    assert NAME in inspect(engine).get_table_names()
+
+
+def test_filters_of_env_py_are_respected(before: Any, project: Any) -> None:
+    def without_our_columns(_: Any, name: str | None, kind: str, *__: Any) -> bool:
+        return kind != "table" or name != "web_sessions"
+
+    project(models(3600), include_object=without_our_columns).check()
+
+
+@pytest.mark.databases("sqlite")
+def test_filters_hold_where_alembic_has_nothing_to_say(engine: Engine, project: Any) -> None:
+    model = models(60)
+    model.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DROP INDEX ix_web_sessions_ttl_own"))
+    here = project(model, include_object=lambda *given: given[2] != "table")
+    here.check()
+
+
+def test_a_ttl_column_that_was_kept_is_taken_over(before: Any, project: Any) -> None:
+    here = project(models(3600))
+    here.revision(
+        "op.add_ttl('web_sessions', 3600)\n    op.drop_ttl('web_sessions', keep_ttl=True)"
+    )
+    here.upgrade()
+    up, down = lines(here.autogenerate())
+    assert up == ["op.add_ttl('web_sessions', 3600, backfill='now', keep_ttl=True)"]
+    assert down == ["op.drop_ttl('web_sessions', keep_ttl=True)"]
+    here.upgrade()
+    here.check()
+
+
+def test_batches_are_written_around_the_other_lines(before: Any, project: Any) -> None:
+    model = models(3600, clicks=mapped_column(Integer))
+    here = project(model, render_as_batch=True)
+    up, _ = lines(here.autogenerate())
+    assert up[-1] == "op.add_ttl('web_sessions', 3600, backfill='now')"
+    here.upgrade()
+    here.check()
+    here.downgrade()
+
+
+@pytest.mark.databases("postgres")
+def test_a_table_in_another_schema_is_compared_there(engine: Engine, project: Any) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA shop"))
+    elsewhere = {"__table_args__": {"schema": "shop"}}
+    models(**elsewhere).metadata.create_all(engine)
+    here = project(models(60, **elsewhere), include_schemas=True)
+    assert lines(here.autogenerate())[0] == [
+        "op.add_ttl('web_sessions', 60, backfill='now', schema='shop')"
+    ]
+    here.upgrade()
+    here.check()
+    here.downgrade()
+
+
+def test_every_branch_migrates_its_own_table(engine: Engine, project: Any) -> None:
+    metadata = MetaData()
+    one, other = models(name="ones", metadata=metadata), models(name="others", metadata=metadata)
+    metadata.create_all(engine)
+    here = project(metadata)
+    root = here.revision("pass")
+    here.revision("op.add_ttl('ones', 1)", "op.drop_ttl('ones')", head=root)
+    here.revision("op.add_ttl('others', 2)", "op.drop_ttl('others')", head=root, splice=True)
+    here.upgrade("heads")
+    assert {"_ts", "ttl"} <= {each["name"] for each in inspect(engine).get_columns("ones")}
+    assert {"_ts", "ttl"} <= {each["name"] for each in inspect(engine).get_columns("others")}
+    assert (one, other) is not None

@@ -1,0 +1,86 @@
+"""A table that has its dates already gets an index for the sweeper, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import DateTime, inspect
+from sqlalchemy.orm import mapped_column
+
+from tests.migrations.conftest import models
+from tests.migrations.projects import catalogue, lines
+from ttl_odm import ExpireAfter, ExpireAt
+from ttl_odm.alembic import MigrationRefusedError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+def events(**declared: Any) -> Any:
+    return models(ends=mapped_column(DateTime), name="events", **declared)
+
+
+POLICIES = [
+    (ExpireAt("ends"), "ttl_odm.ExpireAt('ends')"),
+    (ExpireAfter("ends", 60), "ttl_odm.ExpireAfter('ends', 60)"),
+]
+
+
+@pytest.mark.parametrize(("policy", "written"), POLICIES)
+def test_the_index_comes_and_goes_by_one_line(
+    engine: Engine, project: Any, policy: Any, written: str
+) -> None:
+    events().metadata.create_all(engine)
+    plain = catalogue(engine, "events")
+    model = events(__ttl__=policy)
+    here = project(model)
+    text = here.autogenerate()
+    assert lines(text) == (
+        [f"op.add_ttl('events', {written})"],
+        [f"op.drop_ttl('events', {written})"],
+    )
+    here.upgrade()
+    here.check()
+    made = catalogue(engine, "events")
+    assert made != plain
+    here.downgrade()
+    assert catalogue(engine, "events") == plain
+    model.metadata.drop_all(engine)
+    model.metadata.create_all(engine)
+    assert catalogue(engine, "events") == made
+
+
+def test_a_removed_declaration_drops_its_index(engine: Engine, project: Any) -> None:
+    events(__ttl__=ExpireAt("ends")).metadata.create_all(engine)
+    here = project(events(__ttl__=ExpireAt("ends"), __ttl_sweep__="scan"))
+    assert lines(here.autogenerate())[0] == ["op.drop_ttl('events', ttl_odm.ExpireAt('ends'))"]
+    here.upgrade()
+    here.check()
+    assert inspect(engine).get_indexes("events") == []
+
+
+def test_a_new_table_is_created_with_its_index(engine: Engine, project: Any) -> None:
+    here = project(events(__ttl__=ExpireAt("ends")))
+    assert "add_ttl" not in here.autogenerate()
+    here.upgrade()
+    here.check()
+    assert len(inspect(engine).get_indexes("events")) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        ("'events', ttl_odm.ExpireAt('end')", "no column 'end'; it has"),
+        ("'events', ttl_odm.ExpireAt('ends'), backfill='ends'", "backfill has no meaning here"),
+        ("'events', ttl_odm.TTL(60, last_modified='ends')", "needs no migration"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    engine: Engine, project: Any, operation: str, words: str
+) -> None:
+    events().metadata.create_all(engine)
+    here = project()
+    here.revision(f"import ttl_odm; op.add_ttl({operation})")
+    with pytest.raises(MigrationRefusedError, match=words):
+        here.upgrade()
