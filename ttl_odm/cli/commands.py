@@ -12,6 +12,7 @@ from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
 from ttl_odm.cli.inspecting import inspect_command
 from ttl_odm.cli.pausing import pause, resume
+from ttl_odm.cli.plan import plan
 from ttl_odm.cli.status import status
 from ttl_odm.cli.sweeping import run, sweep
 
@@ -38,5 +39,5 @@ def demo() -> None:
     run()
 
 
-for command in (inspect_command, sweep, run, pause, resume, status, check):
+for command in (inspect_command, sweep, run, pause, resume, status, check, plan):
     cli.add_command(command)

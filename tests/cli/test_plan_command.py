@@ -1,0 +1,184 @@
+"""`ttl-odm plan`: what expires when, by the policy as it is and as it is planned."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from tests.cli import shop
+from tests.cli.running import as_json, run
+from tests.sql.sweeping import HOUR, add
+from ttl_odm.cli.commands import cli
+from ttl_odm.cli.forecast import AGES, Estimate, Measured
+from ttl_odm.cli.plan_sql import measure
+from ttl_odm.core import TTL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+sqlite = pytest.mark.databases("sqlite")
+
+
+@pytest.fixture
+def app(engine: Engine) -> list[str]:
+    """Sessions (default: an hour) that are 30 min, 2 h, 30 h and 300 h old; own ttls."""
+    shop.Base.metadata.create_all(engine)
+    rows = [(1, None, HOUR // 2), (2, None, 2 * HOUR), (3, None, 30 * HOUR), (4, None, 300 * HOUR)]
+    with engine.begin() as connection:
+        add(connection, "web_sessions", [*rows, (5, 3 * HOUR, 2 * HOUR), (6, -1, 9 * HOUR)])
+    url = engine.url.render_as_string(hide_password=False)
+    return ["--app", "tests.cli.shop:Base", "--url", url]
+
+
+def planned(app: list[str], *options: str, model: str = "WebSession") -> dict[str, Any]:
+    finished = CliRunner().invoke(cli, ["plan", model, *app, *options, "--json"])
+    assert finished.exit_code == 0, finished.output
+    found: dict[str, Any] = json.loads(finished.stdout)
+    return found
+
+
+def numbers(found: list[dict[str, Any]]) -> list[int]:
+    return [each["rows"] for each in found]
+
+
+def test_it_counts_now_and_later_by_the_policy_as_it_is(app: list[str]) -> None:
+    found = planned(app)
+    assert (found["rows"], found["own_ttl"], found["planned"]) == (6, 2, None)
+    assert found["current"]["policy"] == "TTL(3600)"
+    # now: 2, 3, 4; in an hour: 1 as well, and 5; 6 never
+    assert numbers(found["current"]["expired"]) == [3, 5, 5, 5, 5]
+    ages = {each["label"]: each["rows"] for each in found["ages"]}
+    assert ages == {
+        "10 min to 1 h": 1,
+        "1 h to 6 h": 2,
+        "6 h to 1 d": 1,
+        "1 d to 7 d": 1,
+        "7 d to 30 d": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("default", "expired", "lost", "revived"),
+    [
+        ("86400", [2, 3, 5, 5, 5], 0, 1),
+        ("1000", [4, 5, 5, 5, 5], 1, 0),
+        ("-1", [0, 1, 1, 1, 1], 0, 3),
+        ("off", [0, 0, 0, 0, 0], 0, 3),
+    ],
+)
+def test_another_default_is_tried_before_it_is_declared(
+    app: list[str], default: str, expired: list[int], lost: int, revived: int
+) -> None:
+    found = planned(app, "--default-ttl", default)["planned"]
+    assert numbers(found["expired"]) == expired
+    assert (found["expired_at_once"], found["visible_again"]) == (lost, revived)
+    assert shop.WebSession.__ttl__ == HOUR
+
+
+@sqlite
+def test_it_changes_nothing(engine: Engine, app: list[str]) -> None:
+    planned(app, "--default-ttl", "1")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM web_sessions")).scalar_one() == 6
+
+
+@sqlite
+def test_people_get_a_table_and_bars_and_a_page_to_mail(app: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    finished = run("plan", "web_sessions", *app, "--default-ttl", "1000", "--html", str(page))
+    assert (finished.returncode, finished.stderr) == (0, "")
+    lines = finished.stdout.splitlines()
+    assert "now            3        4  66.7%" in lines
+    assert "! 1 live rows would be expired at once, and deleted by the next sweep." in lines
+    assert "   1 h to 6 h  2  ████████████████████████████████████████" in lines
+    content = page.read_text()
+    seen = _Tags()
+    seen.feed(content)
+    assert seen.open == []
+    assert "1 live rows would be expired at once" in content
+    assert "src=" not in content
+    assert "href=" not in content
+
+
+class _Tags(HTMLParser):
+    """Checks that every element is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        if tag not in ("meta", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("meta", "rect"):
+            assert self.open.pop() == tag
+
+
+@sqlite
+@pytest.mark.parametrize("default", ["0", "x", "-2", "2147483648", "1.5"])
+def test_a_default_that_is_none_is_refused(app: list[str], default: str) -> None:
+    finished = CliRunner().invoke(cli, ["plan", "Cart", *app, "--default-ttl", default])
+    assert finished.exit_code == 2
+    assert "give whole seconds from 1 to 2147483647, -1 or off" in finished.stderr
+
+
+@pytest.mark.databases("postgres")
+def test_a_big_table_is_sampled_and_the_error_is_told(engine: Engine, app: list[str]) -> None:
+    rows = 400_000
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO carts (id, _ts) SELECT n, now() - (n % 1000) * interval '180 s' "
+                "FROM generate_series(1, :rows) n"
+            ),
+            {"rows": rows},
+        )
+        connection.execute(text("ANALYZE carts"))
+    with engine.connect() as connection:
+        found = measure(connection, shop.Cart.__table__, TTL(HOUR), AGES, big=1000)
+    assert found.total == rows
+    assert 0 < found.sampled < rows
+    assert len(found.clusters) > 100
+    expired = found.estimate("planned 0")  # all but those of the last hour: 98 %
+    assert abs(expired.rows - 0.98 * rows) <= 3 * expired.margin
+    assert 0 < expired.margin < rows / 10
+
+
+def test_the_error_of_clusters_is_larger_than_that_of_single_rows() -> None:
+    clusters = [(100, 100), (100, 0)] * 8  # rows of one age lie on one page
+    together = Measured(["rows", "hits"], clusters, total=100_000)
+    singly = Measured(["rows", "hits"], [(1600, 800)], total=100_000, is_drawn_singly=True)
+    assert together.estimate("hits") == Estimate(50_000, 25_304)
+    assert singly.estimate("hits") == Estimate(50_000, 2_450)
+    assert str(singly.estimate("hits")) == "50,000 ±2,450"
+    assert str(Measured(["rows", "hits"], clusters).estimate("hits")) == "800"
+
+
+def test_documents_are_planned(mongodb: Any) -> None:
+    url, database = mongodb
+    now = datetime.now(timezone.utc)
+    database["events"].insert_many(
+        [
+            {"_id": 1, "_ts": now - timedelta(hours=2)},
+            {"_id": 2, "_ts": now, "ttl": 7200},
+            {"_id": 3, "_ts": now - timedelta(minutes=30)},
+            {"_id": 4},
+        ]
+    )
+    app = ["--app", "tests.cli.documents:MODELS", "--url", url]
+    found = as_json(run("plan", "Event", *app, "--default-ttl", "60", "--json"))
+    assert (found["rows"], found["own_ttl"]) == (4, 1)
+    assert numbers(found["current"]["expired"]) == [1, 2, 3, 3, 3]
+    assert numbers(found["planned"]["expired"]) == [2, 2, 3, 3, 3]
+    assert found["planned"]["expired_at_once"] == 1
+    assert found["ages"][-1] == {"label": "no instant", "rows": 1, "margin": 0}

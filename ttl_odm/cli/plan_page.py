@@ -1,0 +1,97 @@
+"""The page of `ttl-odm plan --html`: one file without references, that can be mailed."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.cli.forecast import Estimate, Forecast
+
+_COLORS: Final = ("#3b6ea5", "#d9822b")
+_STYLE: Final = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1c1e21; background: #fff }
+table { border-collapse: collapse; margin: 1rem 0 }
+th, td { padding: .3rem 1rem; text-align: right; border-bottom: 1px solid #ddd }
+th:first-child, td:first-child { text-align: left; padding-left: 0 }
+code { background: #f2f3f5; padding: .1rem .3rem; border-radius: 3px }
+svg { width: 100%; height: auto } svg text { font: 13px system-ui, sans-serif; fill: currentColor }
+.warn { border-left: 4px solid #d9822b; padding: .2rem 1rem; background: #fdf3e7 }
+.quiet { color: #666 }
+@media (prefers-color-scheme: dark) {
+  body { color: #e4e6eb; background: #18191a } code { background: #2a2b2d }
+  .warn { background: #33281a } th, td { border-color: #3a3b3c } .quiet { color: #aaa } }
+"""
+_WIDTH: Final = 760
+_LABEL: Final = 150
+_BAR: Final = 20
+_GAP: Final = 10
+
+
+def page(forecast: Forecast, sentences: Sequence[str], note: str) -> str:
+    """Return the page.
+
+    Args:
+        forecast: The numbers.
+        sentences: What is to be said of the plan.
+        note: How they were counted.
+    """
+    title = escape(f"{forecast.model}: what expires")
+    scenarios = [("current", forecast.current)]
+    if forecast.planned is not None:
+        scenarios.append(("planned", forecast.planned))
+    expired = [forecast.expired(name) for name, _ in scenarios]
+    legend = " ".join(
+        f'<span style="color:{color}">&#9632;</span> {name} <code>{escape(policy)}</code>'
+        for color, (name, policy) in zip(_COLORS, scenarios, strict=False)
+    )
+    said = "".join(f'<p class="warn">{escape(each)}</p>' for each in sentences)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
+        f"<h1>{title}</h1><p>Table <code>{escape(forecast.target)}</code>, {forecast.rows:,} rows, "
+        f"{escape(str(forecast.own))} of them with a ttl of their own.</p>{said}"
+        f"<h2>Expired rows, if nobody writes</h2><p>{legend}</p>{_bars(expired, forecast.rows)}"
+        f"{_table(scenarios, expired)}"
+        f"<h2>Age of the rows</h2>{_bars([forecast.histogram()], None)}"
+        f'<p class="quiet">{escape(note)}</p></body></html>\n'
+    )
+
+
+def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -> str:
+    """Return horizontal bars: for each label one of each group."""
+    most = whole or max((each.rows for group in groups for _, each in group), default=1) or 1
+    step = _BAR * len(groups) + _GAP
+    room = _WIDTH - _LABEL - 170
+    parts = []
+    for place, cells in enumerate(zip(*groups, strict=True)):
+        top = place * step
+        middle = top + step / 2
+        parts.append(f'<text x="0" y="{middle:.0f}">{escape(cells[0][0])}</text>')
+        for number, (_, each) in enumerate(cells):
+            y = top + number * _BAR
+            width = room * max(min(each.rows / most, 1), 0)
+            share = f" ({each.rows / whole:.1%})" if whole else ""
+            parts.append(
+                f'<rect x="{_LABEL}" y="{y}" width="{width:.1f}" height="{_BAR - 3}" '
+                f'fill="{_COLORS[number]}"/>'
+                f'<text x="{_LABEL + width + 6:.1f}" y="{y + 13}">{each}{share}</text>'
+            )
+    height = step * len(groups[0])
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="bars">{"".join(parts)}</svg>'
+    )
+
+
+def _table(
+    scenarios: Sequence[tuple[str, str]], expired: Sequence[Sequence[tuple[str, Estimate]]]
+) -> str:
+    head = "".join(f"<th>{name}</th>" for name, _ in scenarios)
+    rows = "".join(
+        f"<tr><td>{escape(cells[0][0])}</td>{''.join(f'<td>{each}</td>' for _, each in cells)}</tr>"
+        for cells in zip(*expired, strict=True)
+    )
+    return f"<table><tr><th></th>{head}</tr>{rows}</table>"
