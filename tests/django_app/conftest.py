@@ -13,9 +13,11 @@ from tests.django_app import project
 project.set_up()
 
 from django.db import connections, transaction  # noqa: E402 (Django is set up now)
+from django.test.utils import CaptureQueriesContext  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.backends import Backend
 
@@ -60,7 +62,27 @@ def _empty() -> None:
         for table in connection.introspection.django_table_names(only_existing=True)
         if table not in ("django_content_type", "auth_permission")
     ]
-    with transaction.atomic(), connection.cursor() as cursor:
-        for table in reversed(tables):
+    with (
+        connection.constraint_checks_disabled(),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        for table in tables:
             cursor.execute(f"DELETE FROM {connection.ops.quote_name(table)}")  # noqa: S608
     connection.close()
+
+
+@pytest.fixture
+def django_queries() -> Callable[[], CaptureQueriesContext]:
+    """Return what records the statements of ``default``."""
+    return lambda: CaptureQueriesContext(connections["default"])
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[str]:
+    """Make a second database of SQLite, and return its alias."""
+    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.sqlite3")}
+    project.point_at("other", settings)
+    project.migrate("other")
+    yield "other"
+    connections["other"].close()

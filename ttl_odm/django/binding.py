@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from django.apps import apps
 from django.db import models
 
-from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt, Policy, as_policy
+from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt, Policy, as_policy, expires_at
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from ttl_odm.django.clock import Form
 
@@ -56,10 +57,10 @@ class Binding:
         """
         policy = as_policy(declared, where=where)
         name = policy.last_modified if isinstance(policy, TTL) else policy.field
-        own = None
+        stamp, own = _field(model, name, where), None
         if isinstance(policy, TTL) and policy.override is not None:
             own = _field(model, policy.override, where)
-        found = cls(model, declared, policy, _field(model, name, where), own, sweep)
+        found = cls(model, declared, policy, stamp, own, sweep)
         found.form  # noqa: B018 (raises for a field that holds no instants)
         return found
 
@@ -103,6 +104,11 @@ class Binding:
             )
         self.declared, self.policy = declared, policy
         return policy
+
+    def expires_at(self, obj: Any) -> datetime | None:
+        """The instant from which the row of an instance doesn't exist (aware, UTC)."""
+        own = None if self.own is None else getattr(obj, self.own.attname)
+        return expires_at(self.current(), instant=getattr(obj, self.stamp.attname), own=own)
 
     @property
     def seconds(self) -> int | None:
@@ -253,7 +259,7 @@ def _field(model: Any, name: str, where: str) -> Any:
             return field
     raise TTLConfigurationError(
         f"{where} names the field {name!r}, and {model._meta.label} has no such field; it has "
-        f"{', '.join(field.name for field in local)}."
+        f"{', '.join(field.name for field in local)}. TTLModel brings _ts and ttl."
     )
 
 

@@ -203,11 +203,11 @@ class GatedDelete(GatedSelect):
 
     def _found_by_key(self, sql: str) -> str:
         """Let MariaDB look its rows up; of a small table it would rather read, and lock, all."""
-        head = f"DELETE FROM {self.connection.ops.quote_name(self.query.get_meta().db_table)}"
+        table = self.connection.ops.quote_name(self.query.get_meta().db_table)
+        head = f"DELETE FROM {table}"  # noqa: S608 (a name that Django quotes)
         if self.connection.vendor != "mysql" or not sql.startswith(head):
             return sql
-        table = head.removeprefix("DELETE FROM ")
-        return f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY){sql.removeprefix(head)}"  # noqa: S608 (Django's)
+        return sql.replace(head, f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY)", 1)
 
 
 class GatedUpdate(KeyedUpdate, GatedSelect):

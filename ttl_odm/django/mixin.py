@@ -57,7 +57,8 @@ class TTLModel(models.Model):
     def expires_at(self) -> datetime | None:
         """The instant at which the row expires (aware, UTC); None for never."""
         binding: Any = binding_of(type(self))
-        return expiry.expires_at(binding.current(), instant=self.last_modified, own=self.ttl)
+        end: datetime | None = binding.expires_at(self)
+        return end
 
     @property
     def is_expired(self) -> bool:

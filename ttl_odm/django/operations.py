@@ -18,7 +18,6 @@ from django.db import migrations
 from ttl_odm.django import clock
 from ttl_odm.django.fields import LastModifiedField, TTLField
 from ttl_odm.django.indexes import TTLIndex, index_name
-from ttl_odm.django.stamping import Stamp
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -83,38 +82,32 @@ class AddTTL(migrations.operations.base.Operation):
         connection = schema_editor.connection
         if not self.allow_migrate_model(connection.alias, model):
             return
-        if clock.vendor_of(connection) != "postgresql":
-            # MariaDB adds columns in place; SQLite copies the table, as Django does there.
-            self._each(app_label, schema_editor, from_state, to_state)
+        vendor = clock.vendor_of(connection)
+        if vendor == "sqlite":  # which copies the table, as for any column that isn't NULL
+            self._each(app_label, schema_editor, from_state)
             return
-        if connection.in_atomic_block:
+        if vendor == "postgresql" and connection.in_atomic_block:
             raise TTLConfigurationError(
                 f"AddTTL({self.model_name!r}) needs atomic = False on its migration: an index is "
                 "built CONCURRENTLY outside of transactions only."
             )
         quote = connection.ops.quote_name
-        table, stamp = quote(model._meta.db_table), model._meta.get_field("last_modified")
-        own = model._meta.get_field("ttl")
-        column, check = quote(own.column), quote(f"{model._meta.db_table}_ttl_check")
-        default = Stamp().as_sql(None, connection)[0]
-        for statement in (
-            # now() is one value for all rows, so none of them is written.
-            f"ADD COLUMN {quote(stamp.column)} timestamptz NOT NULL DEFAULT now()",
-            f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT {default}",
-            f"ADD COLUMN {column} integer",
-            f"ADD CONSTRAINT {check} CHECK ({own.db_check(connection)}) NOT VALID",
-            f"VALIDATE CONSTRAINT {check}",
-        ):
-            schema_editor.execute(f"ALTER TABLE {table} {statement}", params=None)
+        table = quote(model._meta.db_table)
+        steps = _postgresql_steps if vendor == "postgresql" else _mysql_steps
+        for step in steps(connection, model):
+            schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
         for index in _indexes(model._meta.db_table) if self.sweep == "index" else ():
-            # One that a failed try has left behind is INVALID, and serves nobody.
-            schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quote(index.name)}")
-            schema_editor.execute(
-                index.create_sql(model, schema_editor, concurrently=True), params=None
-            )
+            if vendor == "postgresql":
+                # One that a failed try has left behind is INVALID, and serves nobody.
+                schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quote(index.name)}")
+            schema_editor.execute(index.create_sql(model, schema_editor), params=None)
 
     def database_backwards(
-        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+        self,
+        app_label: str,
+        schema_editor: Any,
+        from_state: Any,
+        to_state: Any,  # noqa: ARG002 (Django's signature)
     ) -> None:
         """Take them away."""
         model = from_state.apps.get_model(app_label, self.model_name)
@@ -131,15 +124,13 @@ class AddTTL(migrations.operations.base.Operation):
                 state.models[app_label, self.model_name.lower()].options["indexes"] = []
             operation.state_forwards(app_label, state)
             operation.database_forwards(app_label, schema_editor, before, state)
-        del to_state
 
-    def _each(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+    def _each(self, app_label: str, schema_editor: Any, from_state: Any) -> None:
         state = from_state.clone()
         for operation in self._plain(app_label, from_state):
             before = state.clone()
             operation.state_forwards(app_label, state)
             operation.database_forwards(app_label, schema_editor, before, state)
-        del to_state
 
 
 def _indexes(table: str) -> list[TTLIndex]:
@@ -147,3 +138,36 @@ def _indexes(table: str) -> list[TTLIndex]:
         TTLIndex(fields=["last_modified"], name=index_name(table, "ttl_inherited")),
         TTLIndex(fields=["last_modified", "ttl"], name=index_name(table, "ttl_own")),
     ]
+
+
+def _postgresql_steps(connection: Any, model: Any) -> list[str]:
+    """Add the columns without writing a row, and without a long lock."""
+    quote = connection.ops.quote_name
+    stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
+    check = quote(f"{model._meta.db_table}_ttl_check")
+    return [
+        # now() is one value for all rows, so none of them is written; a clock would rewrite all.
+        f"ADD COLUMN {quote(stamp.column)} timestamptz NOT NULL DEFAULT now()",
+        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT {_clock(connection)}",
+        f"ADD COLUMN {quote(own.column)} integer",
+        f"ADD CONSTRAINT {check} CHECK ({own.db_check(connection)}) NOT VALID",
+        f"VALIDATE CONSTRAINT {check}",
+    ]
+
+
+def _mysql_steps(connection: Any, model: Any) -> list[str]:
+    """Add the columns in place; on MariaDB anything else is an error, not a surprise."""
+    quote = connection.ops.quote_name
+    stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
+    began = clock.to_storage(connection, clock.database_now(connection))
+    steps = [
+        f"ADD COLUMN {quote(stamp.column)} bigint NOT NULL DEFAULT {began}",
+        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT ({_clock(connection)})",
+        f"ADD COLUMN {quote(own.column)} integer NULL CHECK ({own.db_check(connection)})",
+    ]
+    suffix = ", ALGORITHM=INSTANT" if connection.mysql_is_mariadb else ""
+    return [f"{step}{suffix}" for step in steps]
+
+
+def _clock(connection: Any) -> str:
+    return clock.now(connection, "instant", writing=True)

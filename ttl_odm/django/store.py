@@ -71,6 +71,10 @@ class DjangoStore:
         """Name the tables, those that refer to others first."""
         return [binding.model._meta.db_table for binding in self._bindings()]
 
+    def models(self) -> list[Any]:
+        """The models, in the same order."""
+        return [binding.model for binding in self._bindings()]
+
     @property
     def hooks(self) -> Hooks:
         """What the models declare as ``__ttl_on_purged__``."""

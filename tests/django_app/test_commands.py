@@ -1,0 +1,155 @@
+"""``manage.py ttl_sweep`` and ``ttl_status``, what they print and how they end; hooks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+
+from tests.django_app.data import fill, kill, raw
+from tests.django_app.shop.models import Order, Receipt, Seat, Session
+from ttl_odm.django import DjangoStore
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import Hook, Skip, Sweeper
+
+if TYPE_CHECKING:
+    from tests.backends import Backend
+
+
+def swept(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[Any, list[Any]]:
+    """Run the command, and return its exit status and what it printed."""
+    capsys.readouterr()
+    status: Any = 0
+    try:
+        call_command("ttl_sweep", "--json", *options)
+    except SystemExit as end:
+        status = end.code
+    except CommandError as error:
+        return error.returncode, [str(error)]
+    return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_everything_that_has_expired_is_purged(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill()
+    live = {model: model.objects.count() for model in (Session, Seat)}
+    status, (report,) = swept(capsys, "--dry-run")
+    assert (status, report["due"] > 15, report["deleted"]) == (0, True, 0)
+    status, (report,) = swept(capsys)
+    assert (status, report["database"], report["error"]) == (0, "default", None)
+    assert {model: model.all_objects.count() for model in live} == live
+    status, (report,) = swept(capsys)
+    assert (status, report["deleted"]) == (0, 0)
+
+
+def test_exit_statuses_say_what_went_wrong(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [Session(pk=number, key=str(number)) for number in range(1, 1102)]
+    Session.objects.bulk_create(rows)
+    raw("UPDATE shop_session SET _ts = %s", [_epoch()])
+    one = ("--model", "shop.Session")
+    assert swept(capsys, *one, "--max-fraction", "0.5")[0] == 3
+    leases = DjangoStore("default").leases
+    lease = leases.acquire("ttl_odm", "somebody", 60)
+    assert lease is not None
+    assert swept(capsys, *one)[0] == 4
+    leases.release(lease)
+    assert swept(capsys, "--model", "shop.User")[0] == 2
+    assert swept(capsys, *one, "--max-rows", "0")[0] == 2
+    assert swept(capsys, *one, "--max-rows", "1")[1][0]["deleted"] == 1
+    assert swept(capsys, *one, "--max-fraction", "0.5", "--force")[0] == 0
+    assert not Session.all_objects.exists()
+    raw("DROP TABLE shop_seat")
+    try:
+        assert swept(capsys, "--model", "shop.Seat", "--model", "shop_nick")[0] == 1
+        assert swept(capsys, "--except", "shop.Seat")[0] == 0
+    finally:
+        with connections["default"].schema_editor() as editor:
+            editor.create_model(Seat)
+
+
+def _epoch() -> Any:
+    from ttl_odm.django import clock
+
+    connection = connections["default"]
+    return clock.to_storage(connection, clock.EPOCH.replace(year=2020))
+
+
+def test_the_status_says_what_is_left_and_who_sweeps(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Session.objects.create(pk=1, key="a")
+    Session.objects.create(pk=2, key="b")
+    kill(Session, [1], 2 * 3600)
+    call_command("ttl_status", "--model", "shop.Session", "--json")
+    found = json.loads(capsys.readouterr().out)
+    (target,) = found["targets"]
+    assert (target["table"], target["rows"], target["due"]) == ("shop_session", 2, 1)
+    assert 3600 <= target["oldest"] < 3700
+    assert found["lease"]["holder"] is None
+    call_command("ttl_sweep", "--model", "shop.Session")
+    call_command("ttl_status", "--model", "shop.Session")
+    told = capsys.readouterr().out
+    assert "nobody is sweeping, last swept" in told
+    assert "shop_session" in told
+
+
+def test_routers_say_which_database_has_which_models(
+    backend: Backend, other: str, capsys: pytest.CaptureFixture[str], settings_router: None
+) -> None:
+    assert DjangoStore("default").models().count(Session) == 0
+    assert DjangoStore(other).models().count(Session) == 1
+    Session.objects.using(other).create(pk=1, key="a")
+    kill(Session, [1], alias=other)
+    status, reports = swept(capsys, "--database", "default", "--database", other)
+    assert status == 0
+    assert {each["database"]: each["deleted"] for each in reports} == {"default": 0, other: 1}
+
+
+class _Router:
+    def allow_migrate(self, db: str, app_label: str, model_name: Any = None, **_: Any) -> Any:
+        return (db == "other") if model_name == "session" and app_label == "shop" else None
+
+
+@pytest.fixture
+def settings_router() -> Any:
+    """A router that keeps the shop's sessions in the other database."""
+    from django.test import override_settings
+
+    with override_settings(DATABASE_ROUTERS=[_Router()]):
+        yield
+
+
+def test_rows_that_others_protect_are_left_and_counted(backend: Backend) -> None:
+    for number in range(4):
+        Order.objects.create(pk=number + 1, code=str(number))
+    Receipt.objects.create(order_id=2)
+    kill(Order, [1, 2, 3])
+    (target,) = Sweeper(connections["default"], Order).run_once().targets
+    assert (target.deleted, target.skips, target.error) == (2, {Skip.RESTRICTED: 1}, None)
+    assert set(Order.all_objects.values_list("pk", flat=True)) == {2, 4}
+
+
+def test_displaced_rows_are_told_to_the_hooks_of_their_model(backend: Backend) -> None:
+    told: list[Any] = []
+    Seat.__ttl_on_purged__ = Hook(told.append, rows=True)
+    try:
+        Seat.objects.create(pk=1, row="a", number=1, label="old")
+        kill(Seat, [1])
+        Seat.objects.create(row="a", number=1)
+    finally:
+        Seat.__ttl_on_purged__ = None
+    (purged,) = told
+    assert (purged.reason, purged.keys, purged.table) == ("displaced", [(1,)], "shop_seat")
+    assert purged.rows[0]["label"] == "old"
+    assert purged.transaction is connections["default"]
+
+
+def test_what_has_no_policy_is_no_target() -> None:
+    with pytest.raises(TTLConfigurationError, match="has no policy"):
+        Sweeper(connections["default"], Receipt)

@@ -1,0 +1,271 @@
+"""Policies on models of others (sessions, django-oauth-toolkit's tokens); declarations; checks."""
+
+# ruff: noqa: DJ008
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+from django.core.management import call_command
+from django.db import connections, models, transaction
+from django.test.utils import isolate_apps
+from django.utils import timezone
+from oauth2_provider.models import AccessToken, Application, RefreshToken
+from oauth2_provider.oauth2_validators import OAuth2Validator
+
+from tests.django_app.data import raw
+from tests.django_app.shop.models import Link
+from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, InvalidTTL, TTLConfigurationError
+from ttl_odm.django import TTLModel, binding, include_expired
+from ttl_odm.django.binding import policies_of
+from ttl_odm.django.checks import check_databases, check_policies
+from ttl_odm.django.declaring import declare
+from ttl_odm.django.fields import LastModifiedField
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.backends import Backend
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """Forget the policies of models that a test declares."""
+    before = dict(binding._places)
+    yield
+    binding._places.clear()
+    binding._places.update(before)
+
+
+def test_sessions_expire_by_the_database_and_are_swept(backend: Backend) -> None:
+    store = SessionStore()
+    store["cart"] = 1
+    store.create()
+    assert SessionStore(store.session_key)["cart"] == 1
+    past = timezone.now() - timedelta(seconds=5)
+    row = Session.objects.get()
+    Session.objects.update(expire_date=past)
+    assert not Session.objects.exists()
+    assert not SessionStore().exists(store.session_key)
+    assert SessionStore(store.session_key).load() == {}
+    with pytest.raises(ExpiredError), transaction.atomic():
+        row.save()
+    again = Session(session_key=store.session_key, session_data="", expire_date=past)
+    again.expire_date = timezone.now() + timedelta(hours=1)
+    again.save(force_insert=True)
+    Session.objects.update(expire_date=past)
+    report = Sweeper(connections["default"], [Session]).run_once()
+    assert (report.deleted, report.problems) == (1, ())
+    assert not include_expired(Session.objects.all()).exists()
+
+
+def test_a_token_that_has_expired_is_no_token(backend: Backend) -> None:
+    user = User.objects.create(username="ann")
+    application = Application.objects.create(
+        user=user, client_type="confidential", authorization_grant_type="password"
+    )
+    token = AccessToken.objects.create(
+        user=user,
+        application=application,
+        token="secret",
+        expires=timezone.now() + timedelta(minutes=5),
+        scope="read",
+    )
+    refresh = RefreshToken.objects.create(
+        user=user, application=application, token="again", access_token=token
+    )
+    request: Any = type("Request", (), {})()
+    assert OAuth2Validator().validate_bearer_token("secret", ["read"], request)
+    AccessToken.objects.update(expires=timezone.now() - timedelta(minutes=5))
+    assert not AccessToken.objects.filter(token="secret").exists()
+    assert not OAuth2Validator().validate_bearer_token("secret", ["read"], request)
+    found = RefreshToken.objects.select_related("access_token").get()
+    assert (found.pk, found.access_token) == (refresh.pk, None)
+    report = Sweeper(connections["default"], AccessToken).run_once()
+    assert (report.deleted, report.problems) == (1, ())
+    assert RefreshToken.objects.get().access_token_id is None  # on_delete=SET_NULL
+
+
+def test_rows_without_a_date_are_live_unless_they_are_declared_otherwise(backend: Backend) -> None:
+    Link.objects.create(token="never", expires=None)
+    assert Link.objects.count() == 1
+    found = binding.binding_of(Link)
+    assert found is not None
+    before = found.policy, found.declared
+    try:
+        Link.__ttl__ = found.declared = found.policy = ExpireAt("expires", null="expired")
+        assert Link.objects.count() == 0
+        assert Sweeper(connections["default"], Link).run_once().deleted == 1
+    finally:
+        found.policy, found.declared = before
+        Link.__ttl__ = before[1]
+
+
+@isolate_apps("tests.django_app.shop")
+def test_wrong_declarations_are_refused_when_the_model_is_declared() -> None:
+    numbers = count()
+
+    def declared(policy: Any, **members: Any) -> Any:
+        meta = type("Meta", (), {"app_label": "shop"})
+        name = f"Wrong{next(numbers)}"
+        model = type(name, (models.Model,), {"__module__": __name__, "Meta": meta, **members})
+        declare(model, policy, where="Wrong.__ttl__")
+
+    with pytest.raises(InvalidTTL, match=r"Wrong.__ttl__ = 0"):
+        declared(0)
+    with pytest.raises(TTLConfigurationError, match="names the field '_ts'"):
+        declared(3600)
+    with pytest.raises(TTLConfigurationError, match="names the field 'gone'"):
+        declared(ExpireAt("gone"))
+    with pytest.raises(TTLConfigurationError, match="needs a DateTimeField"):
+        declared(ExpireAfter("day", 60), day=models.DateField())
+    with pytest.raises(TTLConfigurationError, match="integer field"):
+        declared(ExpireAfter("at", 60, unit="s"), at=models.DateTimeField())
+    with pytest.raises(TTLConfigurationError, match="__ttl_sweep__"):
+        declared(ExpireAt("at"), at=models.DateTimeField(), __ttl_sweep__="index?")
+    with pytest.raises(TTLConfigurationError, match="__ttl_purge__"):
+        declared(ExpireAt("at"), at=models.DateTimeField(), __ttl_purge__="orm?")
+
+
+def test_a_setting_that_names_nothing_is_refused() -> None:
+    for setting, message in (
+        (["sessions.Session"], "give a dict"),
+        ({"sessions.Gone": ExpireAt("at")}, "sessions.Gone"),
+        ({"Session": ExpireAt("at")}, "TTL_ODM_POLICIES"),
+        ({"shop.Session": 60}, "declares a __ttl__ of its own"),
+    ):
+        with pytest.raises(TTLConfigurationError, match=message):
+            list(policies_of(setting))
+
+
+def test_existing_columns_may_have_the_whole_contract(backend: Backend) -> None:
+    """A policy over columns with other names, of other kinds, and another "never"."""
+
+    class Grant(models.Model):
+        __ttl__ = TTL(3600, last_modified="issued", override="lifetime", never=(0,))
+        issued = models.DateTimeField(null=True)
+        lifetime = models.IntegerField(null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    class Ticket(models.Model):
+        __ttl__ = TTL(60, last_modified="stamp", override=None, unit="ms")
+        stamp = models.BigIntegerField(null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    connection = connections["default"]
+    with connection.schema_editor() as editor:
+        editor.create_model(Grant)
+        editor.create_model(Ticket)
+    try:
+        for number, lifetime in enumerate((None, 0, -1, 60, 10_000, -7), start=1):
+            Grant.objects.create(pk=number, lifetime=lifetime)
+        assert Grant.objects.filter(issued__isnull=False).count() == 6
+        ago = timezone.now() - timedelta(hours=2)
+        raw(
+            "UPDATE shop_grant SET issued = %s",
+            [ago if connection.vendor == "postgresql" else (str(ago.replace(tzinfo=None)))],
+        )
+        assert sorted(Grant.objects.values_list("lifetime", flat=True)) == [-1, 0, 10_000]
+        assert Sweeper(connection, [Grant], lease=False).run_once().deleted == 3
+        Ticket.objects.create(pk=1)
+        Ticket.objects.create(pk=2)
+        raw("UPDATE shop_ticket SET stamp = stamp - 60000 WHERE id = 2")
+        raw("INSERT INTO shop_ticket (id, stamp) VALUES (3, NULL)")
+        assert sorted(Ticket.objects.values_list("pk", flat=True)) == [1, 3]
+        assert Sweeper(connection, [Ticket], lease=False).run_once().deleted == 1
+    finally:
+        for model in (Grant, Ticket):
+            with connection.schema_editor() as editor:
+                editor.delete_model(model)
+            del model._meta.apps.all_models["shop"][model._meta.model_name]
+        from django.apps import apps
+
+        apps.clear_cache()
+
+
+def test_checks_find_what_works_badly() -> None:
+    from django.apps import apps
+
+    class Bare(models.Model):
+        __ttl__ = ExpireAt("at")
+        at = models.DateTimeField()
+
+        class Meta:
+            app_label = "shop"
+
+    class Referring(models.Model):
+        bare = models.ForeignKey(Bare, models.CASCADE, db_index=False)
+
+        class Meta:
+            app_label = "shop"
+
+    class Twin(models.Model):
+        class Meta:
+            app_label = "shop"
+            db_table = "shop_bare"
+            managed = False
+
+    try:
+        found = {message.id for message in check_policies()}
+        assert {"ttl_odm.W001", "ttl_odm.W002", "ttl_odm.E002"} <= found
+    finally:
+        for name in ("bare", "referring", "twin"):
+            del apps.all_models["shop"][name]
+        apps.clear_cache()
+
+
+def test_a_project_without_faults_passes_its_checks(backend: Backend) -> None:
+    call_command("check", databases=["default"])
+    assert check_databases(["default"]) == []
+
+
+@pytest.mark.databases("sqlite", "mariadb")
+def test_dates_that_are_not_kept_in_utc_are_refused(backend: Backend) -> None:
+    connection = connections["default"]
+    before = connection.settings_dict["TIME_ZONE"]
+    connection.settings_dict["TIME_ZONE"] = "Europe/Berlin"
+    vars(connection).pop("timezone", None)
+    try:
+        assert "ttl_odm.E001" in {message.id for message in check_databases(["default"])}
+        with pytest.raises(TTLConfigurationError, match="Europe/Berlin"):
+            Link.objects.count()
+    finally:
+        connection.settings_dict["TIME_ZONE"] = before
+        vars(connection).pop("timezone", None)
+
+
+def test_subclasses_with_a_policy_of_their_own_are_refused() -> None:
+    from django.apps import apps
+
+    from tests.django_app.shop.models import Event, User
+
+    def declared(base: Any, **meta: Any) -> None:
+        options = type("Meta", (), {"app_label": "shop", **meta})
+        members = {"__module__": __name__, "__ttl__": 5, "Meta": options}
+        try:
+            type("Sub", base, members)
+        finally:
+            apps.all_models["shop"].pop("sub", None)
+            apps.clear_cache()
+
+    with pytest.raises(TTLConfigurationError, match="tells them apart"):
+        declared((Event,))
+    with pytest.raises(TTLConfigurationError, match="tells them apart"):
+        declared((Event,), proxy=True)
+    with pytest.raises(TTLConfigurationError, match="continue in another table"):
+        declared((User, TTLModel))
+
+
+def test_the_stamp_is_nobodys_to_edit() -> None:
+    assert LastModifiedField().editable is False

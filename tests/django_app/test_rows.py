@@ -1,0 +1,327 @@
+"""What becomes of single rows: the contract's table, stamps, the row helpers, no revival."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db.models import F
+from django.utils import timezone as django_timezone
+
+from tests.django_app.data import kill, raw
+from tests.django_app.shop.models import (
+    Concert,
+    Event,
+    Line,
+    Link,
+    Nick,
+    Order,
+    Receipt,
+    Seat,
+    Session,
+    Upload,
+    User,
+)
+from ttl_odm import ExpiredError, InvalidTTL
+from ttl_odm.core import TTL, expires_at, is_expired
+from ttl_odm.django import clock, include_expired, keep_last_modified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.backends import Backend
+
+HOUR = 3600
+
+
+@pytest.fixture
+def default() -> Iterator[Any]:
+    """A function that changes the default ttl of sessions, for one test."""
+
+    def change(value: Any) -> None:
+        Session.__ttl__ = value
+
+    yield change
+    Session.__ttl__ = HOUR
+
+
+def test_rows_expire_as_the_contract_says(backend: Backend, default: Any) -> None:
+    ages, own = (10, HOUR // 2, HOUR + 10, 2 * HOUR + 10), (None, -1, 60, 2 * HOUR)
+    for number, (age, ttl) in enumerate((age, ttl) for age in ages for ttl in own):
+        Session.objects.create(pk=number + 1, key=str(number), ttl=ttl, number=age)
+        kill(Session, [number + 1], age)
+    for value in (None, -1, HOUR, 2 * HOUR):
+        default(value)
+        now = clock.database_now(connection)
+        live = {
+            row.pk
+            for row in Session.all_objects.all()
+            if not is_expired(expires_at(TTL(value), instant=row.last_modified, own=row.ttl), now)
+        }
+        assert {row.pk for row in Session.objects.all()} == live, value
+        assert {row.pk for row in Session.objects.only_expired()} == set(range(1, 17)) - live
+
+
+def test_a_row_expires_at_the_very_instant(backend: Backend) -> None:
+    row = Session.objects.create(key="a")
+    kill(Session, [row.pk], HOUR)
+    assert not Session.objects.exists()
+
+
+def test_a_check_keeps_out_what_is_no_ttl_whoever_writes(backend: Backend) -> None:
+    row = Session.objects.create(key="b")
+    for value in (0, -2):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            raw("UPDATE shop_session SET ttl = %s WHERE id = %s", [value, row.pk])
+
+
+@pytest.mark.parametrize("value", [0, -2, 1.5, "60", True, 2**31, timedelta(seconds=-1)])
+def test_what_is_no_ttl_is_refused_and_nothing_is_stored(backend: Backend, value: Any) -> None:
+    with pytest.raises(InvalidTTL, match=r"Session\.ttl"):
+        Session.objects.create(key="a", ttl=value)
+    row = Session.objects.create(key="a")
+    with pytest.raises(InvalidTTL):
+        Session.objects.update(ttl=value)
+    with pytest.raises(InvalidTTL):
+        Session.objects.bulk_create([Session(key="b", ttl=value)])
+    assert list(Session.objects.values_list("pk", "ttl")) == [(row.pk, None)]
+
+
+def test_timedeltas_are_ttls(backend: Backend) -> None:
+    Session.objects.create(key="a", ttl=timedelta(minutes=1))
+    assert Session.objects.get().ttl == 60
+    assert Session.objects.filter(ttl=timedelta(minutes=1)).exists()
+
+
+def test_every_write_resets_the_last_modification(backend: Backend) -> None:
+    row = Session.objects.create(pk=1, key="a")
+    writes: list[Any] = [
+        row.save,
+        lambda: row.save(update_fields=["number"]),
+        row.touch,
+        lambda: Session.objects.update(number=2),
+        lambda: Session.objects.update(number=F("number") + 1),
+        lambda: Session.objects.bulk_update([row], ["number"]),
+        lambda: Session.objects.update_or_create(key="a", defaults={"number": 4}),
+        lambda: Session.objects.update(last_modified=datetime(2000, 1, 1, tzinfo=timezone.utc)),
+        lambda: Session.objects.update(ttl=None),
+        lambda: Session.objects.filter(user__isnull=True).update(number=5),
+        lambda: _upserted("a"),
+    ]
+    for write in writes:
+        kill(Session, [1], HOUR // 2)
+        write()
+        left = Session.objects.get().time_left
+        assert left is not None
+        assert left > timedelta(seconds=HOUR - 60), write
+
+
+def _upserted(key: str) -> None:
+    options: dict[str, Any] = {"update_conflicts": True, "update_fields": ["number"]}
+    if connection.features.supports_update_conflicts_with_target:
+        options["unique_fields"] = ["key"]
+    Session.objects.bulk_create([Session(key=key, number=9)], **options)
+
+
+def test_writes_to_a_subclass_table_reset_the_row(backend: Backend) -> None:
+    row = Concert.objects.create(pk=1, title="a", band="b")
+    writes: list[Any] = [
+        lambda: Concert.objects.update(band="c"),
+        lambda: Concert.objects.update(band="c", title="d"),
+        lambda: Event.objects.update(title="e"),
+        row.save,
+        lambda: row.save(update_fields=["band"]),
+        row.touch,
+    ]
+    for write in writes:
+        kill(Event, [1], HOUR // 2)
+        write()
+        left = Concert.objects.get().time_left
+        assert left is not None
+        assert left > timedelta(seconds=HOUR - 60), write
+
+
+def test_keep_last_modified_writes_without_resetting(backend: Backend) -> None:
+    Session.objects.create(pk=1, key="a")
+    Concert.objects.create(pk=1, title="a", band="b")
+    kill(Session, [1], HOUR // 2)
+    kill(Event, [1], HOUR // 2)
+    before = [Session.objects.get().last_modified, Event.objects.get().last_modified]
+    row = Session.objects.get()
+    row.number = 3
+    assert Session.objects.keep_last_modified().update(number=F("number") + 1) == 1
+    assert Session.objects.keep_last_modified().bulk_update([row], ["number"]) == 1
+    assert keep_last_modified(Concert.objects).update(band="c", title="d") == 1
+    assert keep_last_modified(Concert.objects).update(band="e") == 1
+    assert Session.objects.get().number == 3
+    after = [Session.objects.get().last_modified, Event.objects.get().last_modified]
+    assert after == before
+    kill(Session, [1])
+    assert Session.objects.keep_last_modified().update(number=1) == 0
+
+
+def test_the_stamp_is_known_after_each_save(backend: Backend) -> None:
+    row = Session.objects.create(key="a")
+    first = row.last_modified
+    assert first.tzinfo is timezone.utc
+    row.save()
+    assert row.last_modified >= first
+    assert row.last_modified == Session.objects.get().last_modified
+    assert Session(key="b").save() is None
+
+
+def test_row_helpers(backend: Backend) -> None:
+    row = Session.objects.create(key="a")
+    assert row.expires_at == row.last_modified + timedelta(hours=1)
+    row.expire_in(timedelta(minutes=2))
+    row.save()
+    assert Session.objects.get().ttl == 120
+    row.persist()
+    row.save()
+    assert (row.expires_at, row.time_left, row.is_expired) == (None, None, False)
+    row.inherit_ttl()
+    row.save(update_fields=["ttl"])
+    assert Session.objects.get().ttl is None
+    end = (clock.database_now(connection) + timedelta(seconds=90.5)).replace(microsecond=123000)
+    row.expire_at(end)
+    row.save(update_fields=["ttl"])
+    assert Session.objects.get().expires_at == row.expires_at == end
+    row.expire_in(0)
+    row.save()
+    assert not Session.objects.exists()
+    with pytest.raises(InvalidTTL, match="naive"):
+        row.expire_at(datetime(2030, 1, 1))  # noqa: DTZ001
+
+
+def test_an_instance_of_an_expired_row_is_not_saved(backend: Backend) -> None:
+    row = Session.objects.create(key="a")
+    kill(Session, [row.pk])
+    for save in (row.save, row.touch, lambda: row.save(force_update=True)):
+        for kind in (ExpiredError, DatabaseError, Session.DoesNotExist):
+            with pytest.raises(kind, match=r"shop.Session .* has expired"), transaction.atomic():
+                save()
+    with pytest.raises(Session.DoesNotExist):
+        row.refresh_from_db()
+    assert row.delete()[0] == 0
+    raw("DELETE FROM shop_session")
+    row.pk = 7
+    with pytest.raises(ExpiredError), transaction.atomic():
+        row.save()  # purged since: that makes no difference
+    assert raw("SELECT COUNT(*) FROM shop_session") == [(0,)]
+
+
+def test_an_instance_of_an_expired_subclass_row_is_not_saved(backend: Backend) -> None:
+    row = Concert.objects.create(title="a", band="b")
+    kill(Event, [row.pk])
+    for fields in (None, ["band"], ["title"]):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            row.save(update_fields=fields)
+    assert raw("SELECT band FROM shop_concert") == [("b",)]
+
+
+def test_a_subclass_row_can_be_ended_by_a_save(backend: Backend) -> None:
+    row = Concert.objects.create(title="a", band="b")
+    row.expire_in(0)
+    row.band = "c"
+    row.save()
+    assert not Concert.objects.exists()
+    assert not Event.objects.exists()
+
+
+def test_a_copy_is_a_new_row(backend: Backend) -> None:
+    row = Session.objects.create(key="a")
+    kill(Session, [row.pk])
+    row.pk = None
+    row._state.adding = True
+    row.save()
+    assert Session.objects.get().key == "a"
+
+
+def test_date_fields_are_not_prolonged_by_writes(backend: Backend) -> None:
+    link = Link.objects.create(token="a", expires=django_timezone.now() + timedelta(minutes=1))
+    end = link.expires
+    link.save()
+    assert Link.objects.get().expires == end
+    Link.objects.update(expires=django_timezone.now() - timedelta(seconds=5))
+    assert not Link.objects.exists()
+    with pytest.raises(ExpiredError), transaction.atomic():
+        link.save()
+    now = int(datetime.now(timezone.utc).timestamp())
+    Upload.objects.create(name="new", created=now - 60)
+    Upload.objects.create(name="old", created=now - 2 * HOUR)
+    Upload.objects.create(name="never", created=None)
+    assert set(Upload.objects.values_list("name", flat=True)) == {"new", "never"}
+
+
+def test_in_one_transaction_rows_expire_between_statements(backend: Backend) -> None:
+    with transaction.atomic():
+        Session.objects.create(pk=1, key="a", ttl=60)
+        assert Session.objects.exists()
+        kill(Session, [1], 61)
+        assert not Session.objects.exists()
+        assert Session.objects.create(key="a").key == "a"
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_what_refers_to_a_displaced_row_goes_by_on_delete(backend: Backend, atomic: bool) -> None:  # noqa: FBT001
+    order = Order.objects.create(code="a")
+    Line.objects.create(order=order)
+    kill(Order, [order.pk])
+    if atomic:
+        with transaction.atomic():
+            Order.objects.create(code="a")
+    else:
+        Order.objects.create(code="a")
+    assert not include_expired(Line.objects.all()).exists()
+    order = Order.objects.get()
+    Receipt.objects.create(order=order)
+    kill(Order, [order.pk])
+    with pytest.raises(IntegrityError, match="protected"):
+        Order.objects.create(code="a")
+    assert Receipt.objects.count() == 1
+
+
+def test_expired_children_do_not_keep_their_parent(backend: Backend) -> None:
+    order = Order.objects.create(code="a")
+    line = Line.objects.create(order=order)
+    kill(Line, [line.pk])
+    order.delete()
+    assert raw("SELECT COUNT(*) FROM shop_line") == [(0,)]
+
+
+def test_a_failed_write_costs_no_key(backend: Backend) -> None:
+    """The expired holder is deleted in the transaction of the write, and comes back with it."""
+    Seat.objects.create(pk=1, row="a", number=1)
+    kill(Seat, [1])
+    with transaction.atomic():
+        Seat.objects.create(row="a", number=1)
+        transaction.set_rollback(True)
+    assert raw("SELECT id FROM shop_seat") == [(1,)]
+
+
+def test_an_insert_without_conflict_costs_no_further_statement(
+    backend: Backend, django_queries: Any
+) -> None:
+    with django_queries() as queries:
+        Session.objects.create(key="a")
+        Nick.objects.create(name="a")
+        Session.objects.update(number=1)
+        list(Session.objects.all())
+    assert len(queries) == 4
+    with django_queries() as queries, transaction.atomic():
+        User.objects.create(name="a")
+        Session.objects.create(key="b")
+    assert len(queries) <= 5
+
+
+def test_other_databases_have_their_own_rows(backend: Backend, other: str) -> None:
+    Session.objects.create(pk=1, key="a")
+    row = Session.objects.get()
+    row.save(using=other)
+    Session.objects.using(other).create(key="b")
+    kill(Session, [1], alias=other)
+    assert Session.objects.count() == 1
+    assert [each.key for each in Session.objects.using(other)] == ["b"]
+    assert Session.objects.db_manager(other).create(key="a").key == "a"

@@ -1,0 +1,96 @@
+"""``manage.py ttl_status``: what has expired and was not purged yet, and who sweeps."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.core.management import BaseCommand
+
+from ttl_odm.django.commanding import Status, add_selection, stores
+from ttl_odm.sweeper import StoreError
+
+if TYPE_CHECKING:
+    from ttl_odm.django.store import DjangoStore
+
+
+class Command(BaseCommand):
+    """Show each table's expired rows, and the lease."""
+
+    help = (
+        "Show what has expired and was not purged yet, and who holds the sweepers' lease. Exit "
+        "status: 0 done, 1 a database didn't answer, 2 usage."
+    )
+
+    def add_arguments(self, parser: Any) -> None:
+        """Add the options."""
+        add_selection(parser)
+        parser.add_argument("--lease-name", default="ttl_odm", help="Whose lease to look at.")
+
+    def handle(self, **options: Any) -> None:
+        """Look at one database after the other."""
+        failed = False
+        for alias, store in stores(options).items():
+            try:
+                found = _look(store, options["lease_name"])
+            except StoreError as error:
+                self.stderr.write(f"{alias}: {error}")
+                failed = True
+                continue
+            if options["as_json"]:
+                self.stdout.write(json.dumps({"database": alias, **found}))
+            else:
+                self._print(alias, found)
+        if failed:
+            raise SystemExit(Status.FAILED)
+
+    def _print(self, alias: str, found: dict[str, Any]) -> None:
+        lease = found["lease"]
+        self.stdout.write(f"{alias}: {_of(lease)}")
+        width = max(len(each["table"]) for each in found["targets"])
+        self.stdout.write(f"  {'table'.ljust(width)}  {'rows':>10}  {'expired':>10}  oldest")
+        for each in found["targets"]:
+            oldest = each["oldest"]
+            state = "TTL is off" if each["off"] else "?" if oldest is None else _seconds(oldest)
+            self.stdout.write(
+                f"  {each['table'].ljust(width)}  {each['rows']:>10,}  {each['due']:>10,}  {state}"
+            )
+
+
+def _look(store: DjangoStore, lease_name: str) -> dict[str, Any]:
+    targets = []
+    for target in store.targets():
+        due, counted = store.due(target), store.count(target)
+        targets.append(
+            {
+                "table": target,
+                "rows": counted.rows,
+                "due": counted.due,
+                "oldest": None if due is None else due.oldest,
+                "off": due is None,
+            }
+        )
+    state = store.leases.read(lease_name)
+    lease = {
+        "holder": state.holder,
+        "seconds_left": state.seconds_left,
+        "paused": state.paused,
+        "last_sweep_ago": state.recorded_ago,
+    }
+    return {"targets": targets, "lease": lease}
+
+
+def _of(lease: dict[str, Any]) -> str:
+    parts = [f"{lease['holder']} is sweeping" if lease["holder"] else "nobody is sweeping"]
+    if lease["paused"]:
+        parts.append("sweepers are paused")
+    ago = lease["last_sweep_ago"]
+    parts.append("never swept" if ago is None else f"last swept {_seconds(ago)} ago")
+    return ", ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
