@@ -11,7 +11,7 @@ import sqlalchemy
 from tests.adoption.conftest import EXAMPLES, example
 
 NEEDS_SQLALCHEMY_2_0 = {"fastapi_users_tokens"}
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if "beanie" not in path.stem)
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if "documents" not in path.stem)
 
 
 @pytest.mark.filterwarnings("ignore:The declarative_mixin decorator:DeprecationWarning")
