@@ -64,6 +64,8 @@ class Lifetime:
         clock = self.gate.registry.clock
         if not self.fields or policy is None or not clock.is_known:
             return False
+        if _is_simple(policy) and isinstance(document, Mapping):
+            return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
         end = end_of(document, policy)
         return end is not None and is_expired(end, clock.at_most())
 
@@ -230,8 +232,10 @@ def for_find(gate: Gate, projection: Any, *, expired: bool = False) -> tuple[Lif
         return Lifetime(gate, (), ()), projection
     ours = (EXPIRY,) if isinstance(policy, TTL) else ()
     fields = () if expired or never_expires(policy) else deciding_fields(policy)
-    if not projection:
-        return Lifetime(gate, fields, ours), projection
+    # Beanie's names each field of the class.
+    is_plain = bool(fields) and type(projection) is dict and _has_all(projection, fields)
+    if not projection or is_plain:
+        return Lifetime(gate, fields, () if is_plain else ours), projection
     given = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
     if is_inclusive(given):
         missing = tuple(each for each in fields if not _named(given, each))
@@ -243,6 +247,10 @@ def for_find(gate: Gate, projection: Any, *, expired: bool = False) -> tuple[Lif
         return Lifetime(gate, (), ours), projection
     kept = {name: value for name, value in given.items() if name not in excluded}
     return Lifetime(gate, fields, (*excluded, *ours)), kept or None
+
+
+def _has_all(projection: Mapping[str, Any], fields: tuple[str, ...]) -> bool:
+    return all(projection.get(each) == 1 for each in fields)
 
 
 def _named(projection: Mapping[str, Any], field: str) -> bool:

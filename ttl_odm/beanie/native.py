@@ -168,6 +168,8 @@ def shortest_default(policy: TTL) -> int | None:
     Returns:
         Seconds; -1 if documents expire by ttls of their own only, None if none does.
     """
+    if policy.by is None:
+        return policy.default
     every = (policy.default, *policy.defaults.values())
     defaults = [each for each in every if each is not None]
     return min((each for each in defaults if each != NEVER), default=NEVER) if defaults else None
