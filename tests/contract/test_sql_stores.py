@@ -45,6 +45,13 @@ SYNC_DRIVERS = {
 outbox = Table("outbox", MetaData(), Column("text", String(200)))
 
 
+def _in_haste(connection: Any, _: Any) -> None:
+    """Let SQLite not wait for the disk, as our servers don't."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous = OFF")
+    cursor.close()
+
+
 class SQLRig(StoreRig):
     """A store over an engine; a second engine writes and looks past it."""
 
@@ -63,6 +70,9 @@ class SQLRig(StoreRig):
         url = self.sync_engine.url
         driver = SYNC_DRIVERS.get(url.drivername, url.drivername)
         self._behind = create_engine(url.set(drivername=driver), poolclass=QueuePool)
+        if url.get_backend_name() == "sqlite":
+            for each in (self.sync_engine, self._behind):
+                event.listen(each, "connect", _in_haste)
         outbox.create(self._behind)
 
     def create(self, target: str, default: int | None, hooks: Any = None) -> None:
@@ -143,6 +153,10 @@ class SQLRig(StoreRig):
     def close(self) -> None:
         assert self.sync_engine.pool.checkedout() == 0  # type: ignore[attr-defined]
         self.run(self.engine.dispose())
+        with self._behind.begin() as connection:
+            self._base.metadata.drop_all(connection, checkfirst=False)
+            for each in ("outbox", "ttl_odm_lease"):
+                connection.execute(text(f"DROP TABLE IF EXISTS {each}"))
         self._behind.dispose()
         super().close()
 

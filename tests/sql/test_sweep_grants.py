@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, create_engine, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import (
+    Column,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Table,
+    create_engine,
+    select,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.sql.sweeping import HOUR, add, left
 from ttl_odm.sqlalchemy import Archive, TTLMixin, lease_table
@@ -95,3 +104,23 @@ def test_a_sweeper_needs_no_more_than_is_documented(
         assert dict(target.skips) == {Skip.LOCKED: 1, Skip.RESTRICTED: 1}
     with engine.connect() as connection:
         assert left(connection, cart) == {4, 7}
+
+
+@pytest.mark.databases("postgres", "mariadb")
+def test_an_application_needs_to_insert_as_well_and_displaces_what_has_expired(
+    engine: Engine, poor: Engine
+) -> None:
+    cart, _, old = shop()
+    name = engine.url.database
+    who = f'"{name}"' if engine.dialect.name == "postgresql" else f"'{name}'@'%'"
+    with engine.begin() as connection:
+        connection.execute(text(f"GRANT INSERT ON carts TO {who}"))
+        add(connection, "carts", [(1, None, 2 * HOUR)])
+    with Session(poor) as session:
+        session.add(cart(id=1))
+        session.commit()
+        session.get_one(cart, 1).touch()
+        session.commit()
+    with engine.connect() as connection:
+        assert left(connection, cart) == {1}
+        assert connection.scalars(select(old.c.id)).all() == [1]
