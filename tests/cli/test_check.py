@@ -148,7 +148,7 @@ def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> N
         "warning never-swept",
         "  no sweep has been recorded in this database",
         "  > ttl-odm run",
-        "3 targets checked: 1 errors, 1 warnings.",
+        "3 targets checked: 1 error, 1 warning.",
     ]
 
 

@@ -97,13 +97,13 @@ def test_people_get_a_table_and_bars_and_a_page_to_mail(app: list[str], tmp_path
     assert (finished.returncode, finished.stderr) == (0, "")
     lines = finished.stdout.splitlines()
     assert "now            3        4  66.7%" in lines
-    assert "! 1 live rows would be expired at once, and deleted by the next sweep." in lines
+    assert "! Live rows that would be expired at once, and deleted by the next sweep: 1." in lines
     assert "   1 h to 6 h  2  ████████████████████████████████████████" in lines
     content = page.read_text()
     seen = _Tags()
     seen.feed(content)
     assert seen.open == []
-    assert "1 live rows would be expired at once" in content
+    assert "deleted by the next sweep: 1." in content
     assert "src=" not in content
     assert "href=" not in content
 

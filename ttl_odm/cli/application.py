@@ -77,6 +77,14 @@ class Application:
         return not self.is_store and package_of(self.engine) in ("pymongo", "motor")
 
     @property
+    def backend(self) -> str:
+        """The database's name for the labels of metrics."""
+        dialect = getattr(self.engine, "dialect", None)
+        if dialect is None or self.is_mongodb:
+            return "mongodb" if self.is_mongodb else type(self.engine).__name__
+        return "mariadb" if getattr(dialect, "is_mariadb", False) else str(dialect.name)
+
+    @property
     def is_async(self) -> bool:
         """Whether it takes an `AsyncSweeper`."""
         if self.is_store:
@@ -117,6 +125,10 @@ class Application:
 
     def _merged(self, options: dict[str, Any]) -> SweepOptions:
         told = {name: value for name, value in options.items() if value is not None}
+        for name in ("on_progress", "on_report"):
+            own: Any = self.options.get(name)
+            if own is not None and name in told:
+                told[name] = _both(own, told[name])
         return cast("SweepOptions", {**self.options, **told})
 
     def _sweeper(self, options: SweepOptions) -> Sweeper | AsyncSweeper:
@@ -217,6 +229,23 @@ async def opened(app: str | None, url: str | None) -> AsyncIterator[Application]
             engine = urls.sql_engine(url)
             stack.push_async_callback(_dispose, engine)
             yield Application(engine, table_targets(given), database=urls.shown(url))
+
+
+def _both(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a callback that calls two, the application's own one first."""
+    if not (inspect.iscoroutinefunction(first) or inspect.iscoroutinefunction(second)):
+
+        def call(event: Any) -> None:
+            first(event)
+            second(event)
+
+        return call
+
+    async def call_async(event: Any) -> None:
+        await answer(first(event))
+        await answer(second(event))
+
+    return call_async
 
 
 def _is_factory(given: Any) -> bool:

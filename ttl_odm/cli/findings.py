@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ttl_odm.sweeper.printing import counted
+
 if TYPE_CHECKING:
     from ttl_odm.cli.output import Output
 
@@ -74,5 +76,5 @@ def show(findings: list[Finding], looked_at: int, output: Output) -> None:
                     output.line(each.mend, indent=2, mark="> ", style="cyan")
     errors = sum(each.severity is Severity.ERROR for each in findings)
     warnings = sum(each.severity is Severity.WARNING for each in findings)
-    plural = "" if looked_at == 1 else "s"
-    output.line(f"{looked_at} target{plural} checked: {errors} errors, {warnings} warnings.")
+    told = (counted(looked_at, "target"), counted(errors, "error"), counted(warnings, "warning"))
+    output.line("{} checked: {}, {}.".format(*told))

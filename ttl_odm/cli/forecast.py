@@ -155,8 +155,9 @@ class Forecast:
             if self.bounds[0] > 0
             else f"later than {_when(self.bounds[0])}"
         ]
+        has_future = self.bounds[0] < 0
         labels += [
-            f"{_when(low)} to {_when(high)}"
+            f"{_when(low)} to {_when(high)}{' ago' * (has_future and high > 0)}"
             for low, high in zip(self.bounds, self.bounds[1:], strict=False)
         ]
         found = [

@@ -141,11 +141,12 @@ def _sentences(forecast: Forecast) -> list[str]:
     said = []
     if forecast.lost.rows:
         said.append(
-            f"{forecast.lost} live rows would be expired at once, and deleted by the next sweep."
+            f"Live rows that would be expired at once, and deleted by the next sweep: "
+            f"{forecast.lost}."
         )
     if forecast.revived.rows:
         said.append(
-            f"{forecast.revived} expired rows that are still there would be visible again. Sweep "
+            f"Expired rows, still there, that would be visible again: {forecast.revived}. Sweep "
             "first if they are to stay away."
         )
     return said or ["Nothing would change at once."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import sys
@@ -11,7 +12,7 @@ import click
 
 from ttl_odm.cli.application import Application, answer, app_options, in_loop, opened
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.problems import Status, without_passwords
+from ttl_odm.cli.problems import Status, UsageProblem, without_passwords
 from ttl_odm.cli.progress import Watched
 from ttl_odm.sweeper import Ending, FuseError, SweepReport, stop_on_signals
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
@@ -178,6 +179,15 @@ def _is_confirmed(counted: SweepReport, options: dict[str, Any]) -> bool:
     show_default=True,
     help="Share of the interval by which it varies at random.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve metrics for Prometheus there (0: any free one, which is logged).",
+)
+@click.option(
+    "--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="And here."
+)
 @_sweep_options
 def run(app: str | None, url: str | None, **given: Any) -> None:
     """Sweep again and again, until SIGINT or SIGTERM.
@@ -201,12 +211,51 @@ def run(app: str | None, url: str | None, **given: Any) -> None:
     raise SystemExit(Status.DONE if report is None else status_of(report))
 
 
-async def _run(
-    app: Application, *, interval: float, jitter: float, as_json: bool, **options: Any
+async def _run(  # noqa: PLR0913 (by keyword, from the command line)
+    app: Application,
+    *,
+    interval: float,
+    jitter: float,
+    as_json: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+    **options: Any,
 ) -> SweepReport | None:
-    sweeper = app.sweeper(**options, on_report=_print_line if as_json else None)
+    watchers: list[Any] = [] if metrics_port is None else [_served(app, metrics_host, metrics_port)]
+
+    def on_report(report: SweepReport) -> None:
+        for each in watchers:
+            each.on_report(report)
+        if as_json:
+            _print_line(report)
+
+    told = {"on_progress": watchers[0].on_progress} if watchers else {}
+    if watchers or as_json:
+        told["on_report"] = on_report
+    sweeper = app.sweeper(**options, **told)
     with stop_on_signals(sweeper):
         return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
+
+
+def _served(app: Application, host: str, port: int) -> Any:
+    """Serve metrics, and return what fills them."""
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise UsageProblem(
+            "--metrics-port needs prometheus-client: pip install 'ttl-odm[metrics]'."
+        )
+    from prometheus_client import start_http_server  # noqa: PLC0415 (needs the extra)
+
+    from ttl_odm.metrics.prometheus import SweeperMetrics  # noqa: PLC0415
+
+    metrics = SweeperMetrics(app.backend)
+    try:
+        server, _ = start_http_server(port, host)
+    except OSError as error:
+        raise UsageProblem(
+            f"--metrics-port {port} on {host}: {error.strerror or error}."
+        ) from error
+    logging.getLogger("ttl_odm.cli").info("Metrics: http://%s:%s/metrics", host, server.server_port)
+    return metrics
 
 
 def _print_line(report: SweepReport) -> None:

@@ -1,0 +1,158 @@
+"""The metrics of prometheus-client, filled by real sweeps and by reports."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.cli import shop
+from tests.cli.running import TIMEOUT, command, run, variables
+from ttl_odm.metrics.prometheus import SweeperMetrics
+from ttl_odm.sweeper import Ending, FuseError, Skip, Sweeper, SweepReport, TargetReport
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+sqlite = pytest.mark.databases("sqlite")
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, {"backend": "sqlite", **labels})
+
+
+@sqlite
+def test_a_sweep_is_counted(engine: Engine, registry: CollectorRegistry) -> None:
+    shop.fill(engine)
+    metrics = SweeperMetrics("sqlite", registry)
+    sweeper = Sweeper(
+        engine, shop.Base, on_progress=metrics.on_progress, batch_size=50, max_fraction=1
+    )
+    metrics.on_report(sweeper.run_once())
+    metrics.on_report(sweeper.run_once())
+
+    assert value(registry, "ttl_odm_rows_deleted_total", table="carts") == 10
+    assert value(registry, "ttl_odm_runs_total", outcome="finished") == 2
+    assert value(registry, "ttl_odm_run_duration_seconds_count") == 2
+    assert value(registry, "ttl_odm_batch_duration_seconds_count", table="carts") == 1
+    assert value(registry, "ttl_odm_oldest_expired_age_seconds", table="carts") == 0
+    assert value(registry, "ttl_odm_target_failing", table="carts") == 0
+    assert value(registry, "ttl_odm_leader") == 1
+    assert (value(registry, "ttl_odm_last_success_timestamp_seconds") or 0) > 1.7e9
+
+
+def test_what_was_left_failed_and_waited_for_is_counted(registry: CollectorRegistry) -> None:
+    metrics = SweeperMetrics("sqlite", registry)
+    target = TargetReport(
+        "carts", skips={Skip.LOCKED: 3}, due=10, deleted=4, oldest_before=9.0, oldest_after=8.0
+    )
+    waited = {"rest": 1.0, "replica 7 lags": 2.0, "replica 8 lags": 3.0}
+    metrics.on_report(SweepReport([target], waited=waited))
+    assert value(registry, "ttl_odm_rows_skipped_total", table="carts", reason="locked") == 3
+    assert value(registry, "ttl_odm_expired_rows", table="carts") == 6
+    assert value(registry, "ttl_odm_oldest_expired_age_seconds", table="carts") == 8
+    assert value(registry, "ttl_odm_throttle_seconds_total", reason="throttle") == 5
+
+    blown = FuseError("no", target="carts", due=10, allowed=1)
+    metrics.on_report(SweepReport([TargetReport("carts", error=blown)]))
+    assert value(registry, "ttl_odm_runs_total", outcome="failed") == 1
+    assert value(registry, "ttl_odm_target_failing", table="carts") == 1
+    # What isn't known any more is absent.
+    assert value(registry, "ttl_odm_oldest_expired_age_seconds", table="carts") is None
+
+
+def test_standing_by_is_neither_a_success_nor_a_run(registry: CollectorRegistry) -> None:
+    metrics = SweeperMetrics("sqlite", registry)
+    metrics.on_report(SweepReport(ended=Ending.LEASE_HELD, holder="x"))
+    assert value(registry, "ttl_odm_leader") == 0
+    assert value(registry, "ttl_odm_last_success_timestamp_seconds") is None
+    assert value(registry, "ttl_odm_run_duration_seconds_count") is None
+
+
+@sqlite
+def test_run_serves_them(engine: Engine) -> None:
+    shop.fill(engine)
+    url = engine.url.render_as_string(hide_password=False)
+    app = ["--app", "tests.cli.shop:Base", "--url", url]
+    with subprocess.Popen(
+        command("run", *app, "--json", "--metrics-port", "0"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        served = process.stderr.readline()
+        assert json.loads(process.stdout.readline())["deleted"] == 20
+        found = re.search(r"http://\S+", served)
+        assert found, served
+        with urlopen(found[0], timeout=TIMEOUT) as reply:  # noqa: S310 (our own)
+            content = reply.read().decode()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
+    assert 'ttl_odm_rows_deleted_total{backend="sqlite",table="carts"} 10.0' in content
+    assert "ttl_odm_leader" in content
+
+
+def names_of(registry: CollectorRegistry) -> set[str]:
+    """Every series name that the collectors can have."""
+    SweeperMetrics("x", registry)
+    found = set()
+    for line in generate_latest(registry).decode().splitlines():
+        if line.startswith("# TYPE"):
+            _, _, name, kind = line.split()
+            suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+            found |= {name + suffix for suffix in suffixes}
+    return found
+
+
+@pytest.mark.parametrize("file", ["grafana-dashboard.json", "prometheus-alerts.yml"])
+def test_every_metric_that_a_dashboard_or_an_alert_names_exists(
+    file: str, registry: CollectorRegistry
+) -> None:
+    content = (DEPLOY / file).read_text()
+    used = set(re.findall(r"\bttl_odm_[a-z_]+\b", content))
+    assert len(used) > 3
+    assert used <= names_of(registry)
+
+
+def test_the_dashboard_has_panels_that_do_not_overlap() -> None:
+    board: Any = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    cells = [
+        (x, y)
+        for panel in board["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert all(each["targets"] and each["title"] for each in board["panels"])
+
+
+@sqlite
+def test_a_port_that_is_taken_is_told(engine: Engine) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        url = engine.url.render_as_string(hide_password=False)
+        options = ["--metrics-port", port, "--metrics-host", "127.0.0.1"]
+        finished = run("run", "--app", "tests.cli.shop:Base", "--url", url, *options)
+    assert finished.returncode == 2
+    assert f"--metrics-port {port}" in finished.stderr
