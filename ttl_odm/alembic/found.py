@@ -39,6 +39,7 @@ class Found:
         trigger: the trigger for raw writers is there.
         view: the view of the live rows is there.
         policies: row-level security shows live rows only.
+        without_rowid: SQLite knows its rows by the primary key only.
     """
 
     columns: dict[str, Column[Any]] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class Found:
     trigger: bool = False
     view: bool = False
     policies: bool = False
+    without_rowid: bool = False
 
     def has_index(self, name: str) -> bool:
         """Whether a valid index of this name is there."""
@@ -202,6 +204,7 @@ def _look_sqlite(connection: Connection, wanted: Wanted) -> dict[str, Any]:
     return {
         "indexes": {name: True for kind, name, _ in found if kind == "index"},
         "check": "there" if wanted.check_name in definition else "missing",
+        "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
         "trigger": ("trigger", wanted.name_of("tg_", "ttl_touch"))
         in {(kind, name) for kind, name, _ in found},
     }

@@ -167,7 +167,9 @@ class SQLiteSteps(Steps):
 
     def _same_row(self) -> str:
         quote = self.dialect.identifier_preparer.quote
-        keys = [quote(column.name) for column in self.found.primary_key] or ["rowid"]
+        keys = ["rowid"]
+        if self.found.without_rowid:
+            keys = [quote(column.name) for column in self.found.primary_key]
         return " AND ".join(f"{key} = NEW.{key}" for key in keys)
 
     def drop_trigger(self) -> None:

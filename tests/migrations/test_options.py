@@ -1,0 +1,274 @@
+"""The options of the operations, and the ways to run them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import DateTime, Integer, create_engine, text
+from sqlalchemy.orm import Session, mapped_column
+
+from tests.migrations.conftest import fill, models
+from tests.migrations.projects import Project, catalogue
+from ttl_odm.alembic import MigrationRefusedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+
+def rows(engine: Engine, what: str, where: str = "1 = 1") -> list[Any]:
+    with engine.connect() as connection:
+        query = f"SELECT {what} FROM web_sessions WHERE {where} ORDER BY id"  # noqa: S608
+        return list(connection.execute(text(query)).scalars())
+
+
+def test_a_batch_adds_changes_and_drops_ttl_after_its_own_work(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    here = project(models(60, clicks=mapped_column(Integer, default=0)))
+    body = "with op.batch_alter_table('web_sessions') as batch_op:\n        "
+    column = "sa.Column('clicks', sa.Integer(), nullable=False, server_default='0')"
+    here.revision(
+        f"{body}batch_op.add_ttl(60)\n        batch_op.add_column({column})",
+        f"{body}batch_op.drop_ttl()\n        batch_op.drop_column('clicks')",
+    )
+    plain = catalogue(engine, "web_sessions")
+    here.upgrade()
+    here.check()
+    here.revision(f"{body}batch_op.alter_ttl(60, sweep='scan')")
+    here.upgrade()
+    assert "ttl_own" not in str(catalogue(engine, "web_sessions"))
+    here.downgrade("base")
+    assert catalogue(engine, "web_sessions") == plain
+
+
+@pytest.mark.databases("sqlite")
+def test_what_a_batch_that_copies_the_table_loses_is_found(engine: Engine, project: Any) -> None:
+    model = models(60)
+    model.metadata.create_all(engine)
+    here = project(model)
+    here.revision(
+        "with op.batch_alter_table('web_sessions', recreate='always') as batch_op:\n"
+        "        batch_op.alter_column('views', server_default='0')"
+    )
+    here.upgrade()
+    assert "op.alter_ttl('web_sessions', 60, sweep='index')" in here.autogenerate()
+    here.upgrade()
+    here.check()
+
+
+def test_rows_begin_where_a_column_says(engine: Engine, project: Any) -> None:
+    from datetime import datetime, timedelta, timezone
+
+    model = models(created_at=mapped_column(DateTime))
+    model.metadata.create_all(engine)
+    dates = {"a": "2026-01-01 10:00:00", "b": None, "c": "2100-01-01 00:00:00"}
+    with engine.begin() as connection:
+        for key, at in dates.items():
+            connection.execute(
+                text("INSERT INTO web_sessions (id, views, created_at) VALUES (:id, 0, :at)"),
+                {"id": key, "at": at},
+            )
+    after = models(-1, created_at=mapped_column(DateTime))
+    here = project(after)
+    here.revision("op.add_ttl('web_sessions', -1, backfill='created_at')")
+    here.upgrade()
+    with Session(engine) as session:
+        stamps = {row.id: row.last_modified for row in session.query(after)}
+    now = datetime.now(timezone.utc)
+    assert stamps["a"] == datetime(2026, 1, 1, 10, tzinfo=timezone.utc)
+    assert abs(stamps["b"] - now) < timedelta(minutes=5)
+    assert stamps["c"] == stamps["b"]  # not in the future
+
+
+@pytest.mark.databases("mariadb")
+def test_columns_that_mariadb_updates_by_itself_stay(engine: Engine, project: Any) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE TABLE web_sessions (id INT PRIMARY KEY, views INT, "
+                "created_at TIMESTAMP NOT NULL DEFAULT '2026-01-01 10:00:00', "
+                "updated_at DATETIME DEFAULT '2020-02-02' ON UPDATE CURRENT_TIMESTAMP)"
+            )
+        )
+        connection.execute(text("INSERT INTO web_sessions (id) VALUES (1), (2)"))
+    old = rows(engine, "updated_at")
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 60, backfill='created_at')")
+    here.upgrade()
+    assert rows(engine, "updated_at") == old
+
+
+def test_keys_of_several_columns_are_walked(engine: Engine, project: Any) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE TABLE web_sessions (id INTEGER, shop VARCHAR(9), created_at TIMESTAMP, "
+                "PRIMARY KEY (shop, id))"
+            )
+        )
+        for number in range(20):
+            connection.execute(
+                text(
+                    f"INSERT INTO web_sessions VALUES ({number}, '{number % 3}', "  # noqa: S608
+                    "'2026-01-01 10:00:00')"
+                )
+            )
+    here = project(ttl_odm={"batch_rows": 3})
+    here.revision("op.add_ttl('web_sessions', 60, backfill='created_at')")
+    here.upgrade()
+    stamps = rows(engine, "_ts")
+    assert len(stamps) == 20
+    assert len(set(stamps)) == 1
+
+
+def test_raw_updates_are_stamped_by_the_trigger(before: Any, engine: Engine, project: Any) -> None:
+    here = project(models(3600))
+    here.revision(
+        "op.add_ttl('web_sessions', 3600, touch_trigger=True)", "op.drop_ttl('web_sessions')"
+    )
+    here.upgrade()
+    here.check()
+    past = "now() - interval '1 day'" if engine.dialect.name == "postgresql" else "1000"
+    with engine.begin() as connection:
+        # A stamp that is given is kept.
+        connection.execute(text(f"UPDATE web_sessions SET _ts = {past}"))  # noqa: S608
+    old = rows(engine, "_ts", "id = 'a'")
+    assert rows(engine, "_ts", "id = 'b'") == old
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE web_sessions SET views = 7 WHERE id = 'a'"))
+    assert rows(engine, "_ts", "id = 'a'") > old
+    assert rows(engine, "_ts", "id = 'b'") == old
+    here.downgrade()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE web_sessions SET views = 8"))
+
+
+@pytest.mark.databases("postgres")
+def test_the_view_shows_live_rows_and_follows_the_default(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    here = project(models(3600))
+    here.revision("op.add_ttl('web_sessions', 3600, enforce='view')", "op.drop_ttl('web_sessions')")
+    here.upgrade()
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE web_sessions SET _ts = now() - interval '10 minutes' WHERE id = 'a'")
+        )
+        connection.execute(text("UPDATE web_sessions SET ttl = -1 WHERE id = 'b'"))
+
+    def shown() -> list[str]:
+        with engine.connect() as connection:
+            query = text("SELECT id FROM web_sessions_live ORDER BY id")
+            return list(connection.execute(query).scalars())
+
+    assert shown() == ["a", "b", "c"]
+    here.metadata = models(60).metadata
+    assert "op.alter_ttl('web_sessions', 60)" in here.autogenerate()
+    here.upgrade()
+    here.check()
+    assert shown() == ["b", "c"]
+    here.downgrade()
+    assert shown() == ["a", "b", "c"]
+    here.downgrade("base")
+    with pytest.raises(Exception, match="web_sessions_live"):
+        shown()
+
+
+@pytest.mark.databases("postgres")
+def test_row_level_security_hides_expired_rows_from_those_who_only_read(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    here = project(models(3600))
+    here.revision("op.add_ttl('web_sessions', 3600, enforce='rls')", "op.drop_ttl('web_sessions')")
+    plain = catalogue(engine, "web_sessions")
+    here.upgrade()
+    here.check()
+    reader, writer = (f"{name}_{engine.url.database}"[:60] for name in ("reads", "writes"))
+    grants = {reader: "SELECT", writer: "SELECT, INSERT, UPDATE, DELETE"}
+    seen = {}
+    with engine.connect() as connection, connection.begin() as transaction:
+        connection.execute(
+            text("UPDATE web_sessions SET _ts = now() - interval '2 hours' WHERE id = 'a'")
+        )
+        for role, grant in grants.items():
+            connection.execute(text(f"CREATE ROLE {role}"))
+            connection.execute(text(f"GRANT {grant} ON web_sessions TO {role}"))
+            connection.execute(text(f"SET LOCAL ROLE {role}"))
+            query = text("SELECT id FROM web_sessions ORDER BY id")
+            seen[role] = list(connection.execute(query).scalars())
+            if role == writer:
+                connection.execute(text("INSERT INTO web_sessions (id, views) VALUES ('n', 0)"))
+                deleted = connection.execute(text("DELETE FROM web_sessions WHERE id = 'a'"))
+                assert deleted.rowcount == 1
+            connection.execute(text("RESET ROLE"))
+        transaction.rollback()
+    assert seen == {reader: ["b", "c"], writer: ["a", "b", "c"]}
+    here.downgrade()
+    assert catalogue(engine, "web_sessions") == plain
+
+
+@pytest.mark.databases("sqlite", "mariadb")
+def test_enforcing_is_refused_where_there_is_no_such_thing(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 3600, enforce='view')")
+    with pytest.raises(MigrationRefusedError, match="for PostgreSQL"):
+        here.upgrade()
+
+
+@pytest.mark.databases("postgres")
+def test_a_migration_may_stay_in_its_callers_transaction(engine: Engine) -> None:
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    models().metadata.create_all(engine)
+    fill(engine, "web_sessions")
+    plain = catalogue(engine, "web_sessions")
+    with engine.connect() as connection, connection.begin() as transaction:
+        operations: Any = Operations(MigrationContext.configure(connection))
+        operations.add_ttl("web_sessions", 60, in_transaction=True)
+        assert connection.scalar(text("SELECT count(_ts) FROM web_sessions")) == 3
+        transaction.rollback()
+    assert catalogue(engine, "web_sessions") == plain
+
+
+async def test_an_asynchronous_env_py_migrates_too(
+    async_engine: AsyncEngine, tmp_path: Path
+) -> None:
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    async with async_engine.begin() as connection:
+        await connection.run_sync(models().metadata.create_all)
+
+    def migrate(connection: Any) -> None:
+        context = MigrationContext.configure(connection)
+        operations: Any = Operations(context)
+        operations.add_ttl("web_sessions", 60)
+        operations.drop_ttl("web_sessions")
+        operations.add_ttl("web_sessions", 60)
+
+    async with async_engine.connect() as connection:
+        await connection.run_sync(migrate)
+    async with async_engine.connect() as connection:
+        await connection.execute(text("SELECT _ts, ttl FROM web_sessions"))
+
+
+def test_every_database_of_an_environment_is_migrated_by_itself(
+    before: Any, engine: Engine, tmp_path: Path
+) -> None:
+    """As Alembic's multidb template does: one revision, one upgrade for each engine."""
+    second = create_engine(f"sqlite:///{tmp_path / 'second.sqlite3'}")
+    models(name="others").metadata.create_all(second)
+    first = Project(tmp_path / "a", engine, models(60).metadata)
+    other = Project(tmp_path / "b", second, models(60, name="others").metadata)
+    for each in (first, other):
+        each.autogenerate()
+        each.upgrade()
+        each.check()
+    second.dispose()
