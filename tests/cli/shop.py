@@ -58,6 +58,13 @@ def pair() -> Any:
     return create_engine(os.environ["SHOP_URL"]), [WebSession], {"max_rows": 4}
 
 
+told: list[Any] = []
+
+
+def listening() -> Any:
+    return create_engine(os.environ["SHOP_URL"]), Base, {"on_progress": told.append}
+
+
 @contextmanager
 def managed() -> Iterator[Any]:
     engine = create_engine(os.environ["SHOP_URL"])

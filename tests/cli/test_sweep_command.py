@@ -259,6 +259,20 @@ def test_an_app_may_be_a_function_with_options_of_its_own(url: str) -> None:
     assert swept("--app", "tests.cli.shop:managed")["deleted"] == 15
 
 
+@sqlite
+def test_a_callback_of_the_app_is_called_beside_those_of_the_command(url: str) -> None:
+    shop.told.clear()
+    swept("--app", "tests.cli.shop:listening")
+    assert {each.table for each in shop.told} == {"web_sessions", "carts"}
+
+
+def test_a_shell_gets_its_completion() -> None:
+    finished = CliRunner().invoke(
+        cli, [], prog_name="ttl-odm", env={"_TTL_ODM_COMPLETE": "zsh_source"}
+    )
+    assert "#compdef ttl-odm" in finished.stdout
+
+
 def test_asynchronous_engines_are_swept(
     async_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,8 +146,7 @@ def test_the_dashboard_has_panels_that_do_not_overlap() -> None:
 
 @sqlite
 def test_a_port_that_is_taken_is_told(engine: Engine) -> None:
-    import socket
-
+    shop.fill(engine)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

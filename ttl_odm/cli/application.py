@@ -291,7 +291,7 @@ def document_targets(given: Any) -> list[Target]:
     models = given if isinstance(given, (list, tuple, set)) else [given]
     classes = [each for each in models if isinstance(each, type)]
     found = [
-        Target(each.get_settings().name, each.__name__, each)
+        Target(str(each.get_settings().name), each.__name__, each)
         for each in cast("list[Any]", classes)
         if issubclass(each, TTLMixin)
     ]

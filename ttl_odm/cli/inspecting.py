@@ -99,10 +99,11 @@ def _judged(
 
 
 def _of_sql(url: str, given: Any, schema: str | None) -> Inspected:
-    engine = urls.sql_engine(url)
-    from sqlalchemy import Engine  # noqa: PLC0415 (needs the extra)
-
-    from ttl_odm.inspecting import reading_models, reading_sql  # noqa: PLC0415
+    engine: Any = urls.sql_engine(url)
+    from ttl_odm.inspecting import (  # noqa: PLC0415 (needs the extra)
+        reading_models,
+        reading_sql,
+    )
 
     models = None if given is None else reading_models.classes_of(given)
 
@@ -112,7 +113,7 @@ def _of_sql(url: str, given: Any, schema: str | None) -> Inspected:
             tables = reading_sql.tables(connection, schema=schema, models=models)
             return _judged(url, now, tables, connection.dialect.name)
 
-    if isinstance(engine, Engine):
+    if not hasattr(engine, "sync_engine"):
         try:
             with engine.connect() as connection:
                 return read(connection)

@@ -1,7 +1,9 @@
 """Numbers about sweeps for monitoring systems, one module each, imported only when used.
 
-- `ttl_odm.metrics.prometheus`: collectors for prometheus-client.
+- `numbers`: which there are, and what a sweeper's events say of each;
+- `prometheus`: collectors for prometheus-client;
+- `opentelemetry`: instruments and spans for OpenTelemetry.
 
-A module takes what a sweeper tells anyway (`on_progress`, `on_report`): no query is made for a
+They take what a sweeper tells anyway (`on_progress`, `on_report`): no query is made for a
 metric, and none is made when somebody scrapes. docs/metrics.md says what each number means.
 """

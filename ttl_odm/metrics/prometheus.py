@@ -2,28 +2,23 @@
 
 ``metrics = SweeperMetrics("postgresql")``, then ``Sweeper(engine, Base,
 on_progress=metrics.on_progress, on_report=metrics.on_report)``. Rows count while a sweep runs;
-everything else when it has ended. Labels have few values by design: tables, and fixed words.
+everything else when it has ended.
 """
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from ttl_odm.sweeper import Ending
+from ttl_odm.metrics.numbers import NUMBERS, of_progress, of_report
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from ttl_odm.sweeper import Progress, SweepReport, TargetReport
-
-_REASONS: Final = ("rest", "rate", "retry", "throttle")
-_BATCHES: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_RUNS: Final = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
-_NOT_OURS: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST)
-_STANDING_BY: Final = (*_NOT_OURS, Ending.PAUSED, Ending.WINDOW)
+    from ttl_odm.metrics.numbers import Number, Told
+    from ttl_odm.sweeper import Progress, SweepReport
 
 
 class SweeperMetrics:
@@ -39,110 +34,35 @@ class SweeperMetrics:
 
     def __init__(self, backend: str, registry: CollectorRegistry = REGISTRY) -> None:
         self._backend = backend
-        table = ("table", "backend")
-        self._deleted = Counter(
-            "ttl_odm_rows_deleted",
-            "Rows deleted, archived ones included.",
-            table,
-            registry=registry,
-        )
-        self._archived = Counter(
-            "ttl_odm_rows_archived", "Rows archived, then deleted.", table, registry=registry
-        )
-        self._skipped = Counter(
-            "ttl_odm_rows_skipped",
-            "Expired rows that a sweep has left.",
-            (*table, "reason"),
-            registry=registry,
-        )
-        self._runs = Counter(
-            "ttl_odm_runs",
-            "Sweeps by how they ended; failed when anything in them did.",
-            ("backend", "outcome"),
-            registry=registry,
-        )
-        self._waited = Counter(
-            "ttl_odm_throttle_seconds",
-            "Seconds that sweeps have waited.",
-            ("backend", "reason"),
-            registry=registry,
-        )
-        self._run_seconds = Histogram(
-            "ttl_odm_run_duration_seconds",
-            "What a sweep took, waits included.",
-            ("backend",),
-            buckets=_RUNS,
-            registry=registry,
-        )
-        self._batch_seconds = Histogram(
-            "ttl_odm_batch_duration_seconds",
-            "What the database took for a batch.",
-            table,
-            buckets=_BATCHES,
-            registry=registry,
-        )
-        self._oldest = Gauge(
-            "ttl_odm_oldest_expired_age_seconds",
-            "How long the first expired row has waited, when the sweep left the table.",
-            table,
-            registry=registry,
-        )
-        self._expired = Gauge(
-            "ttl_odm_expired_rows",
-            "Expired rows that are left, where a fuse or a dry run had them counted.",
-            table,
-            registry=registry,
-        )
-        self._failing = Gauge(
-            "ttl_odm_target_failing", "1 if the last sweep failed there.", table, registry=registry
-        )
-        self._success = Gauge(
-            "ttl_odm_last_success_timestamp_seconds",
-            "When the last sweep without a failure ended, on this host's clock.",
-            ("backend",),
-            registry=registry,
-        )
-        self._leader = Gauge(
-            "ttl_odm_leader", "1 while this process has the lease.", ("backend",), registry=registry
-        )
+        self._collectors = {each.name: _made(each, registry) for each in NUMBERS}
 
     def on_progress(self, progress: Progress) -> None:
         """Count a batch."""
-        labels = (progress.table, self._backend)
-        self._deleted.labels(*labels).inc(progress.deleted)
-        self._archived.labels(*labels).inc(progress.archived)
-        self._batch_seconds.labels(*labels).observe(progress.elapsed)
+        self._take(of_progress(progress))
 
     def on_report(self, report: SweepReport) -> None:
         """Count a sweep."""
-        outcome = "failed" if report.problems else report.ended.value
-        self._runs.labels(self._backend, outcome).inc()
-        self._leader.labels(self._backend).set(report.ended not in _NOT_OURS)
-        for told, seconds in report.waited.items():
-            reason = told if told in _REASONS else "throttle"  # a throttle's own words are many
-            self._waited.labels(self._backend, reason).inc(seconds)
-        for target in report.targets:
-            self._of_target(target)
-        if report.ended in _STANDING_BY:
-            return
-        self._run_seconds.labels(self._backend).observe(report.duration)
-        if not report.problems:
-            self._success.labels(self._backend).set(time.time())
+        self._take(of_report(report))
 
-    def _of_target(self, target: TargetReport) -> None:
-        labels = (target.table, self._backend)
-        self._deleted.labels(*labels)  # so that a table without batches is there, as 0
-        for reason, rows in target.skips.items():
-            self._skipped.labels(*labels, reason.value).inc(rows)
-        self._failing.labels(*labels).set(target.error is not None)
-        _set(self._oldest, labels, target.oldest_after)
-        left = None if target.due is None else max(target.due - target.deleted, 0)
-        _set(self._expired, labels, left)
+    def _take(self, told: Told) -> None:
+        for name, labels, value in told:
+            collector, every = self._collectors[name], {**labels, "backend": self._backend}
+            if value is None:  # absent, rather than an old one
+                with suppress(KeyError):  # it was never there
+                    collector.remove(*(every[each] for each in collector._labelnames))  # noqa: SLF001
+                continue
+            child = collector.labels(**every)
+            if isinstance(child, Counter):
+                child.inc(value)
+            elif isinstance(child, Histogram):
+                child.observe(value)
+            else:
+                child.set(value)
 
 
-def _set(gauge: Gauge, labels: tuple[Any, ...], value: float | None) -> None:
-    """Set a gauge; an unknown value is absent, not an old one."""
-    if value is not None:
-        gauge.labels(*labels).set(value)
-    elif labels in gauge._metrics:  # noqa: SLF001 (remove() fails where nothing is)
-        gauge.remove(*labels)
+def _made(number: Number, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    name, labels = f"ttl_odm_{number.name}", (*number.labels, "backend")
+    if number.kind == "histogram":
+        return Histogram(name, number.about, labels, buckets=number.buckets, registry=registry)
+    kind = Counter if number.kind == "counter" else Gauge
+    return kind(name, number.about, labels, registry=registry)

@@ -1,0 +1,126 @@
+"""Which numbers there are about sweeps, and what a sweeper's events say of each.
+
+The monitoring systems differ in how they keep a number, not in what it means: that is here, once.
+This module must not know any of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from ttl_odm.sweeper import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.sweeper import Progress, SweepReport, TargetReport
+
+Told = Iterator[tuple[str, dict[str, str], "float | None"]]
+"""A number's name, its labels besides the backend, and by how much it grows (counters), what was
+observed (histograms) or what it is (gauges; None when that isn't known any more)."""
+
+_REASONS: Final = ("rest", "rate", "retry", "throttle")
+_NOT_OURS: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST)
+_STANDING_BY: Final = (*_NOT_OURS, Ending.PAUSED, Ending.WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One number.
+
+    Attributes:
+        name: Without the prefix ``ttl_odm_``, and without what a system appends.
+        kind: How it behaves.
+        about: What it says.
+        labels: Besides the backend.
+        unit: ``s`` for seconds, empty for plain numbers.
+        buckets: Of a histogram.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    about: str
+    labels: Sequence[str] = ()
+    unit: str = ""
+    buckets: Sequence[float] = ()
+
+
+_BATCHES: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_RUNS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+
+NUMBERS: Final = (
+    Number("rows_deleted", "counter", "Rows deleted, archived ones included.", ("table",)),
+    Number("rows_archived", "counter", "Rows archived, then deleted.", ("table",)),
+    Number("rows_skipped", "counter", "Expired rows that a sweep has left.", ("table", "reason")),
+    Number("runs", "counter", "Sweeps by how they ended.", ("outcome",)),
+    Number("throttle_seconds", "counter", "Seconds that sweeps waited.", ("reason",), "s"),
+    Number(
+        "run_duration_seconds", "histogram", "What sweeps took, waits included.", (), "s", _RUNS
+    ),
+    Number(
+        "batch_duration_seconds",
+        "histogram",
+        "What the database took for a batch.",
+        ("table",),
+        "s",
+        _BATCHES,
+    ),
+    Number(
+        "oldest_expired_age_seconds",
+        "gauge",
+        "How long the first expired row had waited when the sweep left the table.",
+        ("table",),
+        "s",
+    ),
+    Number(
+        "expired_rows", "gauge", "Expired rows that were left, where they were counted.", ("table",)
+    ),
+    Number("target_failing", "gauge", "1 if the last sweep failed there.", ("table",)),
+    Number(
+        "last_success_timestamp_seconds",
+        "gauge",
+        "When the last sweep without a failure ended, on this host's clock.",
+        (),
+        "s",
+    ),
+    Number("leader", "gauge", "1 while this process has the lease."),
+)
+
+
+def of_progress(progress: Progress) -> Told:
+    """Say what a batch changes."""
+    labels = {"table": progress.table}
+    yield "rows_deleted", labels, progress.deleted
+    yield "rows_archived", labels, progress.archived
+    yield "batch_duration_seconds", labels, progress.elapsed
+
+
+def of_report(report: SweepReport) -> Told:
+    """Say what a sweep changes, besides its batches."""
+    outcome = "failed" if report.problems else report.ended.value
+    yield "runs", {"outcome": outcome}, 1
+    yield "leader", {}, float(report.ended not in _NOT_OURS)
+    for told, seconds in report.waited.items():
+        # A throttle's own words are too many for a label.
+        yield "throttle_seconds", {"reason": told if told in _REASONS else "throttle"}, seconds
+    for target in report.targets:
+        yield from _of_target(target)
+    if report.ended in _STANDING_BY:
+        return
+    yield "run_duration_seconds", {}, report.duration
+    if not report.problems:
+        yield "last_success_timestamp_seconds", {}, time.time()
+
+
+def _of_target(target: TargetReport) -> Told:
+    labels = {"table": target.table}
+    yield "rows_deleted", labels, 0  # so that a table without batches is there
+    for reason, rows in target.skips.items():
+        yield "rows_skipped", {**labels, "reason": reason.value}, rows
+    yield "target_failing", labels, float(target.error is not None)
+    yield "oldest_expired_age_seconds", labels, target.oldest_after
+    left = None if target.due is None else max(target.due - target.deleted, 0)
+    yield "expired_rows", labels, left

@@ -1,0 +1,109 @@
+"""What a sweeper does, as metrics and spans of OpenTelemetry.
+
+``telemetry = SweeperTelemetry("postgresql")``, then ``Sweeper(engine, Base,
+on_progress=telemetry.on_progress, on_report=telemetry.on_report)``. It needs opentelemetry-api
+only; without an SDK nothing is collected, and nothing fails.
+
+Each batch that was committed is a span, with the stable attributes that OpenTelemetry has for
+databases. A sweeper tells of a batch when it is over, so the span is made then, in the trace that
+is current at that moment.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.metrics import CallbackOptions, Observation, get_meter
+from opentelemetry.trace import SpanKind, get_tracer
+
+from ttl_odm import __version__
+from ttl_odm.metrics.numbers import NUMBERS, of_progress, of_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from opentelemetry.metrics import Meter, MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from ttl_odm.metrics.numbers import Number, Told
+    from ttl_odm.sweeper import Progress, SweepReport
+
+_NAME = "ttl_odm"
+_Labels = tuple[tuple[str, str], ...]
+
+
+class SweeperTelemetry:
+    """The instruments, and what fills them.
+
+    Args:
+        backend: ``postgresql``, ``mariadb``, ``sqlite``, ``mongodb``: the attribute ``backend`` of
+            metrics, ``db.system.name`` of spans.
+        meter_provider: Whose metrics; None for the global one.
+        tracer_provider: Whose spans; None for the global one.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        *,
+        meter_provider: MeterProvider | None = None,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        self._backend = backend
+        self._tracer = get_tracer(_NAME, __version__, tracer_provider=tracer_provider)
+        self._gauges: dict[str, dict[_Labels, float]] = {
+            each.name: {} for each in NUMBERS if each.kind == "gauge"
+        }
+        meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
+        self._adders = {each.name: adds for each in NUMBERS if (adds := self._made(meter, each))}
+
+    def on_progress(self, progress: Progress) -> None:
+        """Count a batch, and make its span."""
+        self._take(of_progress(progress))
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            f"DELETE {progress.table}",
+            kind=SpanKind.CLIENT,
+            start_time=ended - round(progress.elapsed * 1e9),
+            attributes={
+                "db.system.name": self._backend,
+                "db.operation.name": "DELETE",
+                "db.collection.name": progress.table,
+                "ttl_odm.batch_size": progress.batch_size,
+                "ttl_odm.rows_deleted": progress.deleted,
+                "ttl_odm.rows_archived": progress.archived,
+            },
+        )
+        span.end(ended)
+
+    def on_report(self, report: SweepReport) -> None:
+        """Count a sweep."""
+        self._take(of_report(report))
+
+    def _take(self, told: Told) -> None:
+        for name, labels, value in told:
+            every = {**labels, "backend": self._backend}
+            if name not in self._gauges:
+                self._adders[name](value, every)
+            elif value is None:  # absent, rather than an old one
+                self._gauges[name].pop(tuple(every.items()), None)
+            else:
+                self._gauges[name][tuple(every.items())] = value
+
+    def _made(self, meter: Meter, number: Number) -> Callable[[Any, Any], None] | None:
+        """Make an instrument, and return what is called with a value; None for a gauge."""
+        # As exporters to Prometheus append the unit themselves, the names end up the same.
+        name = f"{_NAME}.{number.name.removesuffix('_seconds')}"
+        unit, about = number.unit or "1", number.about
+        if number.kind == "counter":
+            return meter.create_counter(name, unit, about).add
+        if number.kind == "histogram":
+            return meter.create_histogram(name, unit, about).record
+        values = self._gauges[number.name]
+
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, dict(labels)) for labels, value in tuple(values.items())]
+
+        meter.create_observable_gauge(name, [observe], unit, about)
+        return None
