@@ -187,17 +187,22 @@ def _operations() -> Iterator[tuple[Any, dict[str, int]]]:
 
 def remember(url: str) -> None:
     """Sweep everything, and print how far the most memory it ever had is above that before."""
-    import resource  # noqa: PLC0415 (not on Windows)
-
     engine = create_engine(url)
     Entry.__ttl__ = 1
     engine.connect().close()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    before = pages * resource.getpagesize() // 1024
+    before = _kibibytes("VmRSS")
     deleted = sweep(engine)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    after = _kibibytes("VmHWM")
     engine.dispose()
     sys.stdout.write(json.dumps({"deleted": deleted, "kib": after - before}) + "\n")
+
+
+def _kibibytes(what: str) -> int:
+    # Not getrusage(): the most that it knows of may be that of the process before the exec.
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1])
+    raise LookupError(f"Linux doesn't tell {what}")
 
 
 if __name__ == "__main__":
