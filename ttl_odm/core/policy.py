@@ -332,7 +332,8 @@ def _defaults(
 
 def _declared(given: object, where: str) -> Declared:
     if callable(given) and not isinstance(given, type):
-        return given
+        source: Callable[[], Any] = given
+        return source
     return default_ttl(given, where=where)
 
 

@@ -161,10 +161,19 @@ def hooks_of(binding: Binding) -> Hooks:
     return Hooks.of({binding.table.fullname: declared}) if declared is not None else Hooks()
 
 
+def _lifetime_columns(archive: Table) -> set[str]:
+    """The columns that an archive with a ttl keeps its rows' own lifetimes in."""
+    found = binding_of(archive)
+    if found is None or not found.stamps:  # a date that rows bring along is copied
+        return set()
+    override = set() if found.override is None else {str(found.override.name)}
+    return {str(found.last_modified.name), *override}
+
+
 def _copy_of(binding: Binding, archive: Archive, where: str) -> Copy:
     table, into = binding.table, archive.table()
     # An archive with a ttl of its own keeps rows from the moment when it gets them.
-    its_own = {binding.last_modified.name, "ttl"} if binding_of(into) is not None else set()
+    its_own = _lifetime_columns(into)
     columns: list[Column[Any]] = [
         each for each in table.c if each.name in into.c and each.name not in its_own
     ]
