@@ -110,8 +110,11 @@ def compared(database: str, sittings: list[Round]) -> list[Finding]:
         times = tuple(median(each[key] * 1e6 for each in sittings) for key in (over, under))
         return {"estimate": estimate(rounds, lambda each: each[over] / each[under]), "times": times}
 
+    limits = {**_LIMITS}
+    if database != "PostgreSQL":
+        del limits[AT_ONCE]  # elsewhere that others get through comes first
     findings = [
-        Finding(SPEED, way, database, "ratio", goal=_LIMITS.get(way), **ratio(SWEEPER, way))
+        Finding(SPEED, way, database, "ratio", goal=limits.get(way), **ratio(SWEEPER, way))
         for way in (AT_ONCE, BY_KEY, OBJECTS)
     ]
     for way in WAYS:
