@@ -34,8 +34,8 @@ from sqlalchemy.orm import (
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from tests.clocks import age
-from ttl_odm import TTLConfigurationError
-from ttl_odm.sqlalchemy import ExpiredError, disable, enable
+from ttl_odm import TTL, TTLConfigurationError
+from ttl_odm.sqlalchemy import ExpiredError, disable, enable, expired, expires_at, live
 from ttl_odm.sqlalchemy.mixin import last_modified_column, ttl_column
 
 if TYPE_CHECKING:
@@ -317,3 +317,21 @@ def test_a_statement_that_no_policy_can_be_put_on_is_refused_when_it_runs() -> N
             compiled.construct_params()
         assert connection.execute(plain).all() == []
     engine.dispose()
+
+
+def test_an_expression_that_was_made_for_another_policy_is_refused(
+    models: Models, engine: Engine
+) -> None:
+    token = models.token
+    enable(token, 60)
+    made = select(live(token), expired(token), expires_at(token)).where(token.id == "live")
+    with Session(engine) as session:
+        assert session.execute(made).one()[:2] == (True, False)
+        enable(token, 90, purge="orm")  # the same columns
+        assert session.execute(made).one()[:2] == (True, False)
+        enable(token, TTL(90, override=None))
+        with pytest.raises(TTLConfigurationError, match="make it again"):
+            session.execute(made)
+        disable(token)
+        with pytest.raises(TTLConfigurationError, match="no policy now"):
+            session.execute(made)

@@ -26,6 +26,7 @@ CONTRACT = [
     "ttl_odm.core.values",
     "ttl_odm.core.policy",
     "ttl_odm.core.expiry",
+    "ttl_odm.core.renewal",
 ]
 
 

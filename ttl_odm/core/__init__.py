@@ -6,7 +6,8 @@ understands the product:
 
 - `values`: which values are a ttl;
 - `policy`: what ``__ttl__ = ...`` can declare;
-- `expiry`: the instant from which a row no longer exists.
+- `expiry`: the instant from which a row no longer exists;
+- `renewal`: when a wish to change that instant is granted.
 """
 
 from ttl_odm.core.expiry import (

@@ -15,10 +15,11 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sqlalchemy.predicate import Verdicts
 from ttl_odm.sqlalchemy.sources import binding_of_source, leaves
-from ttl_odm.sqlalchemy.types import LastModified
+from ttl_odm.sqlalchemy.types import LastModified, UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.binding import Binding, SourceColumns
@@ -67,13 +68,15 @@ class ExpiresAt(FunctionElement[datetime]):
 @compiles(Live)
 def _render_live(element: Live, compiler: Any, **kw: Any) -> str:
     verdicts = Verdicts(clock_of(compiler.dialect))
-    return _true_or_false(compiler, verdicts.live(element.binding, element.source()), kw)
+    binding = _binding_now(element.binding)
+    return _true_or_false(compiler, verdicts.live(binding, element.source()), kw)
 
 
 @compiles(Expired)
 def _render_expired(element: Expired, compiler: Any, **kw: Any) -> str:
     verdicts = Verdicts(clock_of(compiler.dialect))
-    return _true_or_false(compiler, verdicts.expired(element.binding, element.source()), kw)
+    binding = _binding_now(element.binding)
+    return _true_or_false(compiler, verdicts.expired(binding, element.source()), kw)
 
 
 def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, Any]) -> str:
@@ -86,7 +89,23 @@ def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, 
 def _render_expires_at(element: ExpiresAt, compiler: Any, **kw: Any) -> str:
     verdicts = Verdicts(clock_of(compiler.dialect))
     columns = element.binding.columns_from(list(element.clauses))
-    return _process(compiler, verdicts.expires_at(element.binding, columns), kw)
+    return _process(compiler, verdicts.expires_at(_binding_now(element.binding), columns), kw)
+
+
+def _binding_now(binding: Binding) -> Binding:
+    """The policy that a table has now; an expression may be older than `enable`.
+
+    Raises:
+        TTLConfigurationError: it has none any more, or one over other columns.
+    """
+    now = binding_of(binding.table)
+    if now is None or now.default.shape != binding.default.shape:
+        raise UnwrappedConfigurationError(
+            f"live(), expired() or expires_at() of {binding.name} was made for "
+            f"{binding.default.shape!r}, but the table has "
+            f"{'no policy' if now is None else repr(now.default.shape)} now: make it again."
+        )
+    return now
 
 
 def _process(compiler: Any, expression: ColumnElement[Any], kw: dict[str, Any]) -> str:
