@@ -83,6 +83,10 @@ def nothing() -> None:
     return None
 
 
+def failing() -> Any:
+    raise KeyError("SHOP_URL")
+
+
 def wrong_option() -> Any:
     return create_engine("sqlite://"), Base, {"max_row": 4}
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from tests.cli import shop
-from tests.cli.running import as_json, run
+from tests.cli.running import run
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.sqlalchemy.clock import clock_of
@@ -139,8 +139,8 @@ def test_annotations_keep_to_one_line() -> None:
 def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP INDEX ix_carts_ttl_own"))
-    finished = CliRunner().invoke(cli, ["check", *app], env={"GITHUB_ACTIONS": None})
-    assert finished.exit_code == 1
+    finished = run("check", *app, GITHUB_ACTIONS="")
+    assert finished.returncode == 1
     assert finished.stdout.splitlines() == [
         "error missing-index",
         "  carts: index ix_carts_ttl_own is not there, and the sweeper searches by it",
@@ -157,7 +157,7 @@ def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any
     born = datetime.now(timezone.utc) - timedelta(minutes=2)
     database["events"].insert_many([{"_id": 1}, {"_id": 2, "_ts": born, "ttl": 7200}])
     app = ["--app", "tests.cli.documents:MODELS", "--url", url]
-    codes = {each["code"]: each for each in as_json(run("check", *app, "--json"))["findings"]}
-    assert codes.keys() == {"missing-index", "undated", "too-late"}
-    assert codes["missing-index"]["mend"] == "await ensure_indexes(Event)"
-    assert codes["too-late"]["mend"] == "await repair_strays(Event)"
+    codes = found(app, status=1)
+    assert {code for code, _ in codes} == {"missing-index", "undated", "too-late"}
+    assert codes["missing-index", "events"]["mend"] == "await ensure_indexes(Event)"
+    assert codes["too-late", "events"]["mend"] == "await repair_strays(Event)"

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from tests.cli import shop
-from tests.cli.running import as_json, run
+from tests.cli.running import run
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.forecast import AGES, Estimate, Measured
@@ -176,7 +176,7 @@ def test_documents_are_planned(mongodb: Any) -> None:
         ]
     )
     app = ["--app", "tests.cli.documents:MODELS", "--url", url]
-    found = as_json(run("plan", "Event", *app, "--default-ttl", "60", "--json"))
+    found = planned(app, "--default-ttl", "60", model="Event")
     assert (found["rows"], found["own_ttl"]) == (4, 1)
     assert numbers(found["current"]["expired"]) == [1, 2, 3, 3, 3]
     assert numbers(found["planned"]["expired"]) == [2, 2, 3, 3, 3]

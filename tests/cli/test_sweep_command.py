@@ -313,6 +313,7 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
         ([], 2, "Say what to work on: --app module:Base"),
         (["--app", "tests.cli.shop:Base"], 2, "doesn't say where the database is"),
         (["--app", "tests.cli.shop:nothing"], 2, "nothing() has to return an engine"),
+        (["--app", "tests.cli.shop:failing"], 2, "calling it failed with KeyError: 'SHOP_URL'"),
         (["--app", "tests.cli.shop:wrong_option"], 2, "A sweeper has no option 'max_row'"),
         (["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--max-rows", "0"], 2, "max_rows"),
         (

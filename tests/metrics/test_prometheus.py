@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, command, run, variables
+from tests.cli.running import TIMEOUT, command, variables
+from ttl_odm.cli.commands import cli
 from ttl_odm.metrics.prometheus import SweeperMetrics
 from ttl_odm.sweeper import Ending, FuseError, Skip, Sweeper, SweepReport, TargetReport
 
@@ -153,6 +155,7 @@ def test_a_port_that_is_taken_is_told(engine: Engine) -> None:
         port = str(taken.getsockname()[1])
         url = engine.url.render_as_string(hide_password=False)
         options = ["--metrics-port", port, "--metrics-host", "127.0.0.1"]
-        finished = run("run", "--app", "tests.cli.shop:Base", "--url", url, *options)
-    assert finished.returncode == 2
+        app = ["--app", "tests.cli.shop:Base", "--url", url]
+        finished = CliRunner().invoke(cli, ["run", *app, *options])
+    assert finished.exit_code == 2
     assert f"--metrics-port {port}" in finished.stderr

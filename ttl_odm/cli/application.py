@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 
 from ttl_odm.cli import urls
-from ttl_odm.cli.loading import load
+from ttl_odm.cli.loading import failed, load
 from ttl_odm.cli.problems import UsageProblem, explained
+from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepOptions
 
 if TYPE_CHECKING:
@@ -253,11 +254,16 @@ def _is_factory(given: Any) -> bool:
 
 
 async def _from_factory(given: Any, app: str, stack: AsyncExitStack) -> Application:
-    made = await answer(given())
-    if hasattr(made, "__aenter__"):
-        made = await stack.enter_async_context(made)
-    elif hasattr(made, "__enter__"):
-        made = stack.enter_context(made)
+    try:
+        made = await answer(given())
+        if hasattr(made, "__aenter__"):
+            made = await stack.enter_async_context(made)
+        elif hasattr(made, "__enter__"):
+            made = stack.enter_context(made)
+    except (click.ClickException, TTLError):
+        raise
+    except Exception as error:
+        raise failed(f"--app {app!r}: calling it", error) from error
     pair = made if isinstance(made, (tuple, list)) else (made, None)
     lengths = (2, 3)
     if len(pair) not in lengths or (pair[1] is None and not hasattr(type(pair[0]), "purge")):

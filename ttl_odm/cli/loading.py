@@ -57,8 +57,13 @@ def _module(name: str, where: str) -> Any:
             ) from error
         raise UsageProblem(f"{where}: {name} needs the module {missing!r}.") from error
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise UsageProblem(
-            f"{where}: importing {name} failed with {type(error).__name__}: {in_one_line(error)} "
-            f"({last.filename}, line {last.lineno})."
-        ) from error
+        raise failed(f"{where}: importing {name}", error) from error
+
+
+def failed(what: str, error: Exception) -> UsageProblem:
+    """Say that code of the application's failed, and in which line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return UsageProblem(
+        f"{what} failed with {type(error).__name__}: {in_one_line(error)} "
+        f"({last.filename}, line {last.lineno})."
+    )

@@ -247,7 +247,6 @@ def _served(app: Application, host: str, port: int) -> Any:
 
     from ttl_odm.metrics.prometheus import SweeperMetrics  # noqa: PLC0415
 
-    metrics = SweeperMetrics(app.backend)
     try:
         server, _ = start_http_server(port, host)
     except OSError as error:
@@ -255,7 +254,7 @@ def _served(app: Application, host: str, port: int) -> Any:
             f"--metrics-port {port} on {host}: {error.strerror or error}."
         ) from error
     logging.getLogger("ttl_odm.cli").info("Metrics: http://%s:%s/metrics", host, server.server_port)
-    return metrics
+    return SweeperMetrics(app.backend)
 
 
 def _print_line(report: SweepReport) -> None:

@@ -32,8 +32,16 @@ def is_mongodb(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Return a URL for people: without its password, and without what its query says."""
-    return without_passwords(url).partition("?")[0]
+    """Return a URL for people: without its password, and without what its query says.
+
+    A password may have any character in it that should have been encoded, so everything up to the
+    last @ is its.
+    """
+    scheme, separator, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    secret = f"{colon}***" if colon else ""
+    return without_passwords(f"{scheme}{separator}{user}{secret}{at}{place}").partition("?")[0]
 
 
 def sql_engine(url: str, **options: Any) -> Any:
