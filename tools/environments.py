@@ -3,7 +3,7 @@
 | folder | what it holds |
 |---|---|
 | `.venv` | every extra, every tool, the newest SQLAlchemy that pyproject.toml allows |
-| `.venv-lowest` | what the tests need, the lowest SQLAlchemy, Beanie and Python that work here |
+| `.venv-lowest` | what the tests need, the lowest SQLAlchemy, Beanie, Alembic and Python here |
 | `.venv-demo` | what a user of the demo would install, and nothing else |
 | `.venv-rivals-X.Y` | another package, for the comparison in docs/leaks.md (tools/leaks.py) |
 """
@@ -102,7 +102,7 @@ def development() -> Environment:
 
 
 def lowest() -> Environment:
-    """Describe the environment with the lowest SQLAlchemy and Beanie on the lowest Python.
+    """Describe the environment with the lowest SQLAlchemy, Beanie and Alembic, on the lowest Python.
 
     Its Beanie is 1.30, which speaks to MongoDB through Motor; `all` asks for Beanie 2.
     """
@@ -110,6 +110,7 @@ def lowest() -> Environment:
     pins = (
         f"sqlalchemy=={_lower_bound(text, 'sqlalchemy[asyncio]')}",
         f"beanie=={_lower_bound(text, 'beanie', below='2')}",
+        f"alembic=={_lower_bound(text, 'alembic')}",
     )
     return Environment(
         ROOT / ".venv-lowest", _lowest_python(), ("-e", f"{ROOT}[{_LOWEST_EXTRAS}]", *pins)

@@ -28,7 +28,7 @@ def rows(engine: Engine, what: str, where: str = "1 = 1") -> list[Any]:
 def test_a_batch_adds_changes_and_drops_ttl_after_its_own_work(
     before: Any, engine: Engine, project: Any
 ) -> None:
-    here = project(models(60, clicks=mapped_column(Integer, default=0)))
+    here = project(models(60, clicks=mapped_column(Integer, default=0, nullable=False)))
     body = "with op.batch_alter_table('web_sessions') as batch_op:\n        "
     column = "sa.Column('clicks', sa.Integer(), nullable=False, server_default='0')"
     here.revision(
@@ -209,6 +209,27 @@ def test_row_level_security_hides_expired_rows_from_those_who_only_read(
     assert seen == {reader: ["b", "c"], writer: ["a", "b", "c"]}
     here.downgrade()
     assert catalogue(engine, "web_sessions") == plain
+
+
+@pytest.mark.databases("postgres")
+def test_policies_and_views_of_somebody_else_stay(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE POLICY own ON web_sessions USING (views = 0)"))
+        connection.execute(text("ALTER TABLE web_sessions ENABLE ROW LEVEL SECURITY"))
+        connection.execute(text("CREATE VIEW web_sessions_live AS SELECT 1 AS one"))
+    plain = catalogue(engine, "web_sessions")
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 3600, enforce='rls')", "op.drop_ttl('web_sessions')")
+    here.upgrade()
+    assert "ttl_all" not in str(catalogue(engine, "web_sessions"))
+    here.downgrade()
+    assert catalogue(engine, "web_sessions") == plain
+    with engine.connect() as connection:
+        query = "SELECT relrowsecurity FROM pg_class WHERE relname = 'web_sessions'"
+        assert connection.scalar(text(query)) is True
+        assert connection.scalar(text("SELECT one FROM web_sessions_live")) == 1
 
 
 @pytest.mark.databases("sqlite", "mariadb")

@@ -76,7 +76,9 @@ class _Comparison:
         for each in self._upgrade.ops:
             if isinstance(each, ops.CreateTableOp):
                 # Alembic writes a table's info into the revision; our policy is no Python text.
-                each.info = {key: value for key, value in each.info.items() if key != INFO_KEY}
+                each.info = {
+                    key: value for key, value in (each.info or {}).items() if key != INFO_KEY
+                }
         declared = {self._key(table): table for table in self._context.sorted_tables}
         for key, table in declared.items():
             binding = binding_of(table)

@@ -47,7 +47,10 @@ class Enforcing:
         full = f"{preparer.quote_schema(schema)}." if schema else ""
         self._view = f"{full}{preparer.quote(wanted.name_of('', 'live'))}"
         self._hiding = preparer.quote(wanted.name_of("rls_", "ttl_live"))
-        self._passing = preparer.quote(wanted.name_of("rls_", "ttl_all"))
+        passing = wanted.name_of("rls_", "ttl_all")
+        self._passing = preparer.quote(passing)
+        self._passing_name = "'" + passing.replace("'", "''") + "'"
+        self._oid = "'" + steps.table.replace("'", "''") + "'::regclass"
         self._live = wanted.live(steps.dialect)
         self._seconds = wanted.seconds
 
@@ -84,20 +87,23 @@ class Enforcing:
         if self._steps.there(found.view):
             run.briefly([f"DROP VIEW IF EXISTS {self._view}"])
         if self._steps.there(found.policies):
-            statements = [
-                f"DROP POLICY IF EXISTS {self._hiding} ON {table}",
-                f"DROP POLICY IF EXISTS {self._passing} ON {table}",
-            ]
-            if found.policies:
-                # A script can't know whether other policies need it.
-                statements.append(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
-            run.briefly(statements)
+            inner = (
+                f"IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid} "
+                f"AND polname = {self._passing_name}) THEN "
+                f"DROP POLICY {self._passing} ON {table}; "
+                f"IF NOT EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid}) THEN "
+                f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY; END IF; END IF"
+            )
+            run.briefly([f"DROP POLICY IF EXISTS {self._hiding} ON {table}", _done(inner)])
 
     def _put_view(self) -> None:
+        found = self._steps.found
         live = f"SELECT * FROM {self._steps.table} WHERE {self._live}"
+        # Never over a view of somebody else's.
+        create = "CREATE OR REPLACE" if self._steps.there(found.view) else "CREATE"
         self._steps.run.briefly(
             [
-                f"CREATE OR REPLACE VIEW {self._view} AS {live}",
+                f"{create} VIEW {self._view} AS {live}",
                 f"COMMENT ON VIEW {self._view} IS '{_NOTE}{self._seconds}'",
             ]
         )
@@ -109,21 +115,30 @@ class Enforcing:
         they have to see these. Once for each statement and not for each row: a sub-select.
         """
         steps = self._steps
-        table = steps.table.replace("'", "''")
-        may_delete = f"(SELECT has_table_privilege('{table}'::regclass, 'DELETE'))"
+        table = steps.table
+        may_delete = f"(SELECT has_table_privilege({self._oid}, 'DELETE'))"
+        # Where row-level security is on already, its own policies say who may do what.
+        inner = (
+            f"IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = {self._oid}) THEN "
+            f"CREATE POLICY {self._passing} ON {table} USING (true) WITH CHECK (true); "
+            f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; END IF"
+        )
         steps.run.briefly(
             [
-                f"DROP POLICY IF EXISTS {self._hiding} ON {steps.table}",
-                f"DROP POLICY IF EXISTS {self._passing} ON {steps.table}",
-                f"CREATE POLICY {self._passing} ON {steps.table} USING (true) WITH CHECK (true)",
+                f"DROP POLICY IF EXISTS {self._hiding} ON {table}",
+                _done(inner),
                 (
-                    f"CREATE POLICY {self._hiding} ON {steps.table} AS RESTRICTIVE FOR SELECT "
+                    f"CREATE POLICY {self._hiding} ON {table} AS RESTRICTIVE FOR SELECT "
                     f"USING ({may_delete} OR {self._live})"
                 ),
-                f"COMMENT ON POLICY {self._hiding} ON {steps.table} IS '{_NOTE}{self._seconds}'",
-                f"ALTER TABLE {steps.table} ENABLE ROW LEVEL SECURITY",
+                f"COMMENT ON POLICY {self._hiding} ON {table} IS '{_NOTE}{self._seconds}'",
             ]
         )
+
+
+def _done(inner: str) -> str:
+    """Statements of PL/pgSQL as one statement of SQL."""
+    return f"DO $rls$ BEGIN {inner}; END $rls$"
 
 
 _ENFORCED_DEFAULTS: Final = text(

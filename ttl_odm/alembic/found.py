@@ -146,7 +146,8 @@ _POSTGRESQL_OTHERS: Final = text(
     "WHERE conrelid = t.oid AND contype = 'c' AND conname = :check), "
     "EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = t.oid AND tgname = :touch), "
     "EXISTS (SELECT 1 FROM pg_class v "
-    "WHERE v.relnamespace = t.relnamespace AND v.relname = :live AND v.relkind = 'v'), "
+    "WHERE v.relnamespace = t.relnamespace AND v.relname = :live AND v.relkind = 'v' "
+    "AND obj_description(v.oid, 'pg_class') LIKE 'ttl_odm: %'), "
     "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy) "
     "FROM pg_class t WHERE t.oid = CAST(:table AS regclass)"
 )
