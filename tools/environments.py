@@ -102,7 +102,7 @@ def development() -> Environment:
 
 
 def lowest() -> Environment:
-    """Describe the environment with the lowest SQLAlchemy, Beanie and Alembic, on the lowest Python.
+    """Describe the environment with the lowest SQLAlchemy, Beanie, Alembic and Python.
 
     Its Beanie is 1.30, which speaks to MongoDB through Motor; `all` asks for Beanie 2.
     """
