@@ -9,15 +9,16 @@ import warnings
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from asgi_lifespan import LifespanManager
-from fastapi import FastAPI
-from sqlalchemy import create_engine, event
-from sqlalchemy.ext.asyncio import create_async_engine
+from fastapi import FastAPI, Request, Response
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from starlette.applications import Starlette
 
 from tests.sql.sweeping import HOUR, add, cart, left
-from ttl_odm import TTLConfigurationError
+from ttl_odm import ExpiredError, TTLConfigurationError
 from ttl_odm.integrations.fastapi import Sweeping
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
@@ -159,6 +160,31 @@ async def test_a_sweeper_that_ends_by_an_error_is_logged_and_the_application_goe
     async with LifespanManager(FastAPI(lifespan=Sweeping(shop.sweeper(on_report=broken)))):
         await until(is_told)
         assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_row_that_expires_during_a_request_is_answered_once_for_all(shop: Shop) -> None:
+    app = FastAPI()
+
+    @app.exception_handler(ExpiredError)
+    async def gone(_: Request, error: ExpiredError) -> Response:
+        return Response(str(error), status_code=404)
+
+    @app.post("/")
+    async def slow() -> None:
+        async with AsyncSession(shop.engine) as session:
+            row = shop.model(id=7)
+            session.add(row)
+            await session.commit()
+            row.ttl = 60
+            async with shop.engine.begin() as connection:
+                await connection.execute(text("UPDATE carts SET _ts = _ts - 3600000"))
+            await session.commit()
+
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        answer = await client.post("/")
+    assert answer.status_code == 404
+    assert "Cart" in answer.text
 
 
 # --- with an engine that is not asynchronous

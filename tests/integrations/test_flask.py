@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -252,12 +253,21 @@ def test_a_database_in_memory_has_no_sweeper_in_the_background(app: Flask) -> No
 # --- commands
 
 
+def far_from_midnight() -> str:
+    """Name a time zone in which it is day."""
+    return "UTC" if 6 < datetime.now(timezone.utc).hour < 18 else "Etc/GMT+12"
+
+
 def test_a_dry_run_counts_and_max_rows_limits(app: Flask) -> None:
+    app.config.update(TTL_WINDOW="00:00-00:01", TTL_TIMEZONE=far_from_midnight())
     db = SQLAlchemy(app)
     model = model_of(db)
     TTL(app)
     fill(app, db, model)
     assert "3 rows expired" in invoke(app, "sweep", "--dry-run").output
+    assert "Outside the window" in invoke(app, "sweep").output
+    assert "3 rows expired" in invoke(app, "status").output
+    app.extensions["ttl_odm"]._options.clear()
     assert "2 rows deleted" in invoke(app, "sweep", "--max-rows", "2").output
     assert len(rows_of(app, db, model)) == 2
 

@@ -39,6 +39,9 @@ INTERVAL_KEY: Final = "TTL_SWEEP_INTERVAL"
 INTERVAL: Final = 60.0
 """Seconds between two sweeps of ``flask ttl run``, unless something else was said."""
 
+_COUNTING: Final[dict[str, Any]] = {"dry_run": True, "window": None}
+"""For a sweeper that only counts, at any hour."""
+
 _OPTIONS: Final = {f"{PREFIX}{name.upper()}": name for name in SweepOptions.__optional_keys__}
 
 
@@ -278,8 +281,9 @@ commands = AppGroup("ttl", help="Delete expired rows for good, and see who does 
 @click.option("--max-rows", type=click.IntRange(min=1), help="Rows to delete, at most.")
 def sweep(*, dry_run: bool, force: bool, max_rows: int | None) -> None:
     """Sweep once. Ends with status 1 if something failed."""
-    given = {"dry_run": dry_run or None, "force": force or None, "max_rows": max_rows}
-    sweepers = _sweepers({name: value for name, value in given.items() if value is not None})
+    given = {"force": force or None, "max_rows": max_rows}
+    told = {name: value for name, value in given.items() if value is not None}
+    sweepers = _sweepers({**_COUNTING, **told} if dry_run else told)
     failed = False
     with stop_on_signals(*sweepers.values()):
         for bind, sweeper in sweepers.items():
@@ -325,7 +329,7 @@ def run(interval: float | None) -> None:
 @commands.command()
 def status() -> None:
     """See who holds the lease, and count what is due."""
-    sweepers = _sweepers({"dry_run": True})
+    sweepers = _sweepers(_COUNTING)
     for bind, sweeper in sweepers.items():
         _title(bind, sweepers)
         try:
