@@ -25,6 +25,7 @@ from ttl_odm.alembic.refusing import (
     refuse_expiring,
     refuse_kept,
     refuse_missing,
+    refuse_partitioned,
     refuse_source,
     refuse_without_rights,
 )
@@ -307,6 +308,8 @@ def _check_add(
         return None
     if not resumes:
         refuse_existing(wanted, found, keep_ttl=op.keep_ttl)
+        if op.sweep == "index" and not runner.in_transaction:
+            refuse_partitioned(runner.connection, wanted)
         refuse_without_rights(runner.connection, wanted)
     kept = op.keep_ttl and wanted.own_ttl.name in found.columns
     if kept and not resumes:
@@ -466,6 +469,8 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     else:
         refuse_missing(wanted, found)
         refuse_without_rights(runner.connection, wanted)
+        if op.sweep == "index" and not runner.in_transaction:
+            refuse_partitioned(runner.connection, wanted)
         _check_alter(runner, wanted, op)
     with runner.outside_transactions():
         steps = _steps(runner, wanted, found)
@@ -600,6 +605,8 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
     if not runner.offline and not progress.resumes:
         refuse_missing(wanted, found)
         refuse_without_rights(runner.connection, wanted)
+        if not runner.in_transaction and any(each in found.indexes for each in wanted.index_names):
+            refuse_partitioned(runner.connection, wanted)
     if progress.state == "finished":
         progress.resume()
         return

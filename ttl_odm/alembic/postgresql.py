@@ -12,8 +12,10 @@ A default of ``clock_timestamp()`` would rewrite the table, so the columns get a
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
@@ -105,7 +107,9 @@ class PostgreSQLSteps(Steps):
         except Exception:
             if not self.run.in_transaction and not self.run.offline:
                 # What it leaves behind costs every write and serves no read.
-                self._drop_index(str(index.name))
+                # Whether it can be dropped or not: the next run replaces it.
+                with suppress(DBAPIError):
+                    self._drop_index(str(index.name))
             raise
 
     def drop_indexes(self) -> None:

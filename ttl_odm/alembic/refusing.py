@@ -10,8 +10,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from alembic.util import CommandError
-from sqlalchemy import Date, DateTime, inspect, text
+from sqlalchemy import Date, DateTime, Integer, inspect, text
 
+from ttl_odm.alembic.wanted import LAST_MODIFIED, OWN_TTL
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.clock import clock_of
@@ -60,9 +61,10 @@ def refuse_existing(wanted: Wanted, found: Found, *, keep_ttl: bool) -> None:
 
 def refuse_missing(wanted: Wanted, found: Found) -> None:
     """Refuse a table without TTL where an operation changes or removes it."""
-    if wanted.last_modified.name not in found.columns:
+    missing = [name for name in (LAST_MODIFIED, OWN_TTL) if name not in found.columns]
+    if missing:
         raise MigrationRefusedError(
-            f"Table {wanted.label} has no TTL: it has no column {wanted.last_modified.name!r}. "
+            f"Table {wanted.label} has no TTL: it has no column {' and no '.join(missing)}. "
             "Use op.add_ttl()."
         )
 
@@ -70,7 +72,7 @@ def refuse_missing(wanted: Wanted, found: Found) -> None:
 def refuse_kept(connection: Connection, wanted: Wanted, found: Found) -> None:
     """Refuse a column of rows' own ttl that is no such column, or holds what is no ttl."""
     name = wanted.own_ttl.name
-    if found.columns[name].type.python_type is not int:
+    if not isinstance(found.columns[name].type, Integer):
         raise MigrationRefusedError(
             f"Table {wanted.label}: keep_ttl=True takes over column {name!r}, which is "
             f"{found.columns[name].type!r}; a row's own ttl is a whole number of seconds."
@@ -136,6 +138,20 @@ def refuse_expiring(
             f"Table {wanted.label}: {int(expired):,} of {rows:,} rows ({expired / rows:.1%}) would "
             f"expire at once with a default ttl of {seconds:,} seconds, and max_expired_now="
             f"{at_most} allows {at_most:.1%}. Raise the default ttl, or the limit."
+        )
+
+
+def refuse_partitioned(connection: Connection, wanted: Wanted) -> None:
+    """Refuse indexes that PostgreSQL can't build while others write."""
+    if connection.dialect.name != "postgresql":
+        return
+    kind = text("SELECT relkind FROM pg_class WHERE oid = CAST(:table AS regclass)")
+    names = {"table": wanted.plain(connection.dialect)}
+    if connection.scalar(kind, names) in ("p", b"p"):
+        raise MigrationRefusedError(
+            f"Table {wanted.label} is partitioned, and PostgreSQL builds or drops no index of such "
+            "a table while others write. Write in_transaction=True, which locks it until the "
+            "transaction ends, or do without indexes (sweep='scan')."
         )
 
 
