@@ -161,7 +161,7 @@ class TTLField(models.IntegerField):
         except (InvalidTTL, ValueError) as error:
             raise ValidationError(
                 f"Give whole seconds from 1 to {MAX_TTL}, -1 for ever, or nothing for the default.",
-                code="invalid",
+                code="ttl",  # a form would say something of its own for "invalid"
             ) from error
 
     def formfield(self, **kwargs: Any) -> Any:

@@ -1,9 +1,10 @@
 """The keys of expired rows are free: writes that take them delete the rows that hold them.
 
-Where a failed statement leaves the transaction as it was (outside of one, and on SQLite and
-MariaDB) the write is simply tried; only if it meets a key in use are the expired holders deleted,
-and it is tried again. That costs nothing without a conflict. Inside a transaction of PostgreSQL,
-which a failed statement would end, the holders are deleted first.
+Where a failed statement leaves nothing behind (outside of transactions, and on SQLite) the write
+is simply tried; only if it meets a key in use are the expired holders deleted, and it is tried
+again. That costs nothing without a conflict. Inside a transaction the holders are deleted first:
+on PostgreSQL a failed statement would end the transaction, and on InnoDB it would keep a shared
+lock on the key, over which two writers of the same key block each other.
 
 Which rows hold a key is only narrowed down: any expired row may be purged at any time, so a few
 more of them do no harm. Live rows are never touched, whatever they hold.
@@ -55,7 +56,7 @@ class _Keyed:
             return write()
         using, model = self.using, self.query.get_meta().concrete_model
         connection = self.connection
-        if connection.in_atomic_block and connection.vendor == "postgresql":
+        if connection.in_atomic_block and connection.vendor != "sqlite":
             self._free(conditions)
             return write()
         try:

@@ -164,8 +164,10 @@ def displace(model: Any, using: str, conditions: Sequence[Q]) -> int:
         return 0
     removal = Removal(model, using, hooks_of(binding.model), reason="displaced")
     queries = [rows_of(model, using).filter(condition) for condition in conditions]
-    if removal.is_plain:
+    if removal.is_plain and connections[using].vendor != "mysql":
         return sum(removal.by_statement(query) for query in queries)
+    if removal.is_plain:
+        return sum(_looked_up(removal, query) for query in queries)
     removed = 0
     for query in queries:
         objs = list(locked(query, using))
@@ -178,6 +180,19 @@ def displace(model: Any, using: str, conditions: Sequence[Q]) -> int:
             ) from error
         removed += len(objs)
     return removed
+
+
+def _looked_up(removal: Removal, query: Any) -> int:
+    """Look without locks, and delete what was found by its key.
+
+    A DELETE that finds nothing leaves locks on the gap where its row would be, which the INSERT of
+    somebody else then waits for.
+    """
+    found = list(query.values_list("pk", flat=True))
+    if not found:
+        return 0
+    rows = rows_of(removal.model, removal.using).filter(pk__in=found)
+    return removal.by_statement(rows, by_key=True)
 
 
 def locked(queryset: Any, using: str, *, skip: bool = False) -> Any:

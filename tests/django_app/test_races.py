@@ -1,0 +1,107 @@
+"""Several at once: an expired key has one winner, no write revives, no live row is lost."""
+
+from __future__ import annotations
+
+from threading import Barrier, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError, OperationalError, connections, transaction
+
+from tests.django_app.data import kill, raw
+from tests.django_app.shop.models import Seat, Session
+from ttl_odm import ExpiredError
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.backends import Backend
+
+pytestmark = pytest.mark.databases("postgres", "mariadb")
+
+
+def at_once(number: int, action: Callable[[int], Any]) -> list[Any]:
+    """Run an action in threads that begin together; what it returns or raises."""
+    start, told = Barrier(number), []
+
+    def run(which: int) -> None:
+        start.wait()
+        try:
+            told.append(action(which))
+        except Exception as error:  # noqa: BLE001 (it is what the test looks at)
+            told.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [Thread(target=run, args=[which]) for which in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_of_many_who_want_an_expired_key_one_gets_it(backend: Backend, atomic: bool) -> None:  # noqa: FBT001
+    for round_ in range(3):
+        raw("DELETE FROM shop_seat")
+        Seat.objects.create(pk=1, row="a", number=1, label="old")
+        kill(Seat, [1])
+
+        def create(which: int) -> Any:
+            if not atomic:
+                return Seat.objects.create(row="a", number=1, label=str(which))
+            with transaction.atomic():
+                return Seat.objects.create(row="a", number=1, label=str(which))
+
+        told = at_once(6, create)
+        won = [each for each in told if isinstance(each, Seat)]
+        others = [each for each in told if not isinstance(each, Seat)]
+        assert len(won) == 1, (round_, told)
+        # In a transaction InnoDB may choose a victim of a deadlock, as it may for any two inserts.
+        assert all(isinstance(each, (IntegrityError, OperationalError)) for each in others), told
+        assert raw("SELECT label FROM shop_seat") == [(won[0].label,)]
+
+
+def test_many_get_or_create_one(backend: Backend) -> None:
+    Session.objects.create(pk=1, key="a", number=1)
+    kill(Session, [1])
+    told = at_once(6, lambda _: Session.objects.get_or_create(key="a"))
+    assert all(isinstance(each, tuple) for each in told), told
+    assert sum(created for _, created in told) == 1
+    assert len({row.pk for row, _ in told}) == 1
+
+
+def test_a_save_that_waited_until_the_row_had_expired_does_not_revive_it(backend: Backend) -> None:
+    row = Session.objects.create(pk=1, key="a", ttl=60)
+
+    def save(_: int) -> None:
+        row.save()
+
+    with transaction.atomic():
+        Session.objects.filter(pk=1).update(number=7)
+        held = Thread(target=lambda: told.extend(at_once(1, save)))
+        told: list[Any] = []
+        held.start()
+        kill(Session, [1])
+    held.join()
+    assert isinstance(told[0], ExpiredError), told
+    assert isinstance(told[0], DatabaseError)
+    assert not Session.objects.exists()
+
+
+def test_a_sweeper_loses_no_row_that_is_renewed_meanwhile(backend: Backend) -> None:
+    Session.objects.bulk_create([Session(pk=n, key=str(n)) for n in range(1, 201)])
+    raw("UPDATE shop_session SET ttl = 1 WHERE id > 100")
+    kill(Session, range(101, 201), 2)
+
+    def work(which: int) -> Any:
+        if which == 0:
+            return Sweeper(connections["default"], Session, batch_size=7, lease=False).run_once()
+        return [Session.objects.filter(pk=pk).update(number=which) for pk in range(1, 201)]
+
+    report, writes = sorted(at_once(2, work), key=lambda each: isinstance(each, list))
+    assert (report.deleted, report.problems) == (100, ())
+    assert writes == [1] * 100 + [0] * 100
+    assert Session.all_objects.count() == 100
