@@ -12,6 +12,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.testing import InMemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -81,6 +82,13 @@ async def managed_async() -> AsyncIterator[Any]:
 
 def nothing() -> None:
     return None
+
+
+def stored() -> Any:
+    store = InMemoryStore()
+    store.create("carts", 10)
+    store.put("carts", 1, age=20)
+    return store
 
 
 def failing() -> Any:

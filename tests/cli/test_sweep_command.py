@@ -266,6 +266,17 @@ def test_a_callback_of_the_app_is_called_beside_those_of_the_command(url: str) -
     assert {each.table for each in shop.told} == {"web_sessions", "carts"}
 
 
+def test_a_store_of_ones_own_is_swept_checked_and_shown() -> None:
+    app = ["--app", "tests.cli.shop:stored"]
+    assert swept(*app)["deleted"] == 1
+    (target,) = json.loads(call("status", *app, "--json").stdout)["targets"]
+    assert (target["target"], target["expired"]) == ("carts", 1)
+    assert call("check", *app).exit_code == 0
+    finished = call("sweep", *app, "--model", "carts")
+    assert finished.exit_code == 2
+    assert "can't be used with a store of one's own" in finished.stderr
+
+
 def test_a_shell_gets_its_completion() -> None:
     finished = CliRunner().invoke(
         cli, [], prog_name="ttl-odm", env={"_TTL_ODM_COMPLETE": "zsh_source"}

@@ -264,6 +264,7 @@ async def _from_factory(given: Any, app: str, stack: AsyncExitStack) -> Applicat
         raise
     except Exception as error:
         raise failed(f"--app {app!r}: calling it", error) from error
+    # One thing alone can only be a store, which knows its targets.
     pair = made if isinstance(made, (tuple, list)) else (made, None)
     lengths = (2, 3)
     if len(pair) not in lengths or (pair[1] is None and not hasattr(type(pair[0]), "purge")):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.beanie import find_strays, native
 from ttl_odm.beanie.binding import registry_of
 from ttl_odm.beanie.changes import Aim
-from ttl_odm.beanie.commands import details_of, indexes_of
+from ttl_odm.beanie.commands import details_of, indexes_of, run
 from ttl_odm.beanie.own_writes import collection_of
 from ttl_odm.beanie.strays import Stray
 from ttl_odm.cli.findings import Finding, Severity
@@ -83,7 +83,8 @@ async def _indexes(target: Target) -> list[Finding]:
 
 async def _strays(target: Target, *, deep: bool) -> list[Finding]:
     collection: Any = collection_of(target.given)
-    if not deep and await collection.estimated_document_count() > SMALL:
+    rows = (await run(collection, {"count": collection.name}))["n"]  # past the gate
+    if not deep and rows > SMALL:
         return [
             Finding(
                 Severity.SKIPPED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ttl_odm.beanie.commands import first_batch
+from ttl_odm.beanie.commands import first_batch, run
 from ttl_odm.beanie.own_writes import collection_of
 from ttl_odm.beanie.predicate import expired_expr
 from ttl_odm.cli.forecast import Measured, questions
@@ -36,7 +36,8 @@ async def measure(
         big: Documents from which on a sample is taken.
     """
     collection: Any = collection_of(model)
-    rows = int(await collection.estimated_document_count())
+    # By commands that go past the gate: expired documents count, and by the metadata.
+    rows = int((await run(collection, {"count": collection.name}))["n"])
     asked = questions(is_planned=planned is not None, bounds=bounds)
     policies = {"current": current, **({} if planned is None else {"planned": planned})}
     sums = {
@@ -46,7 +47,6 @@ async def measure(
     pipeline: list[dict[str, Any]] = [{"$group": {"_id": None, **sums}}]
     if rows > big:
         pipeline.insert(0, {"$sample": {"size": min(SAMPLED, rows // 20)}})
-    # Past the gate, on purpose: expired documents count.
     command = {
         "aggregate": collection.name,
         "pipeline": pipeline,
