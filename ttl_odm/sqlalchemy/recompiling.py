@@ -4,7 +4,8 @@ What the gate adds is part of compiled SQL, and SQLAlchemy keeps that: in the ca
 of each mapper (for flushes), in one that a user passes as ``compiled_cache``, or in a variable. A
 policy in the cache keys would not do, for statements remember their keys. So every compiled
 statement of the process that names the table is looked for, wherever it is kept, and made anew in
-its place. That takes milliseconds, once per `ttl_odm.sqlalchemy.enable`, and nothing afterwards.
+its place. That takes a fraction of a second for each `ttl_odm.sqlalchemy.enable`, and nothing
+afterwards.
 
 This module must not know what a policy is.
 """
