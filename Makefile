@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo:
 	@$(PYTHON) tools/dev.py demo $(ARGS)
@@ -15,6 +15,9 @@ lint:
 
 bench:
 	@$(PYTHON) tools/dev.py bench $(ARGS)
+
+docs:
+	@$(PYTHON) tools/dev.py docs $(ARGS)
 
 clean:
 	@$(PYTHON) tools/dev.py clean $(ARGS)

@@ -141,6 +141,20 @@ def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     return status
 
 
+def command_docs(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
+    """Build the documentation site into build/docs; any warning is an error."""
+    development = environments.development()
+    development.make()
+    site = ROOT / "build" / "docs"
+    words = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
+    places = ["--conf-dir", str(ROOT / "docs"), str(ROOT), str(site)]
+    caches = ["--doctree-dir", str(ROOT / "build" / "doctrees")]
+    status = run([development.program("sphinx-build"), *words, *caches, *places])
+    if status == 0:
+        say(f"The site is built: open {site / 'index.html'}")
+    return status
+
+
 def command_env(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     """Make .venv, or bring it up to date."""
     environments.development().make()
@@ -168,6 +182,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lint": command_lint,
     "demo": command_demo,
     "bench": command_bench,
+    "docs": command_docs,
     "env": command_env,
     "env-lowest": command_env_lowest,
     "clean": command_clean,
