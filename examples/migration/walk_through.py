@@ -10,6 +10,7 @@ stage is a process of its own, since the model is another one.
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import shutil
@@ -74,9 +75,12 @@ def stage(name: str) -> None:
     """Be one of the processes, in the project's folder."""
     from models import Login  # noqa: PLC0415 (it depends on the stage)
 
+    config = Config(
+        HERE_NOW / "alembic.ini", stdout=io.StringIO(), cmd_opts=argparse.Namespace(quiet=True)
+    )
     engine = create_engine(os.environ["DATABASE_URL"])
     with Session(engine) as db:
-        STAGES[name](db, Login, command, Config(HERE_NOW / "alembic.ini", stdout=io.StringIO()))
+        STAGES[name](db, Login, command, config)
     engine.dispose()
 
 

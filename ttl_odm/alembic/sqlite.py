@@ -8,6 +8,7 @@ TABLE gives for defaults. Without that, raw INSERTs would be born at the time of
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -60,7 +61,15 @@ class SQLiteSteps(Steps):
         if self.run.offline:
             self._script(changes)
         elif since is not None or self.found.ttl_default:
-            self.run.patiently(lambda: self._redefine(changes), "the file")
+
+            def change(sql: str) -> str:
+                for old, new in changes:
+                    sql = sql.replace(old, new)
+                return sql
+
+            self.run.patiently(
+                lambda: self._redefine(change, self._check_constant_is_gone), "the file"
+            )
 
     def _change(self, column: Column[Any], default: str, *, check: bool) -> tuple[str, str]:
         """A column as it was added, and as it is to be."""
@@ -79,25 +88,25 @@ class SQLiteSteps(Steps):
         schema = self.wanted.table.schema
         return f"pragma_table_info(:table{f', {schema!r}' if schema else ''})"
 
-    def _redefine(self, changes: list[tuple[str, str]]) -> None:
+    def _redefine(self, change: Callable[[str], str], check: Callable[[], None]) -> None:
+        """Change the stored definition of the table, if the check afterwards passes."""
         connection = self.run.connection
         schema = self.wanted.table.schema
         prefix = f"{self.dialect.identifier_preparer.quote(schema)}." if schema else ""
+        where = f"{sqlite_master(connection, self.wanted)}", "type = 'table' AND name = :table"
+        names = {"table": self.wanted.table.name}
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         try:
             cookie = connection.exec_driver_sql(f"PRAGMA {prefix}schema_version").scalar() or 0
+            stored = text(f"SELECT sql FROM {where[0]} WHERE {where[1]}")
+            sql = change(str(connection.scalar(stored, names)))
             connection.exec_driver_sql("PRAGMA writable_schema = ON")
-            for old, new in changes:
-                statement = (
-                    f"UPDATE {sqlite_master(connection, self.wanted)} "
-                    "SET sql = replace(sql, :old, :new) WHERE type = 'table' AND name = :table"
-                )
-                values = {"old": old, "new": new, "table": self.wanted.table.name}
-                connection.execute(text(statement), values)
+            storing = text(f"UPDATE {where[0]} SET sql = :sql WHERE {where[1]}")
+            connection.execute(storing, {**names, "sql": sql})
             # So that every connection reads the definition anew.
             connection.exec_driver_sql(f"PRAGMA {prefix}schema_version = {cookie + 1}")
             connection.exec_driver_sql("PRAGMA writable_schema = OFF")
-            self._check_constant_is_gone()
+            check()
         except BaseException:
             connection.exec_driver_sql("ROLLBACK")
             raise
@@ -144,10 +153,30 @@ class SQLiteSteps(Steps):
         dropped = [self.wanted.last_modified.name]
         if not keep_ttl:
             dropped.append(self.wanted.own_ttl.name)
+            if not self.run.offline:
+                self._free_column_of_check()
         quote = self.dialect.identifier_preparer.quote
         for name in dropped:
             if self.there(name in self.found.columns):
                 self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {quote(name)}"])
+
+    def _free_column_of_check(self) -> None:
+        """A copy that Alembic's batch mode made has the CHECK behind the columns.
+
+        There it would keep its column from being dropped.
+        """
+        name = re.escape(self.wanted.check_name)
+        condition = re.escape(str(self.wanted.check.sqltext))
+        behind = re.compile(rf',\s*CONSTRAINT\s+["`\[]?{name}["`\]]?\s+CHECK\s*\({condition}\)')
+        connection = self.run.connection
+        stored = connection.scalar(
+            text(f"SELECT sql FROM {sqlite_master(connection, self.wanted)} WHERE name = :table"),
+            {"table": self.wanted.table.name},
+        )
+        if behind.search(str(stored)):
+            self.run.patiently(
+                lambda: self._redefine(lambda sql: behind.sub("", sql), lambda: None), "the file"
+            )
 
     def add_trigger(self) -> None:
         """A row that is written without a new ``_ts`` gets one.
