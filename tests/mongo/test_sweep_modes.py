@@ -31,6 +31,7 @@ from pymongo.errors import (
 
 from tests.mongo.models import collection_of
 from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
+from ttl_odm import TTLConfigurationError
 from ttl_odm.beanie import TTLMixin
 from ttl_odm.beanie.sweeping.faults import in_short, store_errors
 from ttl_odm.beanie.sweeping.modes import Archive
@@ -346,6 +347,14 @@ async def test_a_write_waits_for_whoever_holds_the_document_in_its_way(mongodb_u
             await writing
         (old,) = place.raw.database["old"].find()
         assert old["text"] == "held"
+
+
+async def test_an_archive_that_mongodb_would_pass_by_is_refused_by_init_beanie(
+    mongodb_url: str,
+) -> None:
+    with pytest.raises(TTLConfigurationError, match="__ttl_purge__ = 'sweeper'"):
+        async with swept(mongodb_url, declared(purge="native", archive="old")):
+            pass
 
 
 @pytest.mark.parametrize("hooks", [None, Hook(print, when="commit")])

@@ -24,6 +24,7 @@ from ttl_odm.beanie.mixin import TTLMixin
 from ttl_odm.beanie.native import check as check_policy
 from ttl_odm.beanie.native import check_purge
 from ttl_odm.beanie.own_writes import collection_of
+from ttl_odm.beanie.sweeping.modes import mode_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ def _bind_again(target: Any) -> None:
 def _bind(model: Any, collection: Any) -> None:
     database = collection.database
     registry = registry_of(database.client)
-    registry.bind(model, database.name, collection.name, database.ttl_backend)
+    binding = registry.bind(model, database.name, collection.name, database.ttl_backend)
+    mode_of(binding, collection.name)  # a slip is found now, not by the first write that meets it
 
 
 def _is_enabled(model: Any) -> bool:

@@ -20,6 +20,7 @@ from ttl_odm.beanie import declaring, own_writes
 from ttl_odm.beanie.binding import registry_of
 from ttl_odm.beanie.caching import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.database import gated
+from ttl_odm.beanie.sweeping.modes import mode_of
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import Policy  # noqa: TC001 - pydantic reads the annotations
 from ttl_odm.core.values import NEVER, row_ttl
@@ -108,7 +109,8 @@ class TTLMixin(_Base):
         ours = gated(collection)
         database = ours.database
         registry = registry_of(database.client)
-        registry.bind(cls, database.name, ours.name, database.ttl_backend)
+        binding = registry.bind(cls, database.name, ours.name, database.ttl_backend)
+        mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
         super().set_collection(ours)  # type: ignore[no-untyped-call]
 
     # What its lifetime is
