@@ -16,6 +16,7 @@ from sqlalchemy import (
     create_engine,
     insert,
     select,
+    text,
     update,
 )
 from sqlalchemy.ext.automap import automap_base
@@ -339,6 +340,54 @@ def test_subclasses_that_are_mapped_after_their_base_was_enabled_follow_it(engin
         disable(table)
         enable(Grant, 60)
         assert session.scalars(select(Grant.id)).all() == []
+
+
+def test_a_number_changes_the_default_of_a_policy_over_other_columns() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Grant(Base):
+        __tablename__ = "grants"
+        __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "g"}
+        id: Mapped[str] = mapped_column(primary_key=True)
+        kind: Mapped[str]
+        issued: Mapped[int]
+
+    class Code(Grant):
+        __mapper_args__ = {"polymorphic_identity": "c"}
+
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        back = text("INSERT INTO grants VALUES (:id, :id, strftime('%s', 'now') - 100)")
+        session.execute(back, [{"id": "g"}, {"id": "c"}])
+
+        def ids() -> list[str]:
+            return sorted(session.scalars(select(Grant.id)))
+
+        base = TTL(200, last_modified="issued", override=None, unit="s")
+        enable(Grant, base)
+        assert ids() == ["c", "g"]
+        enable(Code, 50)
+        assert ids() == ["g"]
+        enable(Grant, 50)
+        assert ids() == []
+        disable(Code)
+        assert ids() == []
+        Grant.__ttl__ = 300
+        enable(Code, 50)
+        assert ids() == ["g"]
+        disable(Code)
+        enable(
+            Grant,
+            TTL({"c": 50}, by="kind", other=300, last_modified="issued", override=None, unit="s"),
+        )
+        assert ids() == ["g"]
+        enable(Grant, 300)
+        assert ids() == ["c", "g"]
+        disable(Grant)
+        assert not hasattr(Grant, "__ttl__")
+    engine.dispose()
 
 
 @pytest.mark.parametrize(

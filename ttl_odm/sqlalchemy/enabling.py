@@ -82,14 +82,16 @@ def enable(
         TTLConfigurationError: the table lacks a column that the policy needs, the target is the
             joined subclass of another class, or no class or Table at all.
     """
-    declared = as_policy(policy, where=f"enable({_name(target)})")
+    as_policy(policy, where=f"enable({_name(target)})")  # raises before anything happens
     modes = {"__ttl_purge__": purge, "__ttl_on_purged__": on_purged, "__ttl_sweep__": sweep}
     modes = {name: value for name, value in modes.items() if value is not None}
     with _lock:
         place = _Place.of(target)
+        place.settle()
+        policy = place.completed(policy)
         is_default_alone = not modes and place.differs_by_default(policy)
         if not is_default_alone and (place.is_whole or isinstance(policy, Policy)):
-            place.check_columns(declared)
+            place.check_columns(as_policy(policy))
         if not hasattr(place.owner, "__ttl_sweep__"):
             modes.setdefault("__ttl_sweep__", "scan")
         before = place.replace({"__ttl__": policy, **modes})
@@ -111,6 +113,7 @@ def disable(target: Any) -> None:
     """
     with _lock:
         place = _Place.of(target)
+        place.settle()
         place.replace(place.forget(target))
         place.bind_again()
 
@@ -185,6 +188,31 @@ class _Place:
         for root in self.roots:
             yield from root.self_and_descendants
 
+    def settle(self) -> None:
+        """Write a number in full that is the default of a policy over other columns.
+
+        The class may be bound again, and would then be taken for one of the contract.
+        """
+        binding = binding_of(self.table)
+        if binding is None or isinstance(getattr(binding.default.owner, "__ttl__", None), Policy):
+            return
+        policy = binding.default.policy
+        if isinstance(policy, TTL) and policy.shape != TTL().shape:
+            binding.default.owner.__ttl__ = policy
+
+    def completed(self, policy: Any) -> Any:
+        """A policy, or for a number the policy whose default it changes, if that needs it."""
+        binding = binding_of(self.table)
+        if (
+            binding is None
+            or binding.default.owner is not self.owner
+            or isinstance(policy, Policy)
+            or not isinstance(binding.policy, TTL)
+        ):
+            return policy
+        full = binding.policy.with_default(policy)
+        return policy if full.shape == TTL().shape else full
+
     def check_columns(self, policy: Policy) -> None:
         """See that the columns are there."""
         missing = [name for name in _fields(policy) if self._column(name) is None]
@@ -198,6 +226,7 @@ class _Place:
         column = self._column("_ts")
         if (
             declared is not _MISSING
+            and column is not None  # a number for a subclass, whose base goes by other columns
             and (isinstance(policy, TTL) and policy.last_modified == "_ts" and policy.unit is None)
             and (isinstance(column.type, Integer) or getattr(column.type, "timezone", False))
         ):
