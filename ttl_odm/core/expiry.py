@@ -131,7 +131,7 @@ def _later(instant: datetime | None, seconds: int | None) -> datetime | None:
         return None
 
 
-def instant_of(policy: Policy, value: object) -> datetime | None:  # noqa: PLR0911 (a table)
+def instant_of(policy: Policy, value: object) -> datetime | None:
     """Read what a policy's date field holds. Where that leaves a choice, the latest instant counts.
 
     So no row expires before it should, whatever its writer meant.
