@@ -98,6 +98,43 @@ def test_a_row_is_expired_from_last_modification_plus_ttl_on_to_the_microsecond(
     assert remaining(at, now) == max(timedelta(microseconds=-epsilon), timedelta(0))
 
 
+@given(cells(), instants, st.none() | instants, st.integers(1, MAX_TTL))
+def test_no_row_lives_longer_than_the_limit_after_its_creation_while_ttl_is_on(
+    cell: Cell, last_modified: datetime, created: datetime | None, longest: int
+) -> None:
+    policy = TTL(cell.default, max_lifetime=longest, created="created_at")
+    usual = expires_at(TTL(cell.default), instant=last_modified, own=cell.own)
+    end = expires_at(policy, instant=last_modified, own=cell.own, created=created)
+
+    if cell.default is None or created is None:
+        assert end == usual
+        return
+    limit = moment(microseconds(created) + longest * 1_000_000)
+    assert end == (limit if usual is None else min(usual, limit))
+    touched = expires_at(policy, instant=moment(microseconds(limit) - 1), own=1, created=created)
+    assert touched is not None
+    assert touched <= limit
+
+
+@pytest.mark.parametrize("created", [None, "yesterday", 5, [NOON], b""])
+def test_a_row_that_does_not_say_when_it_was_created_has_no_limit(created: object) -> None:
+    policy = TTL(3600, max_lifetime=60, created="created_at")
+
+    assert expires_at(policy, instant=NOON, created=created) == NOON + timedelta(hours=1)
+    assert expires_at(policy, instant=NOON, own=-1, created=created) is None
+
+
+def test_the_creation_is_read_as_the_last_modification_is() -> None:
+    for policy, created in (
+        (TTL(-1, max_lifetime=60, created="at", timezone=PARIS), datetime(2024, 1, 15, 13)),
+        (TTL(-1, max_lifetime=60, created="at", unit="s"), 1_705_320_000),
+        (TTL(-1, max_lifetime=60, created="at", unit="s"), datetime(2024, 1, 15, 12)),
+        (TTL(-1, max_lifetime=60, created="at", unit="iso"), "2024-01-15T12:00:00Z"),
+    ):
+        end = expires_at(policy, instant=None, created=created)
+        assert end == NOON + timedelta(minutes=1), policy
+
+
 @given(instants, st.integers(0, MAX_TTL), epsilons)
 def test_expire_after_counts_from_the_field(created: datetime, seconds: int, epsilon: int) -> None:
     at = expires_at(ExpireAfter("created_at", seconds), instant=created, own=1)

@@ -26,6 +26,7 @@ POLICIES: list[Policy] = [
     TTL(3600, last_modified="issued_at", override="expires_in", never=(0, 999_999)),
     TTL(-1, override=None, values="lenient", timezone="Europe/Paris", unit="ms"),
     TTL({"cart": 3600, 7: None}, by="resource", other=-1, unit="iso"),
+    TTL(1800, max_lifetime=86_400, created="created_at"),
     ExpireAfter("created_at", 3600),
     ExpireAfter("created_at", 0, timezone="local", unit="s"),
     ExpireAt("expires_at"),
@@ -216,6 +217,39 @@ def test_only_the_override_may_be_none(policy_type: type[Policy], name: str) -> 
 def test_the_override_is_another_field_than_the_last_modification() -> None:
     with pytest.raises(TTLConfigurationError, match=r"TTL\.override = '_ts'"):
         TTL(3600, override="_ts")
+
+
+@pytest.mark.parametrize("longest", [86_400, 86_400.0, timedelta(days=1)])
+def test_a_limit_is_stored_as_plain_seconds_and_part_of_the_shape(longest: Any) -> None:
+    policy = TTL(1800, max_lifetime=longest, created="created_at")
+
+    assert (type(policy.max_lifetime), policy.max_lifetime) == (int, 86_400)
+    assert policy.shape == TTL(max_lifetime=86_400, created="created_at") != TTL()
+    assert policy.with_default(-1) == TTL(-1, max_lifetime=86_400, created="created_at")
+
+
+@pytest.mark.parametrize("longest", [0, -1, 1.5, "60", True, float("nan"), MAX_TTL + 1, []])
+def test_a_limit_is_whole_seconds_from_one(longest: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"TTL\.max_lifetime = .*: give whole seconds"):
+        TTL(1800, max_lifetime=longest, created="created_at")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_lifetime": 60}, r"TTL\.max_lifetime = 60: add created='field'"),
+        ({"created": "at"}, r"TTL\.created = 'at': add max_lifetime=seconds"),
+        ({"max_lifetime": 60, "created": "_ts"}, r"TTL\.created = '_ts': name a field of its own"),
+        ({"max_lifetime": 60, "created": "ttl"}, r"TTL\.created = 'ttl': name a field of its own"),
+        ({"max_lifetime": 60, "created": ("a", "b")}, r"TTL\.created = .*: name one field"),
+        ({"max_lifetime": 60, "created": ""}, r"TTL\.created = '': give the name of a field"),
+    ],
+)
+def test_a_limit_and_the_instant_that_it_counts_from_go_together(
+    fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TTLConfigurationError, match=message):
+        TTL(1800, **fields)
 
 
 @pytest.mark.parametrize(

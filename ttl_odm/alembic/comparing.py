@@ -21,7 +21,7 @@ from ttl_odm.alembic.found import look
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.wanted import LAST_MODIFIED, OWN_TTL, Wanted
-from ttl_odm.core.policy import TTL, ExpireAt
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.sqlalchemy.binding import INFO_KEY, Binding, binding_of
 from ttl_odm.sqlalchemy.clock import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.sweeping.leases import NAME as LEASE_TABLE
@@ -256,6 +256,8 @@ def _over_dates(op: Any, table: Table | None, schema: str | None) -> Any:
     policy: Any = wanted.policy
     if binding is not None and not isinstance(binding.policy, TTL):
         policy = binding.default.policy
+    elif binding is not None and binding.cap is not None:
+        policy = ExpireAfter(columns[0], binding.cap.seconds)
     if isinstance(op, ops.DropIndexOp):
         return DropTTLOp(name, policy, schema)
     return AddTTLOp(name, policy, schema)

@@ -163,7 +163,17 @@ class Wanted:
         return self.policy.default if isinstance(self.policy, TTL) else None
 
     def live(self, dialect: Dialect) -> str:
-        """The one predicate as SQL text, with the default in it."""
+        """The one predicate as SQL text, with the default in it.
+
+        Raises:
+            TTLConfigurationError: the policy has a `TTL.max_lifetime`.
+        """
+        if isinstance(self.policy, TTL) and self.policy.max_lifetime is not None:
+            raise TTLConfigurationError(
+                f"{self.policy!r}: enforce= knows no max_lifetime, and would show rows past it. "
+                "Leave enforce out, and write the view with the predicate of "
+                "ttl_odm.sqlalchemy.live()."
+            )
         owner = type("Migrated", (), {"__ttl__": self.policy})
         binding = Binding(
             table=self.table,

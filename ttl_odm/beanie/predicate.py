@@ -266,6 +266,9 @@ def _check_bson_dates(policy: Policy) -> None:
         if isinstance(kind, bool):
             message = f"{policy!r}: {kind!r} is no kind on MongoDB, give strings or ints."
             raise TTLConfigurationError(message)
+    if isinstance(policy, TTL) and policy.max_lifetime is not None:
+        message = f"{policy!r}: max_lifetime is not there for MongoDB yet."
+        raise TTLConfigurationError(message)
     if policy.timezone != "UTC":
         message = (
             f"{name}.timezone = {policy.timezone!r} has no meaning on MongoDB, whose dates are "

@@ -74,9 +74,9 @@ class _Check:
             return
         there = {each["name"] for each in inspector.get_columns(name, schema)}
         binding = self._binding
-        needed = [
-            each.name for each in (binding.last_modified, binding.override) if each is not None
-        ]
+        created = None if binding.cap is None else binding.cap.created
+        columns = (binding.last_modified, binding.override, created)
+        needed = [each.name for each in columns if each is not None]
         missing = [each for each in needed if each not in there]
         if missing:
             yield self._error(
@@ -104,14 +104,16 @@ class _Check:
         if binding.sweep != "index":
             return
         there = self._valid_indexes()
-        if binding.sweeps_by_column:
-            column = binding.last_modified.name
+        by_column = [binding.last_modified.name] if binding.sweeps_by_column else []
+        by_column += [] if binding.cap is None else [binding.cap.created.name]
+        for column in by_column:
             if not any(first == column for first, _ in there.values()):
                 yield self._warning(
                     "missing-index",
                     f"no index begins with {column}, so each sweep reads the whole table",
                     index_for(self._name, column, self._dialect.name),
                 )
+        if binding.sweeps_by_column:
             return
         for suffix in ("ttl_inherited", "ttl_own"):
             name = index_name(self._table, suffix)

@@ -71,7 +71,12 @@ def own_ttl(policy: TTL, stored: object) -> int | None:
 
 
 def expires_at(
-    policy: Policy, *, instant: object, own: object = None, kind: object = None
+    policy: Policy,
+    *,
+    instant: object,
+    own: object = None,
+    kind: object = None,
+    created: object = None,
 ) -> datetime | None:
     """Return the instant from which a row does not exist.
 
@@ -81,6 +86,7 @@ def expires_at(
             `ExpireAt` also a list, of which the earliest date counts, as in MongoDB.
         own: What the row's own ttl field holds, for `TTL`.
         kind: What the field ``policy.by`` holds, for `TTL`.
+        created: What the field ``policy.created`` holds, for `TTL`; read as ``instant`` is.
 
     Returns:
         An aware datetime in UTC; None when the row never expires, or so late that a datetime
@@ -88,13 +94,36 @@ def expires_at(
         to be expired.
     """
     if isinstance(policy, TTL):
-        seconds = effective_ttl(policy.default_of(kind), own_ttl(policy, own))
-        return _later(instant_of(policy, instant), seconds)
+        default = policy.default_of(kind)
+        end = _later(instant_of(policy, instant), effective_ttl(default, own_ttl(policy, own)))
+        return end if default is None else earlier(end, latest_end(policy, created))
     if isinstance(policy, ExpireAfter):
         return _later(_earliest(instant, policy), policy.seconds)
     if instant is None and policy.null == "expired":
         return EARLIEST
     return _earliest(instant, policy)
+
+
+def latest_end(policy: TTL, created: object) -> datetime | None:
+    """Return the instant past which nothing prolongs a row's life while TTL is on.
+
+    Args:
+        policy: Has the limit, if there is one.
+        created: What the field ``policy.created`` holds.
+
+    Returns:
+        An aware datetime in UTC; None for no limit.
+    """
+    if policy.max_lifetime is None:
+        return None
+    return _later(instant_of(policy, created), policy.max_lifetime)
+
+
+def earlier(end: datetime | None, other: datetime | None) -> datetime | None:
+    """Return the earlier of two ends of a row's life, of which None is never."""
+    if end is None or other is None:
+        return other if end is None else end
+    return min(end, other)
 
 
 def is_expired(expires_at: datetime | None, now: datetime) -> bool:

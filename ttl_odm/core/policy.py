@@ -52,6 +52,13 @@ class TTL:
     Rows of kinds that are not listed, and rows without a kind, have the default ``other`` (None:
     they never expire). The named fields are the same for all kinds.
 
+    A lifetime that each write prolongs can have a limit that no write passes::
+
+        TTL(1800, max_lifetime=86_400, created="created_at")  # idle for 30 minutes, a day at most
+
+    It holds for every row while TTL is on, whatever its own ttl and the default (also -1). A row
+    that doesn't say when it was created (NULL, missing, no date) has no such limit.
+
     Attributes:
         declared_default: What was declared for rows of no kind that is listed: seconds, -1, None,
             or the function.
@@ -60,11 +67,15 @@ class TTL:
         last_modified: The field with the instant of the last modification.
         override: The field with the row's own ttl; None when rows have none.
         never: Stored values of `override` that mean "never", besides -1.
+        max_lifetime: Seconds after its creation that a row lives at most; None for no limit.
+        created: The field with the instant of the creation; None where there is no limit.
         values: Whether a row's own ttl is checked when it is written ("strict") or stored as
             given ("lenient"); None leaves that to the adapter.
-        timezone: What naive datetimes in `last_modified` mean: "UTC", "local" or an IANA name.
+        timezone: What naive datetimes in `last_modified` and `created` mean: "UTC", "local" or an
+            IANA name.
         unit: "s", "ms" or "us" where `last_modified` holds epoch integers, "iso" where it holds
-            ISO-8601 strings in UTC; None where it holds datetimes or dates.
+            ISO-8601 strings in UTC; None where it holds datetimes or dates. `created` holds the
+            same, or datetimes or dates.
     """
 
     declared_default: Declared
@@ -73,6 +84,8 @@ class TTL:
     last_modified: str
     override: str | None
     never: tuple[int, ...]
+    max_lifetime: int | None
+    created: str | None
     values: Values | None
     timezone: str
     unit: Unit | None
@@ -86,6 +99,8 @@ class TTL:
         last_modified: str = "_ts",
         override: str | None = "ttl",
         never: tuple[int, ...] = (),
+        max_lifetime: float | timedelta | None = None,
+        created: str | None = None,
         values: Values | None = None,
         timezone: str = "UTC",
         unit: Unit | None = None,
@@ -100,6 +115,7 @@ class TTL:
             _check_field(by, "TTL.by")
             if by in (last_modified, override):
                 raise _misdeclared(by, "TTL.by", "name a field of its own, with the row's kind")
+        _check_created(created, max_lifetime, {last_modified, override, by})
         _check_choice(values, ("strict", "lenient", None), "TTL.values")
         _check_timezone(timezone, "TTL.timezone")
         _check_unit(unit, "TTL.unit")
@@ -112,6 +128,8 @@ class TTL:
             last_modified=last_modified,
             override=override,
             never=_never_values(never),
+            max_lifetime=None if max_lifetime is None else _longest(max_lifetime),
+            created=created,
             values=values,
             timezone=timezone,
             unit=unit,
@@ -145,7 +163,7 @@ class TTL:
 
     @property
     def shape(self) -> TTL:
-        """The same policy with every default None: which fields it reads, and which kinds it has.
+        """The same policy with every default None: its fields, its kinds and its `max_lifetime`.
 
         What an adapter sets up (columns, indexes, SQL) hangs on this alone; the defaults may
         change while the application runs.
@@ -209,6 +227,8 @@ _USUAL: dict[str, object] = {
     "last_modified": "_ts",
     "override": "ttl",
     "never": (),
+    "max_lifetime": None,
+    "created": None,
     "values": None,
     "timezone": "UTC",
     "unit": None,
@@ -356,6 +376,27 @@ def _check_field(name: object, where: str) -> None:
         raise _misdeclared(name, where, "name one field; TTL indexes are single-field")
     if not isinstance(name, str) or not name.strip():
         raise _misdeclared(name, where, "give the name of a field as a str")
+
+
+def _check_created(created: object, max_lifetime: object, others: set[str | None]) -> None:
+    if created is None and max_lifetime is None:
+        return
+    if max_lifetime is None:
+        raise _misdeclared(created, "TTL.created", "add max_lifetime=seconds, which it is for")
+    if created is None:
+        mend = "add created='field', the instant that max_lifetime counts from"
+        raise _misdeclared(max_lifetime, "TTL.max_lifetime", mend)
+    _check_field(created, "TTL.created")
+    if created in others:
+        raise _misdeclared(created, "TTL.created", "name a field of its own, which no write resets")
+
+
+def _longest(given: object) -> int:
+    seconds = whole_seconds(given, lowest=1)
+    if seconds is None:
+        mend = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
+        raise _misdeclared(given, "TTL.max_lifetime", mend)
+    return seconds
 
 
 def _check_choice(value: object, choices: tuple[str | None, ...], where: str) -> None:

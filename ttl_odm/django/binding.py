@@ -56,6 +56,10 @@ class Binding:
             TTLConfigurationError: The model has no such fields, or they are of another kind.
         """
         policy = as_policy(declared, where=where)
+        if isinstance(policy, TTL) and policy.max_lifetime is not None:
+            raise TTLConfigurationError(
+                f"{where} = {policy!r}: max_lifetime is not there for Django models yet."
+            )
         name = policy.last_modified if isinstance(policy, TTL) else policy.field
         stamp, own = _field(model, name, where), None
         if isinstance(policy, TTL) and policy.override is not None:

@@ -38,21 +38,31 @@ class Lives(NamedTuple):
         inherited_life: the same as an instant is made of it; None for never.
         own_slack: how long a row's own ttl is overlooked: `OFF` while TTL is off.
         own_life: what is added to a row's own ttl: nothing; None while TTL is off.
+        cap_age: the age since its creation at which any row expires; `OFF` for none.
+        cap_life: the same as an instant is made of it; None for none.
     """
 
     inherited_age: int
     inherited_life: int | None
     own_slack: int
     own_life: int | None
+    cap_age: int
+    cap_life: int | None
 
     @classmethod
-    def of(cls, default: int | None) -> Lives:
-        """For a default: ``None`` (TTL off), -1 (never by default) or seconds."""
+    def of(cls, default: int | None, longest: int | None = None) -> Lives:
+        """For a default: ``None`` (TTL off), -1 (never by default) or seconds.
+
+        Args:
+            default: that.
+            longest: the policy's `TTL.max_lifetime`.
+        """
         if default is None:
-            return cls(OFF, None, OFF, None)
+            return cls(OFF, None, OFF, None, OFF, None)
+        cap_age = OFF if longest is None else longest
         if default == NEVER:
-            return cls(FOREVER, None, 0, 0)
-        return cls(default, default, 0, 0)
+            return cls(FOREVER, None, 0, 0, cap_age, longest)
+        return cls(default, default, 0, 0, cap_age, longest)
 
 
 _UNREAD: Final = object()
@@ -121,8 +131,8 @@ class DefaultTTL:
 
     def _remember(self, declared: object, seconds: int | None) -> None:
         if seconds != self._seconds or declared is not self.declared:
-            is_instant = not seconds and seconds is not None
-            self.lives = Lives(0, 0, 0, 0) if is_instant else Lives.of(seconds)
+            longest = self._columns.max_lifetime if isinstance(self._columns, TTL) else None
+            self.lives = Lives.of(seconds, longest)
         self._seconds = seconds
         self.declared = declared
 
@@ -189,6 +199,21 @@ class Variant:
     identities: list[Any] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """A limit to lives that no write prolongs: `TTL.max_lifetime`.
+
+    Attributes:
+        created: the column that it is counted from.
+        instants: how that column keeps instants.
+        seconds: the limit.
+    """
+
+    created: Column[Any]
+    instants: Instants
+    seconds: int
+
+
 @dataclass(slots=True)
 class Binding:
     """A table's policy.
@@ -200,6 +225,7 @@ class Binding:
         override: the column of the row's own ttl, or None where rows can't have one.
         policy: what was declared when the table was bound.
         instants: how `last_modified` keeps instants.
+        cap: the limit to lives, however often they are prolonged; None for none.
         default: the container's default ttl.
         discriminator: the column that tells single-table subclasses, or kinds, apart.
         variants: subclasses, or kinds, that have a default of their own.
@@ -216,6 +242,7 @@ class Binding:
     default: DefaultTTL
     policy: Policy
     instants: Instants
+    cap: Cap | None = None
     discriminator: Column[Any] | None = None
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
@@ -238,9 +265,9 @@ class Binding:
 
     @property
     def is_adopted(self) -> bool:
-        """Whether it is anything but one default, or several by subclass, over ``_ts``."""
+        """Whether it is anything but one default, or several by subclass, over ``_ts`` alone."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
-        return has_kinds or not (self.stamps and self.instants.native)
+        return has_kinds or self.cap is not None or not (self.stamps and self.instants.native)
 
     @property
     def nulls_expire(self) -> bool:
@@ -255,12 +282,14 @@ class Binding:
     def columns_of(self, source: FromClause) -> SourceColumns:
         """The columns of this binding as an alias (or the table itself) spells them."""
         if source is self.table:
-            return SourceColumns(self.last_modified, self.override, self.discriminator)
+            created = None if self.cap is None else self.cap.created
+            return SourceColumns(self.last_modified, self.override, self.discriminator, created)
         c = source.c
         return SourceColumns(
             c[self.last_modified.key],
             None if self.override is None else c[self.override.key],
             None if self.discriminator is None else c[self.discriminator.key],
+            None if self.cap is None else c[self.cap.created.key],
         )
 
     def columns_from(self, columns: list[ColumnElement[Any]]) -> SourceColumns:
@@ -270,6 +299,7 @@ class Binding:
             next(rest),
             None if self.override is None else next(rest),
             None if self.discriminator is None else next(rest),
+            None if self.cap is None else next(rest),
         )
 
     def variant_for(self, cls: type) -> Variant | None:
@@ -321,10 +351,11 @@ class SourceColumns:
     last_modified: ColumnElement[Any]
     override: ColumnElement[Any] | None
     discriminator: ColumnElement[Any] | None
+    created: ColumnElement[Any] | None
 
     def given(self) -> list[ColumnElement[Any]]:
         """Those that there are, in order."""
-        columns = (self.last_modified, self.override, self.discriminator)
+        columns = (self.last_modified, self.override, self.discriminator, self.created)
         return [column for column in columns if column is not None]
 
 

@@ -363,7 +363,7 @@ def _named_in(table: Table) -> Iterator[str]:
 def _fields(policy: Policy) -> list[str]:
     if isinstance(policy, (ExpireAfter, ExpireAt)):
         return [policy.field]
-    named = (policy.last_modified, policy.override, policy.by)
+    named = (policy.last_modified, policy.override, policy.by, policy.created)
     return [name for name in named if name is not None]
 
 

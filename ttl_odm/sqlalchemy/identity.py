@@ -44,6 +44,7 @@ class Lifetime(NamedTuple):
         stamp: the attribute of the last modification, or of the date that it has instead.
         own: the attribute of the row's own ttl, or None where rows can't have one.
         kind: the attribute of the row's kind, or None where the policy tells no kinds apart.
+        created: the attribute of the row's creation, or None where lives have no limit.
         default: what its rows inherit.
     """
 
@@ -51,12 +52,14 @@ class Lifetime(NamedTuple):
     stamp: str
     own: str | None
     kind: str | None
+    created: str | None
     default: DefaultTTL
 
     @property
     def attributes(self) -> tuple[str, ...]:
         """Those that there are."""
-        return tuple(key for key in (self.stamp, self.own, self.kind) if key is not None)
+        keys = (self.stamp, self.own, self.kind, self.created)
+        return tuple(key for key in keys if key is not None)
 
     def end(self, values: Mapping[str, Any]) -> datetime | None:
         """The instant at which a row expires (aware, UTC); None for never.
@@ -69,6 +72,7 @@ class Lifetime(NamedTuple):
             instant=values[self.stamp],
             own=None if self.own is None else values[self.own],
             kind=None if self.kind is None else values[self.kind],
+            created=None if self.created is None else values[self.created],
         )
 
 
@@ -86,11 +90,13 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         stamp, own = binding.last_modified, binding.override
         has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
         kind = binding.discriminator if has_kinds else None
+        created = None if binding.cap is None else binding.cap.created
         found = memo["ttl_odm_lifetime"] = Lifetime(
             binding,
             mapper.get_property_by_column(stamp).key,
             None if own is None else mapper.get_property_by_column(own).key,
             None if kind is None else mapper.get_property_by_column(kind).key,
+            None if created is None else mapper.get_property_by_column(created).key,
             binding.default_for(mapper.class_),
         )
     return found  # type: ignore[no-any-return]
@@ -124,9 +130,13 @@ def _adopted_in_doubt(
     if any(key not in stored for key in lifetime.attributes):
         return True
     dialect = session.get_bind(state.mapper).dialect
-    instants = lifetime.binding.instants
-    if not instants.is_readable(stored[lifetime.stamp]) or instants.on(clock_of(dialect)).shifts:
-        return True
+    cap = lifetime.binding.cap
+    columns = [(lifetime.binding.instants, stored[lifetime.stamp])]
+    if cap is not None and lifetime.created is not None:
+        columns.append((cap.instants, stored[lifetime.created]))
+    for instants, value in columns:
+        if not instants.is_readable(value) or instants.on(clock_of(dialect)).shifts:
+            return True
     end = lifetime.end(stored)
     if end is None:
         return False

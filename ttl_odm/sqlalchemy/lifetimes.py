@@ -19,7 +19,7 @@ from sqlalchemy.orm.exc import ObjectDeletedError
 from sqlalchemy.util.concurrency import in_greenlet
 
 from ttl_odm.core import expiry, renewal
-from ttl_odm.core.policy import ExpireAt
+from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER, row_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy.identity import Lifetime, lifetime_of
@@ -94,8 +94,9 @@ def touch(
             return False
     if only_if is not None:
         present = end_of(row)
-        # How long the life will be makes no difference: what has an end gets a later one.
-        new = None if present is None else present + timedelta.resolution
+        # How long the life will be makes no difference: what has an end gets a later one, but
+        # for the policy's limit.
+        new = None if present is None else _limited(row, lifetime, present + timedelta.resolution)
         if not renewal.grants(only_if, present, new):
             return False
     setattr(row, lifetime.stamp, Stamp())
@@ -115,7 +116,7 @@ def time_left(row: Any) -> timedelta | None:
 
 
 def persist(row: Any) -> None:
-    """Let a row live for ever, whatever the default."""
+    """Let a row live for ever, whatever the default; or for as long as `TTL.max_lifetime` lets."""
     lifetime = bound_lifetime(row)
     policy = lifetime.binding.policy
     if lifetime.own is not None:
@@ -152,7 +153,7 @@ def expire_in(row: Any, life: float | timedelta, *, only_if: OnlyIf | None = Non
     is_over = not isinstance(seconds, bool) and seconds <= 0
     whole = 0 if is_over else row_ttl(life, where=f"{type(row).__name__}.ttl") or 0
     if only_if is not None:
-        new = database_now(row) + timedelta(seconds=whole)
+        new = _limited(row, lifetime, database_now(row) + timedelta(seconds=whole))
         if not renewal.grants(only_if, end_of(row), new):
             return False
     ago = stamp_ago(1 if instants.native else 1 + instants.coarseness)
@@ -177,8 +178,10 @@ def expire_at(row: Any, instant: datetime, *, only_if: OnlyIf | None = None) -> 
             "instant; add tzinfo=datetime.timezone.utc if it is UTC."
         )
     lifetime = bound_lifetime(row)
-    if only_if is not None and not renewal.grants(only_if, end_of(row), instant):
-        return False
+    if only_if is not None:
+        new = _limited(row, lifetime, instant)
+        if not renewal.grants(only_if, end_of(row), new):
+            return False
     if lifetime.own is not None:
         setattr(row, lifetime.own, own_ttl_until(instant))
         setattr(row, lifetime.stamp, stamp_until(instant))
@@ -188,6 +191,14 @@ def expire_at(row: Any, instant: datetime, *, only_if: OnlyIf | None = None) -> 
     else:
         _refuse(row, "expire_at()", lifetime)
     return True
+
+
+def _limited(row: Any, lifetime: Lifetime, end: datetime) -> datetime:
+    """What becomes of an end that is wished for, by the policy's `TTL.max_lifetime`."""
+    policy = lifetime.default.policy
+    if lifetime.created is None or not isinstance(policy, TTL):
+        return end
+    return min(end, expiry.latest_end(policy, getattr(row, lifetime.created)) or end)
 
 
 def _last_written(row: Any, lifetime: Lifetime) -> datetime | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnDefault, Integer, Table, event
+from sqlalchemy import Column, ColumnDefault, Date, DateTime, Integer, Table, event
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.policy import TTL, Policy, as_policy
@@ -16,6 +16,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import gate, schema
 from ttl_odm.sqlalchemy.binding import (
     Binding,
+    Cap,
     DefaultTTL,
     KindTTL,
     SubBinding,
@@ -97,6 +98,7 @@ def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Non
         default=DefaultTTL(cls, policy),
         policy=policy,
         instants=Instants(start, policy.timezone, policy.unit, where),
+        cap=_cap(mapper, table, policy, where),
         discriminator=(
             _discriminator(mapper, table) if by is None else _column(mapper, table, by, where)
         ),
@@ -151,6 +153,16 @@ def _override(
     return column
 
 
+def _cap(mapper: Mapper[Any] | None, table: Table, policy: Policy, where: str) -> Cap | None:
+    if not isinstance(policy, TTL) or policy.created is None or policy.max_lifetime is None:
+        return None
+    column = _column(mapper, table, policy.created, where)
+    # A date is one whatever the unit of the other column.
+    holds_dates = issubclass(column.type._type_affinity or object, (DateTime, Date))
+    unit = None if holds_dates else policy.unit
+    return Cap(column, Instants(column, policy.timezone, unit, where), policy.max_lifetime)
+
+
 def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
     if sweep not in _SWEEPS:
         name = where.removesuffix(".__ttl__")
@@ -164,17 +176,17 @@ def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
         stamp.default = _column_default(binding)
     if own is None or not binding.instants.native:
         _prepare_sweep(binding, sweep)
-        return
-    if not isinstance(own.type, Seconds):
-        return
-    # A table that is bound again, with another policy, has them.
-    is_new = not any(isinstance(each, schema.TTLCheck) for each in own.constraints)
-    if is_new:
-        schema.add_check(binding.table, own)
-    if sweep == "index":
+    elif isinstance(own.type, Seconds):
+        # A table that is bound again, with another policy, has them.
+        is_new = not any(isinstance(each, schema.TTLCheck) for each in own.constraints)
         if is_new:
-            schema.add_indexes(binding.table, stamp, own)
-        binding.sweep = "index"
+            schema.add_check(binding.table, own)
+        if sweep == "index":
+            if is_new:
+                schema.add_indexes(binding.table, stamp, own)
+            binding.sweep = "index"
+    if binding.cap is not None and binding.sweep == "index":
+        schema.add_index_on(binding.cap.created)
 
 
 def _prepare_sweep(binding: Binding, sweep: object) -> None:

@@ -22,6 +22,7 @@ from ttl_odm.sqlalchemy.spans import BASE_ROW_WRITTEN, Part, span_of
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.binding import Binding, SourceColumns
     from ttl_odm.sqlalchemy.clock import Clock
+    from ttl_odm.sqlalchemy.instants import Instants
 
 
 class Verdicts:
@@ -42,6 +43,16 @@ class Verdicts:
 
     def live(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True for rows that have not expired."""
+        usual = self._live_but_for_the_cap(binding, columns)
+        if binding.cap is None:
+            return usual
+        keeping = binding.cap.instants.on(self._clock)
+        created = _created(columns)
+        return and_(usual, keeping.ahead(created, self._capped_before(binding, columns)))
+
+    def _live_but_for_the_cap(
+        self, binding: Binding, columns: SourceColumns
+    ) -> ColumnElement[bool]:
         age = self._seconds(binding, columns, "inherited_age")
         keeping, start = binding.instants.on(self._clock), columns.last_modified
         inherited = keeping.ahead(start, self._now - self._clock.span(age))
@@ -64,13 +75,15 @@ class Verdicts:
 
         Spelled out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
         """
-        inherited = self.inherited_end_passed(binding, columns)
-        if columns.override is None:
-            return inherited
-        return or_(
-            and_(self._inherits(binding, self._own(columns)), inherited),
-            self.own_end_passed(binding, columns),
-        )
+        expired = self.inherited_end_passed(binding, columns)
+        if columns.override is not None:
+            expired = or_(
+                and_(self._inherits(binding, self._own(columns)), expired),
+                self.own_end_passed(binding, columns),
+            )
+        if binding.cap is not None:
+            expired = or_(expired, self.cap_passed(binding, columns))
+        return expired
 
     def inherited_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True where a row that inherits the default would have expired."""
@@ -94,20 +107,35 @@ class Verdicts:
             ),
         )
 
+    def cap_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+        """True where a row is older than any may become."""
+        assert binding.cap is not None  # noqa: S101 (nobody asks otherwise)
+        keeping, created = binding.cap.instants.on(self._clock), _created(columns)
+        return keeping.reached(created, self._capped_before(binding, columns))
+
     def expires_at(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         """The instant of expiry in the storage type; NULL for never."""
+        end = self._usual_end(binding, columns)
+        if binding.cap is None:
+            return end
+        created = binding.cap.instants.on(self._clock).instant(_created(columns))
+        cap = created + self._clock.span(self._seconds(binding, columns, "cap_life"))
+        cap = self._in_range(binding.cap.instants, cap)
+        return case((cap < end, cap), (end.is_(None), cap), else_=end)
+
+    def _usual_end(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         start = binding.instants.on(self._clock).instant(columns.last_modified)
         inherited = start + self._clock.span(self._seconds(binding, columns, "inherited_life"))
         if binding.nulls_expire:
             earliest = self._clock.literal(self._clock.earliest)
             inherited = case((columns.last_modified.is_(None), earliest), else_=inherited)
         if columns.override is None:
-            return self._in_range(binding, inherited)
+            return self._in_range(binding.instants, inherited)
         own = self._own(columns)
         own_life = self._clock.span(self._seconds(binding, columns, "own_life"))
         own_end = start + self._clock.span(self._life(binding, own)) + own_life
         return self._in_range(
-            binding,
+            binding.instants,
             case(
                 (self._inherits(binding, own), inherited),
                 (self._has_own(binding, own), own_end),
@@ -117,6 +145,10 @@ class Verdicts:
     def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> ColumnElement[Any]:
         """What the default that a row inherits means, as a bound value."""
         return span_of(binding, columns, part, self._overruled_by)
+
+    def _capped_before(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
+        """The latest instant of creation whose rows are too old."""
+        return self._now - self._clock.span(self._seconds(binding, columns, "cap_age"))
 
     def _own(self, columns: SourceColumns) -> ColumnElement[Any]:
         return type_coerce(columns.override, Integer())
@@ -144,9 +176,9 @@ class Verdicts:
     def _at_most(self, binding: Binding, own: ColumnElement[Any]) -> list[ColumnElement[bool]]:
         return [] if binding.instants.native else [own <= _integer(MAX_TTL)]
 
-    def _in_range(self, binding: Binding, end: ColumnElement[Any]) -> ColumnElement[Any]:
+    def _in_range(self, instants: Instants, end: ColumnElement[Any]) -> ColumnElement[Any]:
         """NULL for an instant that Python has no datetime for."""
-        if binding.instants.native:
+        if instants.native:
             return end
         return case((end < self._clock.literal(self._clock.latest), end))
 
@@ -158,6 +190,11 @@ def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
     ``a OR b AND live`` would let a row in by ``a``.
     """
     return (Grouping(and_(*conditions)),) if conditions else ()
+
+
+def _created(columns: SourceColumns) -> ColumnElement[Any]:
+    assert columns.created is not None  # noqa: S101 (a binding with a cap has it)
+    return columns.created
 
 
 def _is_never(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:

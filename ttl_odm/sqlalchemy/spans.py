@@ -31,7 +31,7 @@ BASE_ROW_WRITTEN: Final = "ttl_odm_base_row_written"
 """Stands beside the execution options as what overrules the spans of a write."""
 
 
-Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life"]
+Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life", "cap_age", "cap_life"]
 """A field of `Lives`."""
 
 

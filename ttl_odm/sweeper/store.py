@@ -52,14 +52,16 @@ class UnreachableStoreError(TransientStoreError):
 class Part(Enum):
     """A share of a target's expired rows that is purged by itself.
 
-    The rows that inherit the default and those with a ttl of their own are in different indexes;
-    one condition over both makes every planner read the whole table.
+    The rows that inherit the default, those with a ttl of their own and those that are older than
+    any may become are in different indexes; one condition over them makes every planner read the
+    whole table.
     """
 
     INHERITING = "inheriting"
     OWN = "own"
+    CAPPED = "capped"
     ALL = "all"
-    """Both at once, where the whole table has to be walked anyway."""
+    """All at once, where the whole table has to be walked anyway."""
 
 
 class Skip(Enum):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import BigInteger, String, column, func, inspect, literal, not_, or_, select
+from sqlalchemy import BigInteger, String, column, func, inspect, literal, not_, or_, select, text
 from sqlalchemy import table as lean_table
 
 from ttl_odm.core.values import NEVER
@@ -28,14 +28,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Select, Table
+    from sqlalchemy import Column, ColumnElement, Connection, Select, Table
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.binding import Binding
     from ttl_odm.sqlalchemy.clock import Clock
 
-_indexed: WeakKeyDictionary[Table, WeakSet[Dialect]] = WeakKeyDictionary()
-"""The tables whose own index on the column of dates was seen, and where."""
+_indexed: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, set[str]]] = WeakKeyDictionary()
+"""The columns of dates on which an index was seen, and where."""
+
+_SQLITE_FIRST_COLUMNS: Final = text(
+    "SELECT first.name FROM pragma_index_list(:name, :schema) AS every,"
+    " pragma_index_info(every.name, :schema) AS first"
+    " WHERE first.seqno = 0 AND first.name IS NOT NULL AND NOT every.partial"
+)
 
 _FEW: Final = 100_000
 """Rows below which an estimate is made sure of by counting."""
@@ -46,7 +52,8 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
     if all(default() is None for default in binding.defaults()):
         return None
     if not _is_indexed(connection, binding):
-        can_expire = binding.override is not None or finite_defaults(binding)
+        has_ends = binding.override is not None or binding.cap is not None
+        can_expire = has_ends or finite_defaults(binding)
         return Due((Part.ALL,), None) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
     questions = list(_questions(binding, clock))
@@ -65,22 +72,26 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
 
 
 def _is_indexed(connection: Connection, binding: Binding) -> bool:
-    """Whether an index leads to the expired rows.
+    """Whether indexes lead to all of the expired rows.
 
     Ours are taken to be there. Where the sweeper goes by a column of the application's, it is the
     application's index, if there is one: the database is asked, until it has one.
     """
-    if not binding.sweeps_by_column:
-        return binding.sweep == "index"
-    table, dialect = binding.table, connection.dialect
-    seen = _indexed.setdefault(table, WeakSet())
-    if dialect not in seen:
+    if binding.sweep != "index":
+        return False
+    columns = [binding.last_modified] if binding.sweeps_by_column else []
+    columns += [] if binding.cap is None else [binding.cap.created]
+    return all(_is_index_on(connection, column) for column in columns)
+
+
+def _is_index_on(connection: Connection, column: Column[Any]) -> bool:
+    table: Table = column.table
+    places = _indexed.setdefault(table, WeakKeyDictionary())
+    seen = places.setdefault(connection.dialect, set())
+    if column.name not in seen:
         with prepared(connection), reading(connection):
-            first = _first_columns(connection, table)
-        if binding.last_modified.name not in first:
-            return False
-        seen.add(dialect)
-    return True
+            seen |= _first_columns(connection, table) & {column.name}
+    return column.name in seen
 
 
 def _first_columns(connection: Connection, table: Table) -> set[str]:
@@ -89,6 +100,9 @@ def _first_columns(connection: Connection, table: Table) -> set[str]:
     schema = schemas.get(table.schema, table.schema)
     inspector = inspect(connection)
     key = inspector.get_pk_constraint(table.name, schema)["constrained_columns"]
+    if connection.dialect.name == "sqlite":  # its inspector warns of indexes over expressions
+        asked = {"name": table.name, "schema": schema or "main"}
+        return {*key[:1], *connection.scalars(_SQLITE_FIRST_COLUMNS, asked)}
     unique = inspector.get_unique_constraints(table.name, schema)
     indexes: list[Any] = [
         each["column_names"]
@@ -105,7 +119,8 @@ def count(connection: Connection, binding: Binding) -> Counted:
     with prepared(connection), reading(connection):
         if all(default() is None for default in binding.defaults()):
             due = 0
-        elif binding.sweep == "scan" or binding.sweeps_by_column:
+        elif binding.sweep == "scan" or binding.sweeps_by_column or binding.cap is not None:
+            # A row whose limit has passed may be in another part as well.
             due = _count(connection, binding.table, expired_in(connection, binding))
         else:
             due = sum(
@@ -126,16 +141,15 @@ def now(connection: Connection) -> datetime:
 
 def _count_part(connection: Connection, binding: Binding, part: Part) -> int:
     """Count by the index of a part alone."""
-    seconds = min(finite_defaults(binding), default=None)
-    if seconds is None and part is Part.INHERITING:
-        return 0
     index = PartIndex(binding, part, clock_of(connection.dialect))
-    table = index.table
+    table, seconds = index.table, index.shortest
+    if seconds is None:
+        return 0
     return _count(
         connection,
         table,
         index.holds(table),
-        index.past(table, seconds or 0),
+        index.past(table, seconds),
         index.expired(table, writing=False),
     )
 
@@ -180,6 +194,9 @@ def _questions(binding: Binding, clock: Clock) -> Iterator[tuple[Part, Select[An
         yield Part.INHERITING, _overdue(PartIndex(binding, Part.INHERITING, clock), seconds, rows)
     if binding.override is not None:
         yield Part.OWN, _overdue(PartIndex(binding, Part.OWN, clock), 0, [])
+    if binding.cap is not None:
+        index = PartIndex(binding, Part.CAPPED, clock)
+        yield Part.CAPPED, _overdue(index, binding.cap.seconds, [])
 
 
 def _overdue(index: PartIndex, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:

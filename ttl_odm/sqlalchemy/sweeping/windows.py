@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.binding import Binding
+    from ttl_odm.sqlalchemy.binding import Binding, Cap
     from ttl_odm.sqlalchemy.clock import Clock
     from ttl_odm.sqlalchemy.keeping import Keeping
 
@@ -69,7 +69,7 @@ class PartIndex:
 
     Args:
         binding: The policy of the rows.
-        part: `Part.INHERITING` or `Part.OWN`.
+        part: `Part.INHERITING`, `Part.OWN` or `Part.CAPPED`.
         clock: The database's clock.
         source: Where they are, if not in the binding's table: one of its partitions.
     """
@@ -94,7 +94,7 @@ class PartIndex:
         index. It expires like an inheriting row; only walking the table finds and deletes it.
         """
         override = self._binding.columns_of(source).override
-        if override is None:
+        if override is None or self._part is Part.CAPPED:
             return true()
         own = type_coerce(override, Integer())
         if self._part is Part.INHERITING:
@@ -104,47 +104,70 @@ class PartIndex:
     def end(self, source: FromClause) -> ColumnElement[Any]:
         """What the index is ordered by, word for word: for inheriting rows, where they began."""
         columns = self._binding.columns_of(source)
-        if self._binding.sweeps_by_column:
-            return self._keeping.plain(columns.last_modified)
+        if self._is_by_column:
+            return self._keeping.plain(self._start(source))
         if self._part is Part.INHERITING:
             return type_coerce(InheritedEnd(columns.last_modified), self._clock.storage)
         return type_coerce(OwnEnd(columns.last_modified, columns.override), self._clock.storage)
 
     def past(self, source: FromClause, seconds: int) -> ColumnElement[bool]:
         """What bounds the index: all rows whose lives have ended, where they last for so long."""
-        if self._binding.sweeps_by_column:
-            start = self._binding.columns_of(source).last_modified
-            return self._keeping.within(start, self._cutoff(seconds))
+        if self._is_by_column:
+            return self._keeping.within(self._start(source), self._cutoff(seconds))
         return self.end(source) <= self._cutoff(seconds)
 
     def overdue(self, source: FromClause, seconds: int) -> ColumnElement[Any]:
         """For how long a row has been expired, in the clock's unit, with lives of so long."""
-        if self._binding.sweeps_by_column:
-            start = self._binding.columns_of(source).last_modified
-            return self._cutoff(seconds) - self._keeping.instant(start)
+        if self._is_by_column:
+            return self._cutoff(seconds) - self._keeping.instant(self._start(source))
         return self._cutoff(seconds) - self.end(source)
 
     @property
+    def shortest(self) -> int | None:
+        """Seconds after which the first of these rows may expire; None if none ever does."""
+        if self._part is Part.OWN:
+            return 0
+        if self._part is Part.CAPPED:
+            return self._cap.seconds
+        return min(finite_defaults(self._binding), default=None)
+
+    @property
+    def _is_by_column(self) -> bool:
+        """Whether the index is on the column itself, which holds what its type allows."""
+        return self._part is Part.CAPPED or self._binding.sweeps_by_column
+
+    @property
+    def _cap(self) -> Cap:
+        cap = self._binding.cap
+        assert cap is not None  # noqa: S101 (else there is no such part)
+        return cap
+
+    @property
     def _keeping(self) -> Keeping:
-        return self._binding.instants.on(self._clock)
+        instants = self._cap.instants if self._part is Part.CAPPED else self._binding.instants
+        return instants.on(self._clock)
+
+    def _start(self, source: FromClause) -> Any:
+        columns = self._binding.columns_of(source)
+        return columns.created if self._part is Part.CAPPED else columns.last_modified
 
     def _cutoff(self, seconds: int) -> ColumnElement[Any]:
-        """The latest `end` that is an end of life, where inheriting rows live for so long.
+        """The latest `end` that is an end of life, where rows live for so long.
 
         A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
         And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
         """
-        age = literal(seconds if self._part is Part.INHERITING else 0, BigInteger())
+        age = literal(0 if self._part is Part.OWN else seconds, BigInteger())
         return self._clock.literal(self._clock.now) - self._clock.span(age)
 
     def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
         """The predicate for rows of this part."""
         verdicts = Verdicts(self._clock, writing=writing)
-        passed = (
-            verdicts.inherited_end_passed
-            if self._part is Part.INHERITING
-            else verdicts.own_end_passed
-        )
+        passed = {
+            Part.INHERITING: verdicts.inherited_end_passed,
+            Part.OWN: verdicts.own_end_passed,
+            Part.CAPPED: verdicts.cap_passed,
+        }[self._part]
         return passed(self._binding, self._binding.columns_of(source))
 
     def next_window(self, connection: Connection, size: int, resume: Any) -> Window | None:
@@ -160,12 +183,12 @@ class PartIndex:
         """
         # The shortest of the defaults bounds the stretch; whose rows live longer is left to the
         # predicate.
-        seconds = min(finite_defaults(self._binding), default=None)
-        if seconds is None and self._part is Part.INHERITING:
+        seconds = self.shortest
+        if seconds is None:
             return None
         end = self.end(self.table)
-        entries = select(end).where(self.holds(self.table), self.past(self.table, seconds or 0))
-        if self._binding.sweeps_by_column:
+        entries = select(end).where(self.holds(self.table), self.past(self.table, seconds))
+        if self._is_by_column:
             # Rows that are near their end, or hold no date, may be within these bounds too.
             entries = entries.where(self.expired(self.table, writing=False))
         if resume is not None:
@@ -200,8 +223,7 @@ class PartIndex:
     def _bound(self, value: Any) -> Any:
         if isinstance(value, _After):
             return _After(self._bound(value.value))
-        by_column = self._binding.sweeps_by_column
-        return literal(value, self._keeping.raw if by_column else self._clock.storage)
+        return literal(value, self._keeping.raw if self._is_by_column else self._clock.storage)
 
 
 class _After(NamedTuple):
