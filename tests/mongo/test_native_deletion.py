@@ -22,6 +22,7 @@ from tests.mongo.scratch import Scratch, scratch
 from tests.mongo.test_predicate import (
     DATES,
     JUNK,
+    MISSING,
     NOT_DATES,
     NOW,
     VALID,
@@ -171,6 +172,43 @@ def test_only_a_fraction_above_one_and_nan_wait_for_the_sweeper() -> None:
     waiting = [repr(each) for each in (*VALID, *JUNK) if waits_for_the_sweeper(each)]
 
     assert waiting == ["20.5", "nan"]
+
+
+async def test_a_document_is_deleted_once_it_is_past_its_limit(place: Scratch) -> None:
+    rows = [
+        document(f"{own} {age} {created}", age=age, ttl=own, created=created)
+        for own in (MISSING, -1, 600, 100_000)
+        for age in AGES
+        for created in (None, 60, 7140, 7260)
+    ]
+    policies = {
+        str(default): TTL(default, max_lifetime=7200, created="created_at")
+        for default in (None, -1, 3600)
+    }
+    now = datetime.now(timezone.utc)
+    for name, policy in policies.items():
+        write(place.database[name], policy, rows)
+        born = {"$subtract": ["$$NOW", {"$multiply": [{"$toLong": "$created"}, 1000]}]}
+        is_known = {"created": {"$ne": None}}
+        place.database[name].update_many(is_known, [{"$set": {"created_at": born}}])
+        await ensure_collection(place.at(name), policy)
+
+    await passes(place, 3)
+
+    for name, policy in policies.items():
+        ends = {
+            each["_id"]: expires_at(
+                policy,
+                instant=now - timedelta(seconds=each["age"]),
+                own=each.get("ttl"),
+                created=each["created"] and now - timedelta(seconds=each["created"]),
+            )
+            for each in rows
+        }
+        alive = {key for key, end in ends.items() if not is_expired(end, now)}
+        assert ids(place.database[name]) == alive, name
+    await ensure_collection(place.at("3600"), policies["None"])
+    assert set(place.database["3600"].index_information()) == {"_id_"}
 
 
 CHANGES = [(600, 3600), (3600, 600), (3600, -1), (-1, 600), (3600, None), (None, 600), (-1, None)]

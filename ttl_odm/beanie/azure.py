@@ -56,7 +56,7 @@ def _check_service(policy: TTL, purge: Purge) -> None:
             "Cosmos DB always counts from '_ts' and always heeds a root-level 'ttl': leave both "
             "out of the declaration."
         )
-    elif policy.by is not None or policy.unit is not None:
+    elif policy.by is not None or policy.unit is not None or policy.limit is not None:
         message = f"{policy!r}: Azure Cosmos DB knows one default, and counts from its own '_ts'."
     elif policy.never:
         message = (

@@ -144,6 +144,13 @@ def declared_policy(model: type) -> Policy:
         TTLConfigurationError: It cannot be held by a field of dates.
     """
     policy = as_policy(declaration(model), where=f"{model.__name__}.__ttl__")
+    created = policy.created if isinstance(policy, TTL) else None
+    if created is not None and any(_holds_days(info) for info in _fields_named(model, created)):
+        message = (
+            f"{model.__name__}.__ttl__ = {policy!r}: {created!r} is a date without a time, which "
+            "says nothing of the hour of the creation: let it be a datetime."
+        )
+        raise TTLConfigurationError(message)
     name = policy.last_modified if isinstance(policy, TTL) else policy.field
     if not any(_holds_days(info) for info in _fields_named(model, name)):
         return policy

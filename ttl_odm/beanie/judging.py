@@ -164,6 +164,7 @@ def _is_simple(policy: Policy) -> TypeGuard[TTL]:
         isinstance(policy, TTL)
         and policy.by is None
         and policy.unit is None
+        and policy.limit is None
         and "." not in policy.last_modified
     )
 
@@ -198,6 +199,7 @@ def end_of(document: Any, policy: Policy) -> datetime | None:
         instant=_as_instant(value_at(document, policy.last_modified), policy),
         own=own,
         kind=None if isinstance(kind, bool) else kind,  # for MongoDB true is not 1
+        created=None if policy.created is None else value_at(document, policy.created),
     )
 
 
@@ -215,7 +217,7 @@ def deciding_fields(policy: Policy) -> tuple[str, ...]:
     """Return the fields that say when a document expires."""
     if not isinstance(policy, TTL):
         return (policy.field,)
-    fields = (policy.last_modified, policy.override, policy.by)
+    fields = (policy.last_modified, policy.override, policy.by, policy.created)
     return tuple(each for each in fields if each is not None)
 
 

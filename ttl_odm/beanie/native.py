@@ -6,7 +6,8 @@ field that a document with a valid ttl of its own carries. Nothing here talks to
 
 A TTL index knows one number of seconds for all its documents. So there are two of them: one on
 the last modification, over the documents that inherit the default, and one on ``_exp``, over
-those with a ttl of their own. A changed default changes the number of the first, and no document.
+those with a ttl of their own. A limit to all lives (`TTL.max_lifetime`) is a third one, on the date
+of creation. A changed default changes the number of the first, and no document.
 
 Three rules shape the partial filters:
 
@@ -115,9 +116,10 @@ def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
         made = [_default_index(policy, default, purge)]
         if policy.override is not None:
             made.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
+        if policy.limit is not None:
+            made.append(_index_of_dates("created", policy.limit, purge))
         return tuple(made)
-    seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
-    return (_index("date", policy.field, _EVERY_DOCUMENT, seconds, purge),)
+    return (_index_of_dates("date", policy, purge),)
 
 
 def check(policy: Policy) -> None:
@@ -127,7 +129,11 @@ def check(policy: Policy) -> None:
         TTLConfigurationError: It cannot hold for BSON dates, or its field can have no TTL index.
     """
     expired_expr(policy)  # what cannot be read must not be deleted
-    if isinstance(policy, TTL) and EXPIRY in (policy.last_modified, policy.override):
+    if isinstance(policy, TTL) and EXPIRY in (
+        policy.last_modified,
+        policy.override,
+        policy.created,
+    ):
         message = f"{policy!r}: {EXPIRY!r} is a field of ttl_odm's own: name another one."
         raise TTLConfigurationError(message)
     for field in date_fields(policy):
@@ -179,7 +185,9 @@ def date_fields(policy: Policy) -> tuple[str, ...]:
     """Return the fields whose dates decide when a document goes."""
     if not isinstance(policy, TTL):
         return (policy.field,)
-    return (policy.last_modified,) if policy.override is None else (policy.last_modified, EXPIRY)
+    expiry = None if policy.override is None else EXPIRY
+    fields = (policy.last_modified, expiry, policy.created)
+    return tuple(each for each in fields if each is not None)
 
 
 def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
@@ -256,6 +264,11 @@ def _default_index(policy: TTL, default: int, purge: Purge) -> Index:
         matches = {policy.last_modified: {"$gte": _OLDEST}, **matches}
     seconds = MAX_TTL if default == NEVER else default
     return _index("default", policy.last_modified, matches, seconds, purge)
+
+
+def _index_of_dates(name: str, policy: ExpireAfter | ExpireAt, purge: Purge) -> Index:
+    seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+    return _index(name, policy.field, _EVERY_DOCUMENT, seconds, purge)
 
 
 def _index(name: str, field: str, matches: Filter, seconds: int, purge: Purge) -> Index:

@@ -262,8 +262,9 @@ async def _is_gone(document: Any, session: Any) -> ExpiredError | None:
 
 def _learn(document: Any, stored: Any, policy: Policy) -> None:
     """Take over what the database has in the fields that say when a document expires."""
+    created = policy.created if isinstance(policy, TTL) else None  # no write of ours changes it
     for field in judging.deciding_fields(policy):
-        name = _attribute(type(document), field)
+        name = None if field == created else _attribute(type(document), field)
         if name is None:
             continue
         value = stored.get(field)

@@ -32,6 +32,8 @@ Expression = dict[str, Any]
 _NUMBERS = ["int", "long", "double"]  # not "decimal": it never counts as a ttl
 _NULLS = ["null", "missing", "undefined"]
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc)
+_FAR = datetime(9900, 1, 1, tzinfo=timezone.utc)
+_FIRST = datetime(1, 1, 1, tzinfo=timezone.utc)
 _ISO = (
     r"^(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T ]"
     r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.(\d{1,9}))?(?:Z|\+00:00)?\z"
@@ -101,13 +103,40 @@ def touching_is(what: OnlyIf, policy: TTL) -> Expression:
     fro with the last modification, if there is an end.
     """
     has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
+    # What has reached the policy's limit stays there.
+    moves = has_end if policy.limit is None else _ends_before(policy, policy.limit)
     is_past = _reached_or_false(policy, _path(policy.last_modified), 0, "$$NOW")
     return {
-        "longer": {"$and": [has_end, is_past]},
-        "shorter": {"$and": [has_end, {"$not": [is_past]}]},
+        "longer": {"$and": [moves, is_past]},
+        "shorter": {"$and": [moves, {"$not": [is_past]}]},
         "has_ttl": has_end,
         "no_ttl": {"$not": [has_end]},
     }[what]
+
+
+def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
+    """Return the expression that is true where a document's end is not that of the limit."""
+    field = _path(limit.field)
+    dates = {
+        "$filter": {
+            "input": {"$cond": [{"$isArray": [field]}, field, [field]]},
+            "cond": {"$eq": [{"$type": "$$this"}, "date"]},
+        }
+    }
+    # Null where there is no date. Of dates that far away no sum is made: it would overflow.
+    has_limit = {"$and": [{"$ne": ["$$first", None]}, {"$lt": ["$$first", _FAR]}]}
+    before = {"$add": [{"$max": ["$$first", _FIRST]}, limit.seconds * 1000 - 1]}
+    return {
+        "$let": {
+            "vars": {"first": {"$min": dates}},
+            "in": {
+                "$let": {
+                    "vars": {"before": {"$cond": [has_limit, before, _LAST]}},
+                    "in": _ttl_expired(policy.unlimited, "$$before"),
+                }
+            },
+        }
+    }
 
 
 def _ttl_expired(policy: TTL, now: str | datetime) -> Expression:
@@ -128,6 +157,12 @@ def _ttl_expired(policy: TTL, now: str | datetime) -> Expression:
 def _expired_with(policy: TTL, default: int | None, now: str | datetime) -> Expression:
     if default is None:
         return {"$literal": False}
+    usual = _usually_expired(policy, default, now)
+    return usual if policy.limit is None else {"$or": [expired_expr(policy.limit, now), usual]}
+
+
+def _usually_expired(policy: TTL, default: int, now: str | datetime) -> Expression:
+    """The predicate but for the limit, while TTL is on."""
     last_modified = _path(policy.last_modified)
     inherited: bool | Expression = (
         False if default == NEVER else _reached(policy, last_modified, default * 1000, now)
@@ -266,8 +301,11 @@ def _check_bson_dates(policy: Policy) -> None:
         if isinstance(kind, bool):
             message = f"{policy!r}: {kind!r} is no kind on MongoDB, give strings or ints."
             raise TTLConfigurationError(message)
-    if isinstance(policy, TTL) and policy.max_lifetime is not None:
-        message = f"{policy!r}: max_lifetime is not there for MongoDB yet."
+    if isinstance(policy, TTL) and policy.limit is not None and policy.unit is not None:
+        message = (
+            f"{policy!r}: with max_lifetime both fields hold dates on MongoDB: leave unit out, or "
+            "max_lifetime and created."
+        )
         raise TTLConfigurationError(message)
     if policy.timezone != "UTC":
         message = (

@@ -86,7 +86,8 @@ def expires_at(
             `ExpireAt` also a list, of which the earliest date counts, as in MongoDB.
         own: What the row's own ttl field holds, for `TTL`.
         kind: What the field ``policy.by`` holds, for `TTL`.
-        created: What the field ``policy.created`` holds, for `TTL`; read as ``instant`` is.
+        created: What the field ``policy.created`` holds, for `TTL`; read as ``instant`` is, and of
+            a list the earliest date counts.
 
     Returns:
         An aware datetime in UTC; None when the row never expires, or so late that a datetime
@@ -114,9 +115,7 @@ def latest_end(policy: TTL, created: object) -> datetime | None:
     Returns:
         An aware datetime in UTC; None for no limit.
     """
-    if policy.max_lifetime is None:
-        return None
-    return _later(instant_of(policy, created), policy.max_lifetime)
+    return None if policy.limit is None else expires_at(policy.limit, instant=created)
 
 
 def earlier(end: datetime | None, other: datetime | None) -> datetime | None:

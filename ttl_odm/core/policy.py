@@ -183,6 +183,18 @@ class TTL:
             return self
         return self._with(declared_default=self.default, kinds=tuple(self.defaults.items()))
 
+    @property
+    def limit(self) -> ExpireAfter | None:
+        """The limit to all lives as a policy by itself; None for no limit."""
+        if self.created is None or self.max_lifetime is None:
+            return None
+        return ExpireAfter(self.created, self.max_lifetime, timezone=self.timezone, unit=self.unit)
+
+    @property
+    def unlimited(self) -> TTL:
+        """The same policy without a limit."""
+        return self._with(max_lifetime=None, created=None)
+
     def default_of(self, kind: object) -> int | None:
         """The default ttl at this moment of rows of a kind; a function is called.
 

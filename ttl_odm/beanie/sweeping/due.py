@@ -71,6 +71,11 @@ def age_of(policy: Policy, row: Mapping[str, Any], now: DatetimeMS) -> float:
     Not `ttl_odm.core.expires_at`, whose dates end with the year 9999.
     """
     if isinstance(policy, TTL):
+        if policy.limit is not None:
+            kind = None if policy.by is None else value_at(row, policy.by)
+            is_on = policy.default_of(kind) is not None
+            limited = age_of(policy.limit, row, now) if is_on else 0.0
+            return max(limited, age_of(policy.unlimited, row, now))
         own = None if policy.override is None else row.get(policy.override)
         kind = None if policy.by is None else value_at(row, policy.by)
         seconds = effective_ttl(policy.default_of(kind), own_ttl(policy, own))
@@ -102,7 +107,8 @@ async def count(place: Place, policy: Policy, layout: Layout) -> Counted:
     if layout.is_deleted_by_bucket or not parts:
         return Counted(0, rows)
     expired = {"$expr": expired_expr(policy)}
-    if Part.ALL in parts:
+    # What is past its limit may be in another part as well.
+    if Part.ALL in parts or Part.CAPPED in parts:
         return Counted(await place.count(expired), rows)
     now = (await place.server()).now
     due = 0

@@ -161,9 +161,10 @@ def parts_of(policy: Policy, layout: Layout) -> tuple[Part, ...]:
         return ()
     never = shortest == NEVER
     has_own = isinstance(policy, TTL) and policy.override is not None
-    if not layout.indexes:
-        return () if never and not has_own else (Part.ALL,)
-    return (*([] if never else [Part.INHERITING]), *([Part.OWN] if has_own else []))
+    has_limit = isinstance(policy, TTL) and policy.limit is not None
+    there = {Part.INHERITING: not never, Part.OWN: has_own, Part.CAPPED: has_limit}
+    parts = tuple(part for part, is_there in there.items() if is_there)
+    return parts if layout.indexes or not parts else (Part.ALL,)
 
 
 def stages_of(policy: Policy, layout: Layout, part: Part, now: DatetimeMS) -> tuple[Stage, ...]:
@@ -174,6 +175,8 @@ def stages_of(policy: Policy, layout: Layout, part: Part, now: DatetimeMS) -> tu
         return ()
     if not isinstance(policy, TTL):
         return tuple(_by_date(policy, layout, now))
+    if part is Part.CAPPED:
+        return () if policy.limit is None else tuple(_by_date(policy.limit, layout, now))
     if part is Part.INHERITING:
         return tuple(_inheriting(policy, layout, now))
     return tuple(_own(policy, layout, now))
