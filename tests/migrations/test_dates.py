@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import DateTime, inspect
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import mapped_column
 
 from tests.migrations.conftest import models
 from tests.migrations.projects import catalogue, lines
-from ttl_odm import ExpireAfter, ExpireAt
+from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.alembic import MigrationRefusedError
+from ttl_odm.alembic.wanted import Wanted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -84,3 +86,31 @@ def test_what_makes_no_sense_is_refused(
     here.revision(f"import ttl_odm; op.add_ttl({operation})")
     with pytest.raises(MigrationRefusedError, match=words):
         here.upgrade()
+
+
+def test_a_limit_brings_an_index_on_the_creation(engine: Engine, project: Any) -> None:
+    events().metadata.create_all(engine)
+    plain = catalogue(engine, "events")
+    model = events(ttl=TTL(60, max_lifetime=600, created="ends"))
+    here = project(model)
+    assert lines(here.autogenerate()) == (
+        [
+            "op.add_ttl('events', ttl_odm.ExpireAfter('ends', 600))",
+            "op.add_ttl('events', 60, backfill='now')",
+        ],
+        [
+            "op.drop_ttl('events')",
+            "op.drop_ttl('events', ttl_odm.ExpireAfter('ends', 600))",
+        ],
+    )
+    here.upgrade()
+    here.check()
+    assert "ix_events_ends_ttl" in str(catalogue(engine, "events"))
+    here.downgrade()
+    assert catalogue(engine, "events") == plain
+
+
+def test_a_view_of_the_living_does_not_overlook_a_limit() -> None:
+    wanted = Wanted.of("events", TTL(60, max_lifetime=600, created="ends"), None)
+    with pytest.raises(TTLConfigurationError, match="enforce= knows no max_lifetime"):
+        wanted.live(postgresql.dialect())
