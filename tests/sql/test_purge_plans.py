@@ -12,8 +12,11 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from tests.sql.adopted import KINDS
+from ttl_odm import TTL
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.types import LastModified
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -31,17 +34,27 @@ NUMBERS = {
 }
 
 
-def cart(sweep: str) -> Any:
+WALL_TIMES = {
+    "postgresql": "_ts AT TIME ZONE 'UTC'",
+    "mysql": "'1970-01-01' + INTERVAL _ts MICROSECOND",
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%f', _ts / 1000.0, 'unixepoch') || '000'",
+}
+
+
+def cart(sweep: str, policy: Any = HOUR, born_type: Any = None) -> Any:
     class Base(DeclarativeBase):
         pass
 
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
-        __ttl__ = HOUR
+        __ttl__ = policy
         __ttl_sweep__ = sweep
 
         site: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+        if born_type is not None:
+            born: Mapped[Any] = mapped_column(born_type, nullable=True)
 
     return Cart
 
@@ -69,7 +82,7 @@ def explained(engine: Engine, model: Any, **config: Any) -> dict[str, list[str]]
     ) -> None:
         kind = statement.partition(" ")[0]
         # The DELETE of nothing only takes SQLite's lock for writing.
-        if "carts" not in statement or kind == "INSERT" or "0 = 1" in statement:
+        if "carts" not in statement or kind in ("INSERT", "SHOW") or "0 = 1" in statement:
             return
         cursor = connection.connection.cursor()
         cursor.execute(f"{EXPLAIN[engine.dialect.name]} {statement}", parameters)
@@ -135,6 +148,31 @@ def test_rows_of_one_instant_are_found_by_the_index_too(engine: Engine, ttl: int
         assert INDEXES[ttl] in plan, plan
     if engine.dialect.name == "postgresql":
         assert "Tid Scan on carts" in first, first
+
+
+@pytest.mark.parametrize("kind", ["native", "naive"])
+def test_what_is_past_its_limit_is_found_by_the_index_on_the_creation(
+    engine: Engine, kind: str
+) -> None:
+    type_ = LastModified() if kind == "native" else KINDS["variant"].type
+    model = cart("index", TTL(-1, max_lifetime=HOUR, created="born"), type_)
+    model.metadata.create_all(engine)
+    fill(engine, None)
+    with engine.begin() as connection:
+        born = "_ts" if kind == "native" else WALL_TIMES[engine.dialect.name]
+        connection.execute(text(f"UPDATE carts SET born = {born}"))  # noqa: S608
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        analyze = {"postgresql": "VACUUM ANALYZE carts", "mysql": "ANALYZE TABLE carts"}
+        connection.execute(text(analyze.get(engine.dialect.name, "ANALYZE")))
+    plans = explained(engine, model, batch_size=100)
+    assert len(plans["DELETE"]) >= 2
+    for plan in plans["DELETE"]:
+        assert not reads_whole_table(engine, plan), plan
+        assert "ix_carts_born_ttl" in plan, plan
+    for plan in plans["SELECT"]:
+        assert not reads_whole_table(engine, plan), plan
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM carts")) == LIVE
 
 
 PRIMARY = {"mysql": " carts range PRIMARY ", "sqlite": "sqlite_autoindex_carts_1 ("}
