@@ -27,6 +27,8 @@ from sqlalchemy.orm.exc import StaleDataError
 from tests.clocks import stop_clock
 from tests.sql.adopted import DAY, KINDS, kinds_of, new_base, table
 from ttl_odm import NEVER, TTL, TTLConfigurationError
+from ttl_odm.cli.application import Target
+from ttl_odm.cli.checks_sql import check
 from ttl_odm.core import expires_at as expected_end
 from ttl_odm.core import is_expired
 from ttl_odm.sqlalchemy import TTLMixin, disable, enable, expired, expires_at, live
@@ -375,6 +377,13 @@ def test_what_is_past_its_limit_is_swept(engine: Engine, sweep: str, own: str) -
     assert Sweeper(engine, model).run_once().deleted == 0
 
 
+def codes(engine: Engine, model: Any) -> set[str]:
+    """What ``ttl-odm check`` finds."""
+    target = Target("web_sessions", "WebSession", model.__table__)
+    with engine.connect() as connection:
+        return {each.code for each in check(connection, [target], deep=False)}
+
+
 def test_without_an_index_on_the_creation_the_table_is_walked(engine: Engine) -> None:
     model = web_session(NEVER)
     model.metadata.create_all(engine)
@@ -384,7 +393,9 @@ def test_without_an_index_on_the_creation_the_table_is_walked(engine: Engine) ->
         rows = [{"id": str(n), "created_at": now - DAY, "views": 0} for n in range(300)]
         fill(session, model, rows)
         session.commit()
+    assert "missing-index" not in codes(engine, model)
     index.drop(engine)
+    assert "missing-index" in codes(engine, model)
     assert due_parts(engine, model) == (Part.ALL,)
     index.create(engine)
     assert due_parts(engine, model) == (Part.CAPPED,)

@@ -164,7 +164,7 @@ def _is_simple(policy: Policy) -> TypeGuard[TTL]:
         isinstance(policy, TTL)
         and policy.by is None
         and policy.unit is None
-        and policy.limit is None
+        and policy.max_lifetime is None
         and "." not in policy.last_modified
     )
 

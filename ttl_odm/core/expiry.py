@@ -115,7 +115,9 @@ def latest_end(policy: TTL, created: object) -> datetime | None:
     Returns:
         An aware datetime in UTC; None for no limit.
     """
-    return None if policy.limit is None else expires_at(policy.limit, instant=created)
+    if policy.max_lifetime is None:
+        return None
+    return _later(_earliest(created, policy), policy.max_lifetime)
 
 
 def earlier(end: datetime | None, other: datetime | None) -> datetime | None:

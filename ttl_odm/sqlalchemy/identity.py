@@ -130,13 +130,14 @@ def _adopted_in_doubt(
     if any(key not in stored for key in lifetime.attributes):
         return True
     dialect = session.get_bind(state.mapper).dialect
-    cap = lifetime.binding.cap
-    columns = [(lifetime.binding.instants, stored[lifetime.stamp])]
-    if cap is not None and lifetime.created is not None:
-        columns.append((cap.instants, stored[lifetime.created]))
-    for instants, value in columns:
-        if not instants.is_readable(value) or instants.on(clock_of(dialect)).shifts:
-            return True
+    instants, cap = lifetime.binding.instants, lifetime.binding.cap
+    if not instants.is_readable(stored[lifetime.stamp]) or instants.on(clock_of(dialect)).shifts:
+        return True
+    if cap is not None and (
+        not cap.instants.is_readable(stored[str(lifetime.created)])
+        or cap.instants.on(clock_of(dialect)).shifts
+    ):
+        return True
     end = lifetime.end(stored)
     if end is None:
         return False
