@@ -65,7 +65,9 @@ def condition(  # noqa: PLR0913 (what a statement knows of a row)
 ) -> str:
     """The predicate for one table of a statement, in parentheses."""
     binding = place.binding
-    quote, quote_name = compiler.quote_name_unless_alias, connection.ops.quote_name
+    quote_name = connection.ops.quote_name
+    # Aliases stand unquoted before Django 6.1, which has another name for this.
+    quote = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
     if place.link is None:
         return f"({judged(connection, binding, quote(alias), kind, writing=writing)})"
     if binding.is_off:
