@@ -60,6 +60,10 @@ class SweepError(TTLError):
         super().__init__("; ".join(report.problems))
         self.report = report
 
+    def __reduce__(self) -> tuple[type[SweepError], tuple[SweepReport]]:
+        """For task queues, whose workers are other processes: copied with its report."""
+        return type(self), (self.report,)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
