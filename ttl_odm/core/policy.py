@@ -139,13 +139,13 @@ class TTL:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it stays as it is: no function has to be asked for a default."""
+        """Whether it stays as it is, since no function has to be asked for a default."""
         every = (self.declared_default, *(declared for _, declared in self.kinds))
         return not any(map(callable, every))
 
     @property
     def shape(self) -> TTL:
-        """The same policy with every default None: which fields it reads, and which kinds it has.
+        """The same policy with every default None: its fields and its kinds, no numbers.
 
         What an adapter sets up (columns, indexes, SQL) hangs on this alone; the defaults may
         change while the application runs.

@@ -45,7 +45,7 @@ class Ending(Enum):
     """Another sweeper has taken over, or may have."""
 
     FAILED = "failed"
-    """Something failed that is no target's: see `SweepReport.error`."""
+    """Something failed that is no target's; see `SweepReport.error`."""
 
 
 class SweepError(TTLError):
