@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import ttl_odm  # noqa: E402 - the line above makes it importable
+import ttl_odm.alembic  # noqa: E402 - it gives Alembic's Operations the methods to document
 
 project = "ttl_odm"
 author = "the ttl_odm developers"
@@ -65,12 +66,14 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 110
 napoleon_numpy_docstring = False
-# "Attributes:" of a dataclass would be a second description of the same attribute.
-napoleon_use_ivar = True
-# The groups in which SweepOptions tells its options.
+# A list under its own name: Napoleon's way would describe a dataclass's attributes twice. The
+# others are the groups in which SweepOptions tells its options.
 napoleon_custom_sections = [
     (group, "params_style")
-    for group in ("How much and how fast", "When", "Safety", "Whom to tell", "One at a time")
+    for group in (
+        *("Attributes", "How much and how fast", "When"),
+        *("Safety", "Whom to tell", "One at a time"),
+    )
 ]
 
 html_theme = "furo"
@@ -94,6 +97,21 @@ def attribute(owner: type, name: str, *default: object) -> Any:
     return getattr(owner, name, *default)
 
 
+def join_types(*event: Any) -> None:
+    """Undo what Napoleon makes of a colon in "Returns:", or in a property: a type."""
+    lines: list[str] = event[-1]
+    for place, line in enumerate(lines):
+        field, _, before = line.partition(": ")
+        if field not in {":rtype", ":type"} or not before:
+            continue
+        del lines[place]
+        begins = ":returns: " if field == ":rtype" else ""
+        told = next(at for at, text in enumerate(lines) if text.startswith(begins))
+        lines[told] = f"{begins}{before}: {lines[told].removeprefix(begins)}"
+        return
+
+
 def setup(app: Sphinx) -> None:
-    """Say how autodoc gets attributes."""
+    """Say how autodoc gets attributes, and what comes after Napoleon."""
     app.add_autodoc_attrgetter(type, attribute)
+    app.connect("autodoc-process-docstring", join_types, priority=900)
