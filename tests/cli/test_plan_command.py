@@ -16,9 +16,9 @@ from tests.cli.running import run
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.application import opened
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.forecast import AGES, Estimate, Measured
-from ttl_odm.cli.plan_sql import measure
 from ttl_odm.core import TTL
+from ttl_odm.forecasting import AGES, Estimate, Measured
+from ttl_odm.forecasting.sql import measure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,12 +187,12 @@ def test_documents_are_planned(mongodb: Any) -> None:
 
 async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongodb: Any) -> None:
     from tests.cli.documents import Event
-    from ttl_odm.cli import plan_mongodb
+    from ttl_odm.forecasting import mongodb as counting
 
     url, database = mongodb
     born = datetime.now(timezone.utc) - timedelta(hours=2)
     database["events"].insert_many([{"_id": key, "_ts": born} for key in range(4000)])
     async with opened("tests.cli.documents:MODELS", url):
-        found = await plan_mongodb.measure(Event, TTL(3600), None, AGES, big=100)
+        found = await counting.measure(Event, TTL(3600), None, AGES, big=100)
     assert (found.total, found.sampled) == (4000, 200)
     assert found.estimate("current 0") == Estimate(4000)

@@ -128,6 +128,17 @@ def test_wrong_declarations_are_refused_when_the_model_is_declared() -> None:
         declared(ExpireAfter("day", 60), day=models.DateField())
     with pytest.raises(TTLConfigurationError, match="integer field"):
         declared(ExpireAfter("at", 60, unit="s"), at=models.DateTimeField())
+    at = models.DateTimeField()
+    with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__: timezone='Europe/Paris'"):
+        declared(ExpireAt("at", timezone="Europe/Paris"), at=at)
+    with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__: by='kind'"):
+        declared(TTL({"a": 60}, by="kind", last_modified="at", override=None), at=at)
+    limited = TTL(9, last_modified="at", override=None, max_lifetime=60, created="born")
+    with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__: max_lifetime=60"):
+        declared(limited, at=at)
+    strict = TTL(60, last_modified="at", override="own", values="strict")
+    with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__: values='strict'"):
+        declared(strict, at=at, own=models.IntegerField(null=True))
     with pytest.raises(TTLConfigurationError, match="__ttl_sweep__"):
         declared(ExpireAt("at"), at=models.DateTimeField(), __ttl_sweep__="index?")
     with pytest.raises(TTLConfigurationError, match="__ttl_purge__"):
@@ -151,7 +162,7 @@ def test_existing_columns_may_have_the_whole_contract(backend: Backend) -> None:
     class Grant(models.Model):
         __ttl__ = TTL(3600, last_modified="issued", override="lifetime", never=(0,))
         issued = models.DateTimeField(null=True)
-        lifetime = models.IntegerField(null=True)
+        lifetime = models.BigIntegerField(null=True)
 
         class Meta:
             app_label = "shop"
@@ -168,16 +179,17 @@ def test_existing_columns_may_have_the_whole_contract(backend: Backend) -> None:
         editor.create_model(Grant)
         editor.create_model(Ticket)
     try:
-        for number, lifetime in enumerate((None, 0, -1, 60, 10_000, -7), start=1):
+        too_long = 2_147_483_648, 10**18
+        for number, lifetime in enumerate((None, 0, -1, 60, 10_000, -7, *too_long), start=1):
             Grant.objects.create(pk=number, lifetime=lifetime)
-        assert Grant.objects.filter(issued__isnull=False).count() == 6
+        assert Grant.objects.filter(issued__isnull=False).count() == 8
         ago = timezone.now() - timedelta(hours=2)
         raw(
             "UPDATE shop_grant SET issued = %s",
             [ago if connection.vendor == "postgresql" else (str(ago.replace(tzinfo=None)))],
         )
         assert sorted(Grant.objects.values_list("lifetime", flat=True)) == [-1, 0, 10_000]
-        assert Sweeper(connection, [Grant], lease=False).run_once().deleted == 3
+        assert Sweeper(connection, [Grant], lease=False).run_once().deleted == 5
         Ticket.objects.create(pk=1)
         Ticket.objects.create(pk=2)
         raw("UPDATE shop_ticket SET stamp = stamp - 60000 WHERE id = 2")

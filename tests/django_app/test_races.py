@@ -68,9 +68,13 @@ def test_many_get_or_create_one(backend: Backend) -> None:
     Session.objects.create(pk=1, key="a", number=1)
     kill(Session, [1])
     told = at_once(6, lambda _: Session.objects.get_or_create(key="a"))
-    assert all(isinstance(each, tuple) for each in told), told
-    assert sum(created for _, created in told) == 1
-    assert len({row.pk for row, _ in told}) == 1
+    got = [each for each in told if isinstance(each, tuple)]
+    # InnoDB may choose a victim of a deadlock, as it may without us; PostgreSQL has no reason to.
+    victims = [each for each in told if not isinstance(each, tuple)]
+    assert all(isinstance(each, OperationalError) for each in victims), told
+    assert not victims or backend.database == "mariadb"
+    assert sum(created for _, created in got) == 1
+    assert len({row.pk for row, _ in got}) == 1
 
 
 def test_a_save_that_waited_until_the_row_had_expired_does_not_revive_it(backend: Backend) -> None:

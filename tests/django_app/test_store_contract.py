@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connections, models, transaction
+from django.db.backends.signals import connection_created
 
 from tests.django_app.data import raw
 from ttl_odm.django import DjangoStore, TTLModel, binding, clock, include_expired
@@ -29,8 +30,14 @@ class DjangoRig(StoreRig):
         self._models: dict[str, Any] = {}
         self._plain = plain
         self.store = DjangoStore("default", [])
+        self._opened: list[Any] = []
+        connection_created.connect(self._note)
         with connections["default"].cursor() as cursor:
             cursor.execute("CREATE TABLE outbox (text varchar(200))")
+
+    def _note(self, connection: Any, **_: Any) -> None:
+        """Remember it: Django keeps one for each thread, and the suite's threads just end."""
+        self._opened.append(connection.connection)
 
     def create(self, target: str, default: int | None, hooks: Any = None) -> None:
         self._create(target, {"__ttl__": default, "__ttl_on_purged__": hooks})
@@ -108,6 +115,10 @@ class DjangoRig(StoreRig):
             binding.unbind(target)
             del model._meta.apps.all_models["shop"][target]
         connections["default"].close()
+        connection_created.disconnect(self._note)
+        for each in self._opened:
+            with suppress(Exception):  # it is closed
+                each.close()
         super().close()
 
 
@@ -135,17 +146,8 @@ class ServerRig(DjangoRig):
             yield
 
 
-# Django keeps a connection for each thread, and the suite's threads end without its knowing.
-threads_end = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
 class TestDjangoStore(StoreContract):
     """Rows that go by one statement."""
-
-    pytestmark = threads_end
 
     @pytest.fixture
     def rig(self, backend: Backend) -> Iterator[DjangoRig]:
@@ -161,8 +163,6 @@ class TestDjangoStore(StoreContract):
 @pytest.mark.databases("postgres", "mariadb")
 class TestRowsThatDjangoCollects(PurgeContract, HoldContract):
     """Rows that Django's Collector deletes, since a signal has a receiver."""
-
-    pytestmark = threads_end
 
     @pytest.fixture
     def rig(self, backend: Backend) -> Iterator[DjangoRig]:  # noqa: ARG002 (a fixture)

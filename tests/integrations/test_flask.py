@@ -99,6 +99,45 @@ def invoke(app: Flask, *words: str) -> Any:
     return result
 
 
+# --- plan
+
+
+def test_a_plan_tells_what_another_default_would_do(app: Flask) -> None:
+    db = SQLAlchemy()
+    model = model_of(db)
+    db.init_app(app)
+    TTL(app, db)
+    fill(app, db, model)
+    result = invoke(app, "plan", "carts", "--default-ttl", "10800")
+    assert result.exit_code == 0
+    assert "Carts (carts): 4 rows, TTL(3600)\n" in result.output
+    cells = [line.split() for line in result.output.splitlines()]
+    assert ["now", "3", "0", "0.0%"] in cells
+    assert ["in", "1", "h", "4", "3", "75.0%"] in cells
+    assert "Expired rows, still there, that would be visible again: 3." in result.output
+    assert rows_of(app, db, model) == {0, 1, 2, 3}
+    alone = invoke(app, "plan", "Carts").output
+    assert "planned" not in alone
+    assert "All 4 rows were counted." in alone
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nobody"], "no model with TTL is called 'nobody'; there are: Carts (carts)."),
+        (["carts", "--default-ttl", "1.5"], "--default-ttl 1.5: give whole seconds from 1 to"),
+    ],
+)
+def test_a_plan_for_nothing_is_refused(app: Flask, words: list[str], said: str) -> None:
+    db = SQLAlchemy()
+    model_of(db)
+    db.init_app(app)
+    TTL(app, db)
+    result = invoke(app, "plan", *words)
+    assert result.exit_code != 0
+    assert said in result.output
+
+
 # --- applications
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,9 @@ def celery(shop: Shop) -> Iterator[Celery]:
         broker_connection_retry_on_startup=True,
         worker_hijack_root_logger=False,
     )
+    level = logging.getLogger().level
     yield app
+    logging.getLogger().setLevel(level)  # a worker raises it, for all tests that come after
     app.close()
 
 

@@ -43,6 +43,7 @@ def refused(engine: Engine, project: Any) -> Any:
     return attempt
 
 
+@pytest.mark.databases("sqlite")  # none of these asks the database what it is
 @pytest.mark.parametrize(
     ("operation", "words"),
     [

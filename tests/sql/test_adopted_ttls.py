@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from sqlalchemy import BigInteger, select, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, configure_mappers, mapped_column
 
-from ttl_odm import TTL
+from ttl_odm import TTL, TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin, expired, include_expired, live
 
 if TYPE_CHECKING:
@@ -50,3 +50,40 @@ def test_a_row_is_either_live_or_expired_whatever_its_ttl(
         assert set(session.scalars(seen.where(live(Token)).options(everything))) == lives
         gone = session.scalars(seen.where(expired(Token)).options(everything)).all()
         assert set(gone) == set(values) - lives
+
+
+def test_the_column_of_the_mixin_is_never_lenient() -> None:
+    class Base(DeclarativeBase): ...
+
+    def declare() -> None:
+        class Cart(TTLMixin, Base):
+            __tablename__ = "carts"
+            __ttl__ = TTL(HOUR, values="lenient")
+            id: Mapped[int] = mapped_column(primary_key=True)
+
+        configure_mappers()
+
+    with pytest.raises(TTLConfigurationError, match=r"Cart\.__ttl__: values='lenient'.*override="):
+        declare()
+
+
+@pytest.mark.parametrize("values", ["lenient", "strict"])
+def test_a_column_of_the_application_is_read_leniently_and_nothing_else(
+    values: Literal["lenient", "strict"],
+) -> None:
+    class Base(DeclarativeBase): ...
+
+    def declare() -> None:
+        class Cart(TTLMixin, Base):
+            __tablename__ = "carts"
+            __ttl__ = TTL(HOUR, override="life", values=values)
+            id: Mapped[int] = mapped_column(primary_key=True)
+            life: Mapped[int | None]
+
+        configure_mappers()
+
+    if values == "lenient":
+        declare()
+    else:
+        with pytest.raises(TTLConfigurationError, match="only TTLMixin's own column"):
+            declare()

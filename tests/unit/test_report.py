@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
@@ -27,6 +28,14 @@ FAILED = TargetReport(
     oldest_before=125.0,
     error=ValueError("server said\n  no"),
 )
+
+
+def test_a_failed_sweep_goes_from_one_process_to_another_with_its_report() -> None:
+    report = SweepReport((CLEAN, FAILED), duration=74.768, ended=Ending.MAX_ROWS)
+    copied = pickle.loads(pickle.dumps(SweepError(report)))  # noqa: S301 (our own)
+    assert type(copied) is SweepError
+    assert str(copied) == str(SweepError(report))
+    assert copied.report.targets[0] == CLEAN
 
 
 def test_a_report_reads_like_this() -> None:

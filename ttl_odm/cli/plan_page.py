@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.cli.forecast import Estimate, Forecast
+    from ttl_odm.forecasting.forecast import Estimate, Forecast
 
 _COLORS: Final = ("#3b6ea5", "#d9822b")
 _STYLE: Final = """

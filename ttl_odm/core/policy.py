@@ -157,7 +157,7 @@ class TTL:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it stays as it is: no function has to be asked for a default."""
+        """Whether it stays as it is, since no function has to be asked for a default."""
         every = (self.declared_default, *(declared for _, declared in self.kinds))
         return not any(map(callable, every))
 

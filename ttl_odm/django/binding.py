@@ -18,6 +18,7 @@ from django.apps import apps
 from django.db import models
 
 from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt, Policy, as_policy, expires_at
+from ttl_odm.django.fields import TTLField
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -56,14 +57,11 @@ class Binding:
             TTLConfigurationError: The model has no such fields, or they are of another kind.
         """
         policy = as_policy(declared, where=where)
-        if isinstance(policy, TTL) and policy.max_lifetime is not None:
-            raise TTLConfigurationError(
-                f"{where} = {policy!r}: max_lifetime is not there for Django models yet."
-            )
         name = policy.last_modified if isinstance(policy, TTL) else policy.field
         stamp, own = _field(model, name, where), None
         if isinstance(policy, TTL) and policy.override is not None:
             own = _field(model, policy.override, where)
+        _check(policy, own, where)
         found = cls(model, declared, policy, stamp, own, sweep)
         found.form  # noqa: B018 (raises for a field that holds no instants)
         return found
@@ -134,6 +132,11 @@ class Binding:
         return isinstance(policy, TTL) and policy.default is None
 
     @property
+    def is_strict(self) -> bool:
+        """Whether a CHECK keeps what is no ttl out of the rows' own."""
+        return isinstance(self.own, TTLField)
+
+    @property
     def stamps(self) -> bool:
         """Whether writes reset the field with the instant."""
         return isinstance(self.policy, TTL)
@@ -142,6 +145,33 @@ class Binding:
     def nevers(self) -> tuple[int, ...]:
         """Own ttls that mean "never"."""
         return (NEVER, *self.policy.never) if isinstance(self.policy, TTL) else ()
+
+
+def _check(policy: Policy, own: Any, where: str) -> None:
+    """Refuse what a policy says and this adapter doesn't do."""
+    if policy.timezone != "UTC":
+        raise TTLConfigurationError(
+            f"{where}: timezone={policy.timezone!r}: what a DateTimeField holds is said by "
+            "Django's settings (USE_TZ, TIME_ZONE); leave timezone out."
+        )
+    if not isinstance(policy, TTL):
+        return
+    if policy.max_lifetime is not None:
+        raise TTLConfigurationError(
+            f"{where}: max_lifetime={policy.max_lifetime!r}: there is no limit to lifetimes on "
+            "Django yet; leave max_lifetime and created out."
+        )
+    if policy.by is not None:
+        raise TTLConfigurationError(
+            f"{where}: by={policy.by!r}: there is no default for each kind of row on Django; "
+            "give the rows a ttl of their own, or the kinds a model each."
+        )
+    mode = "strict" if isinstance(own, TTLField) else "lenient"
+    if policy.values not in (None, mode):
+        raise TTLConfigurationError(
+            f"{where}: values={policy.values!r}: TTLModel's own field is strict, any other field "
+            "is lenient (values that are no ttl have no effect); leave values out."
+        )
 
 
 def replace_default(policy: Any, default: int | None) -> Any:

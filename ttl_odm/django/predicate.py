@@ -15,6 +15,7 @@ from django.db.models import BooleanField
 from django.db.models.expressions import Expression
 
 from ttl_odm.core import TTL, ExpireAt
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.django import clock
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def condition(  # noqa: PLR0913 (what a statement knows of a row)
 ) -> str:
     """The predicate for one table of a statement, in parentheses."""
     binding = place.binding
-    quote, quote_name = compiler.quote_name_unless_alias, connection.ops.quote_name
+    quote_name = connection.ops.quote_name
+    # Aliases stand unquoted before Django 6.1, which has another name for this.
+    quote = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
     if place.link is None:
         return f"({judged(connection, binding, quote(alias), kind, writing=writing)})"
     if binding.is_off:
@@ -135,12 +138,30 @@ class _Parts:
     def _inherits(self) -> str:
         own = self._own
         others = "".join(f" AND {own} <> {n}" for n in self._binding.nevers)
-        return f"({own} IS NULL OR ({own} <= 0{others}))"
+        return f"({own} IS NULL OR ({self._no_ttl}{others}))"
 
     @property
     def _has_own(self) -> str:
         others = "".join(f" AND {self._own} <> {n}" for n in self._binding.nevers if n > 0)
-        return f"{self._own} > 0{others}"
+        return f"{self._own} > 0{self._at_most}{others}"
+
+    @property
+    def _no_ttl(self) -> str:
+        """An own ttl that doesn't count."""
+        own = self._own
+        return f"{own} <= 0" if self._binding.is_strict else f"({own} <= 0 OR {own} > {MAX_TTL})"
+
+    @property
+    def _at_most(self) -> str:
+        return "" if self._binding.is_strict else f" AND {self._own} <= {MAX_TTL}"
+
+    @property
+    def _life(self) -> str:
+        """A row's own ttl as seconds to count with."""
+        if self._binding.is_strict:
+            return self._own
+        # A field that is not ours may hold what no sum of instants can take.
+        return f"(CASE WHEN {self._own} <= {MAX_TTL} THEN {self._own} ELSE {MAX_TTL} END)"
 
     def ttl_live(self) -> str:
         """What `ttl_expired` is not, spelled out: NOT would be NULL for a row without a ttl."""
@@ -148,10 +169,11 @@ class _Parts:
         if not self._own:
             return inherits
         own = self._own
-        ahead = f"{own} > 0 AND {self._stamp} > {self._ago(own)}"
+        ahead = f"{own} > 0{self._at_most} AND {self._stamp} > {self._ago(self._life)}"
         never = ", ".join(map(str, self._binding.nevers))
         lives = (
-            f"(({own} IS NULL OR {own} <= 0) AND ({inherits})) OR ({ahead}) OR {own} IN ({never})"
+            f"(({own} IS NULL OR {self._no_ttl}) AND ({inherits})) OR ({ahead}) "
+            f"OR {own} IN ({never})"
         )
         return f"{lives} OR {self._stamp} IS NULL" if self._nullable else lives
 
@@ -160,5 +182,5 @@ class _Parts:
         inherited = self.passed() if self._binding.seconds is not None else FALSE
         if not self._own:
             return inherited
-        own = f"{self._has_own} AND {self._stamp} <= {self._ago(self._own)}"
+        own = f"{self._has_own} AND {self._stamp} <= {self._ago(self._life)}"
         return f"({self._inherits} AND {inherited}) OR ({own})"

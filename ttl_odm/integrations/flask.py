@@ -23,13 +23,20 @@ from flask.cli import AppGroup
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.forecasting import Forecast, bounds_for, note, planned_policy, sentences, table
+from ttl_odm.forecasting.planning import HELP, OPTION
+from ttl_odm.forecasting.sql import measure
+from ttl_odm.inspecting import as_source
 from ttl_odm.sqlalchemy.binding import binding_of
+from ttl_odm.sqlalchemy.sweeping.targets import bindings_of
 from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flask import Flask
+
+    from ttl_odm.sqlalchemy.binding import Binding
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +138,25 @@ class AppTTL:
                 named["lease_name"] = f"{given.get('lease_name', 'ttl_odm')}:{bind}"
             made[bind] = _make(engine, targets, named)
         return made
+
+    def bound(self, model: str) -> tuple[Any, Binding]:
+        """Find a model by the name of its class or table: its engine and its policy.
+
+        Raises:
+            click.UsageError: There is none of this name, or several.
+        """
+        every = [
+            (engine, binding)
+            for _, engine, targets in self._databases()
+            for binding in bindings_of(targets)
+        ]
+        fitting = [each for each in every if model in (each[1].name, each[1].table.fullname)]
+        if len(fitting) != 1:
+            known = ", ".join(f"{each.name} ({each.table.fullname})" for _, each in every)
+            found = "several models are" if fitting else "no model with TTL is"
+            message = f"{found} called {model!r}; there are: {known or 'none'}."
+            raise click.UsageError(message)
+        return fitting[0]
 
     def start(self) -> None:
         """Sweep in the background of this process from now on; once, however often it is called.
@@ -342,6 +368,41 @@ def status() -> None:
         click.echo(str(report))
         if report.problems:
             raise SystemExit(1)
+
+
+@commands.command()
+@click.argument("model")
+@click.option(OPTION, metavar="SECONDS", help=HELP)
+def plan(model: str, default_ttl: str | None) -> None:
+    """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d; with another default, too.
+
+    It changes nothing. On PostgreSQL, of more than a million rows a sample is taken.
+    """
+    engine, binding = _of_app().bound(model)
+    current = binding.default.policy
+    try:
+        planned = planned_policy(current, default_ttl)
+    except TTLError as error:
+        raise click.ClickException(str(error)) from error
+    bounds = bounds_for(current)
+    with engine.connect() as connection:
+        measured = measure(connection, binding.table, planned, bounds)
+    forecast = Forecast(
+        binding.table.fullname,
+        binding.name,
+        as_source(current),
+        None if planned is None else as_source(planned),
+        measured,
+        bounds,
+    )
+    click.echo(f"{forecast.model} ({forecast.target}): {forecast.rows:,} rows, {forecast.current}")
+    rows = table(forecast)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for label, *cells in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        click.echo("  ".join(["", label.ljust(widths[0]), *numbers]))
+    for each in [*sentences(forecast), note(forecast)]:
+        click.echo(each)
 
 
 def _of_app() -> AppTTL:

@@ -150,7 +150,27 @@ def _override(
             f"{where}: column {column.name!r} is {column.type!r}; a row's own ttl is a whole "
             "number of seconds, so the column must be an integer."
         )
+    _check_values(policy, column, where)
     return column
+
+
+def _check_values(policy: TTL, column: Column[Any], where: str) -> None:
+    """See that what the policy says of own ttls is what becomes of them.
+
+    The column of the mixin has a CHECK; what an application's own column may hold is its matter.
+    """
+    ours = isinstance(column.type, Seconds)
+    if policy.values not in (None, "strict" if ours else "lenient"):
+        mend = (
+            "that column has a CHECK. For values that have no effect instead of being refused, "
+            "name an integer column of your own: override='...'"
+            if ours
+            else "only TTLMixin's own column refuses what is no ttl; in others such values "
+            "have no effect. Leave values out"
+        )
+        raise TTLConfigurationError(
+            f"{where}: values={policy.values!r} can't be for column {column.name!r}: {mend}."
+        )
 
 
 def _cap(mapper: Mapper[Any] | None, table: Table, policy: Policy, where: str) -> Cap | None:

@@ -95,7 +95,7 @@ class TTLMixin:
 
         @declared_attr
         def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
-            """The row's own ttl: seconds, -1 (never), or None (inherit the default)."""
+            """The row's own ttl in seconds; -1 is never, None inherits the default."""
             return ttl_column(cls) if _names(cls, "ttl") else _Absent("ttl")
 
     @validates("ttl")

@@ -47,7 +47,7 @@ LEASE_DURATION: Final = 60.0
 class SweepOptions(TypedDict, total=False):
     """The keyword arguments of `Sweeper` and `AsyncSweeper`. Durations are seconds.
 
-    How much, how fast:
+    How much and how fast:
         max_rows: Rows that one sweep deletes, at most; None for all that have expired.
         max_seconds: Seconds after which a sweep begins no further batch; None for any number.
         max_rows_per_second: The rate that it doesn't exceed, rests included; None for any.

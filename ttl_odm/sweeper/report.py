@@ -45,7 +45,7 @@ class Ending(Enum):
     """Another sweeper has taken over, or may have."""
 
     FAILED = "failed"
-    """Something failed that is no target's: see `SweepReport.error`."""
+    """Something failed that is no target's; see `SweepReport.error`."""
 
 
 class SweepError(TTLError):
@@ -59,6 +59,10 @@ class SweepError(TTLError):
         """Say what failed, and why."""
         super().__init__("; ".join(report.problems))
         self.report = report
+
+    def __reduce__(self) -> tuple[type[SweepError], tuple[SweepReport]]:
+        """For task queues, whose workers are other processes: copied with its report."""
+        return type(self), (self.report,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import and_, case, func, literal, literal_column, not_, select, tablesample, true
 from sqlalchemy.types import BigInteger
 
-from ttl_odm.cli.forecast import Measured, questions
+from ttl_odm.forecasting.forecast import Measured, questions
 from ttl_odm.inspecting.reading_sql import reading_only
 from ttl_odm.sqlalchemy.binding import DefaultTTL, binding_of
 from ttl_odm.sqlalchemy.clock import clock_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ttl_odm.beanie.commands import first_batch, run
 from ttl_odm.beanie.own_writes import collection_of
 from ttl_odm.beanie.predicate import expired_expr
-from ttl_odm.cli.forecast import Measured, questions
 from ttl_odm.core.policy import TTL
+from ttl_odm.forecasting.forecast import Measured, questions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What `ttl-odm plan` tells: counts with their error, for now and later, and how old rows are.
+"""What a plan tells: counts with their error, for now and later, and how old rows are.
 
 Pure: from what a database has counted, whole or of a sample, to the numbers. A sample comes in
 clusters (pages of a table): rows that were written together lie together, so the error is that of
