@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests of the world in its loop."""
     for item in items:
         is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj)
-        if is_async and "world" in getattr(item, "fixturenames", ()):
+        if is_async and "shared_world" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

@@ -105,11 +105,16 @@ async def test_a_signal_stops_a_coroutine_that_sleeps() -> None:
 
 def test_a_second_signal_does_what_it_always_did() -> None:
     sweeper = Sweeper()
-    with stop_on_signals(sweeper):
-        os.kill(os.getpid(), signal.SIGINT)
-        sweeper.stop_.wait(LONG)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+    # A shell starts jobs in the background with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stop_on_signals(sweeper):
+            os.kill(os.getpid(), signal.SIGINT)
+            sweeper.stop_.wait(LONG)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_handlers_are_set_back_also_after_an_error() -> None:

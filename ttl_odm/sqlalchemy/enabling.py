@@ -327,7 +327,8 @@ def _roots(table: Table) -> tuple[Mapper[Any], ...]:
 
 def _mappers() -> Iterator[Mapper[Any]]:
     for registry in _all_registries():
-        yield from registry.mappers
+        # Not registry.mappers, which fails where a class's own mapping has failed.
+        yield from (each.mapper for each in registry._managers if each.is_mapped)
 
 
 def _unbind(table: Any) -> None:
