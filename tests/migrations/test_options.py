@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import DateTime, Integer, create_engine, text
+from sqlalchemy import DateTime, Integer, text
 from sqlalchemy.orm import Session, mapped_column
 
 from tests.migrations.conftest import fill, models
-from tests.migrations.projects import Project, catalogue
+from tests.migrations.projects import catalogue
 from ttl_odm.alembic import MigrationRefusedError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -280,16 +285,68 @@ async def test_an_asynchronous_env_py_migrates_too(
         await connection.execute(text("SELECT _ts, ttl FROM web_sessions"))
 
 
-def test_every_database_of_an_environment_is_migrated_by_itself(
-    before: Any, engine: Engine, tmp_path: Path
-) -> None:
-    """As Alembic's multidb template does: one revision, one upgrade for each engine."""
-    second = create_engine(f"sqlite:///{tmp_path / 'second.sqlite3'}")
-    models(name="others").metadata.create_all(second)
-    first = Project(tmp_path / "a", engine, models(60).metadata)
-    other = Project(tmp_path / "b", second, models(60, name="others").metadata)
-    for each in (first, other):
-        each.autogenerate()
-        each.upgrade()
-        each.check()
-    second.dispose()
+MODELS = """
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from ttl_odm.sqlalchemy import TTLMixin
+
+class Carts(DeclarativeBase): ...
+class Logs(DeclarativeBase): ...
+
+class Cart(TTLMixin, Carts):
+    __tablename__ = "carts"
+    __ttl__ = 60
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+class Log(TTLMixin, Logs):
+    __tablename__ = "logs"
+    __ttl__ = 3600
+    id: Mapped[int] = mapped_column(primary_key=True)
+"""
+
+IMPORTS = """
+import ttl_odm.alembic
+import models
+target_metadata = {"one": models.Carts.metadata, "two": models.Logs.metadata}
+"""
+
+
+def test_every_database_of_an_environment_is_migrated_by_itself(tmp_path: Path) -> None:
+    """Alembic's template for several databases, changed as the documentation says."""
+
+    def alembic(*words: str) -> str:
+        command = [sys.executable, "-m", "alembic", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    alembic("init", "--template", "multidb", "scripts")
+    (tmp_path / "models.py").write_text(MODELS)
+    configuration = tmp_path / "alembic.ini"
+    said = configuration.read_text().replace("databases = engine1, engine2", "databases = one, two")
+    for old, name in (("engine1", "one"), ("engine2", "two")):
+        section = f"[{name}]\nsqlalchemy.url = sqlite:///{name}.sqlite3"
+        said = re.sub(rf"\[{old}\]\nsqlalchemy.url = .*", section, said)
+    configuration.write_text(said)
+    page = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
+    block = page.split("**Several databases.**")[1].split("```python\n")[1].split("```")[0]
+    environment = tmp_path / "scripts" / "env.py"
+    head, _, tail = environment.read_text().partition("def run_migrations_online() -> None:")
+    last = tail[tail.index("if context.is_offline_mode()") :]
+    online = f"def run_migrations_online():\n{indent(block, '    ')}\n\n"
+    head = head.replace("target_metadata = {}", IMPORTS)
+    environment.write_text(f"{head}{online}{last}")
+
+    for name, table in (("one", "carts"), ("two", "logs")):
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite3")) as connection:
+            connection.execute(f"CREATE TABLE {table} (id INTEGER NOT NULL PRIMARY KEY)")
+    alembic("revision", "--autogenerate", "-m", "ttl")
+    (revision,) = (tmp_path / "scripts" / "versions").glob("*.py")
+    assert re.findall(r"op\.\w+\('\w+'", revision.read_text()) == [
+        *("op.add_ttl('carts'", "op.drop_ttl('carts'"),
+        *("op.add_ttl('logs'", "op.drop_ttl('logs'"),
+    ]
+    alembic("upgrade", "head")
+    assert "No new upgrade operations detected" in alembic("check")
+    with closing(sqlite3.connect(tmp_path / "two.sqlite3")) as connection:
+        assert connection.execute("SELECT id, _ts, ttl FROM logs").fetchall() == []
+    alembic("downgrade", "base")
