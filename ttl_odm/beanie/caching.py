@@ -68,13 +68,28 @@ class ExpiringCache(LRUCache):
         return all(_lives(each, policy, now) for each in results)
 
 
-class TTLFindOne(FindOne[Any]):
-    """Beanie's query for one document."""
+# Beanie has two classes for this, with no common base that counts.
+_AnyQuery: Any = object
+
+
+class _Query(_AnyQuery):  # type: ignore[misc]
+    """What both of our queries do besides; stands before Beanie's own class."""
 
     def __init__(self, document_model: Any) -> None:
         """Make a query; see Beanie's own."""
         super().__init__(document_model)
         _guard_cache(document_model)
+
+    async def count(self) -> int:
+        """Count what the query finds."""
+        if _wants_expired(self) and not self.fetch_links:
+            return await _count_expired_too(self)
+        counted: int = await super().count()
+        return counted
+
+
+class TTLFindOne(_Query, FindOne[Any]):
+    """Beanie's query for one document."""
 
     def find_one(self, *args: Any, **kwargs: Any) -> Any:
         """Find one document; ``include_expired=True`` finds expired ones too."""
@@ -82,34 +97,15 @@ class TTLFindOne(FindOne[Any]):
         query.ignore_cache = query.ignore_cache or _wants_expired(query)
         return query
 
-    async def count(self) -> int:
-        """Count what the query finds."""
-        if _wants_expired(self) and not self.fetch_links:
-            return await _count_expired_too(self)
-        counted: int = await super().count()
-        return counted
 
-
-class TTLFindMany(FindMany[Any]):
+class TTLFindMany(_Query, FindMany[Any]):
     """Beanie's query for many documents."""
-
-    def __init__(self, document_model: Any) -> None:
-        """Make a query; see Beanie's own."""
-        super().__init__(document_model)
-        _guard_cache(document_model)
 
     def find_many(self, *args: Any, **kwargs: Any) -> Any:
         """Find documents; ``include_expired=True`` finds expired ones too."""
         query = super().find_many(*args, **kwargs)
         query.ignore_cache = query.ignore_cache or _wants_expired(query)
         return query
-
-    async def count(self) -> int:
-        """Count what the query finds."""
-        if _wants_expired(self) and not self.fetch_links:
-            return await _count_expired_too(self)
-        counted: int = await super().count()
-        return counted
 
     def aggregate(self, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline over what the query finds."""

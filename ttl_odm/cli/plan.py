@@ -15,13 +15,13 @@ from ttl_odm.errors import InvalidTTL
 from ttl_odm.forecasting import (
     Forecast,
     bounds_for,
+    forecast_of,
     note,
     planned_policy,
     sentences,
     table,
 )
 from ttl_odm.forecasting.planning import HELP, OPTION
-from ttl_odm.inspecting import as_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,16 +72,8 @@ def plan(app: str | None, url: str | None, **given: Any) -> None:
 async def _forecast(app: Application, target: Target, default: str | None) -> Forecast:
     current = _policy(app, target)
     planned = _planned(current, default)
-    bounds = bounds_for(current)
-    measured = await _measured(app, target, current, planned, bounds)
-    return Forecast(
-        target.name,
-        target.model or target.name,
-        as_source(current),
-        None if planned is None else as_source(planned),
-        measured,
-        bounds,
-    )
+    measured = await _measured(app, target, current, planned, bounds_for(current))
+    return forecast_of(target.name, target.model or target.name, current, planned, measured)
 
 
 def _policy(app: Application, target: Target) -> Policy:

@@ -5,7 +5,7 @@ The command lines (`ttl-odm plan`, ``flask ttl plan``) show it; this package mus
 """
 
 from ttl_odm.forecasting.forecast import AGES, AHEAD, Estimate, Forecast, Measured
-from ttl_odm.forecasting.planning import bounds_for, planned_policy
+from ttl_odm.forecasting.planning import bounds_for, forecast_of, planned_policy
 from ttl_odm.forecasting.telling import note, sentences, table
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Forecast",
     "Measured",
     "bounds_for",
+    "forecast_of",
     "note",
     "planned_policy",
     "sentences",

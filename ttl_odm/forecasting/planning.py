@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 from ttl_odm.core.policy import ExpireAfter, ExpireAt
 from ttl_odm.core.values import default_ttl
 from ttl_odm.errors import InvalidTTL
-from ttl_odm.forecasting.forecast import AGES, AHEAD
+from ttl_odm.forecasting.forecast import AGES, AHEAD, Forecast
 from ttl_odm.inspecting import as_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.core.policy import Policy
+    from ttl_odm.forecasting.forecast import Measured
 
 OPTION: Final = "--default-ttl"
 """How command lines call it."""
@@ -57,3 +58,19 @@ def planned_policy(current: Policy, default: str | None) -> Policy | None:
 def bounds_for(policy: Policy) -> Sequence[int]:
     """The bounds of the histogram, seconds before now; the instants of `ExpireAt` lie ahead."""
     return AHEAD if isinstance(policy, ExpireAt) else AGES
+
+
+def forecast_of(
+    target: str, model: str, current: Policy, planned: Policy | None, measured: Measured
+) -> Forecast:
+    """Put together what was counted for a table, by `questions` with the bounds of its policy.
+
+    Args:
+        target: The table.
+        model: The class's name.
+        current: The policy as it is.
+        planned: The other one; None when nothing is planned.
+        measured: What was counted.
+    """
+    other = None if planned is None else as_source(planned)
+    return Forecast(target, model, as_source(current), other, measured, bounds_for(current))

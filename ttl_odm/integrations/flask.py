@@ -23,10 +23,9 @@ from flask.cli import AppGroup
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.forecasting import Forecast, bounds_for, note, planned_policy, sentences, table
+from ttl_odm.forecasting import bounds_for, forecast_of, note, planned_policy, sentences, table
 from ttl_odm.forecasting.planning import HELP, OPTION
 from ttl_odm.forecasting.sql import measure
-from ttl_odm.inspecting import as_source
 from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.sweeping.targets import bindings_of
 from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
@@ -384,24 +383,16 @@ def plan(model: str, default_ttl: str | None) -> None:
         planned = planned_policy(current, default_ttl)
     except TTLError as error:
         raise click.ClickException(str(error)) from error
-    bounds = bounds_for(current)
     with engine.connect() as connection:
-        measured = measure(connection, binding.table, planned, bounds)
-    forecast = Forecast(
-        binding.table.fullname,
-        binding.name,
-        as_source(current),
-        None if planned is None else as_source(planned),
-        measured,
-        bounds,
-    )
-    click.echo(f"{forecast.model} ({forecast.target}): {forecast.rows:,} rows, {forecast.current}")
-    rows = table(forecast)
+        measured = measure(connection, binding.table, planned, bounds_for(current))
+    found = forecast_of(binding.table.fullname, binding.name, current, planned, measured)
+    click.echo(f"{found.model} ({found.target}): {found.rows:,} rows, {found.current}")
+    rows = table(found)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for label, *cells in rows:
         numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
         click.echo("  ".join(["", label.ljust(widths[0]), *numbers]))
-    for each in [*sentences(forecast), note(forecast)]:
+    for each in [*sentences(found), note(found)]:
         click.echo(each)
 
 
