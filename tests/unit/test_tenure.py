@@ -63,7 +63,7 @@ def test_a_lease_that_cannot_be_asked_for_is_asked_for_again() -> None:
 @pytest.mark.parametrize("errors", [[BUSY] * 5, [StoreError("no table")]])
 def test_a_lease_that_is_nowhere_fails_the_sweep(errors: list[Any]) -> None:
     last_error = errors[-1]
-    report = Script({"a": [OWN]}, instead={Acquire: errors}).run(CLAIM)
+    report = Script({"a": [OWN]}, instead={Acquire: [*errors]}).run(CLAIM)
     assert (report.ended, report.error, report.targets) == (Ending.FAILED, last_error, ())
 
 
