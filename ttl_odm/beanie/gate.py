@@ -83,7 +83,7 @@ class Gate:
     async def ready_to_stamp(self) -> None:
         """Know the server's clock, where it cannot stamp an update by itself."""
         stamping = self.stamping
-        if stamping is not None and stamping.policy.unit is not None:
+        if stamping is not None and stamping.needs_now:
             await self.registry.clock.refresh(self.plain.database)
 
     # Reading

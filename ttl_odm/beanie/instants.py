@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
-Expression = str | dict[str, Any]
+Expression = str | dict[str, Any] | datetime
+"""One that gives a date."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _STEPS: Final = {
@@ -22,6 +23,11 @@ _STEPS: Final = {
     "ms": timedelta(milliseconds=1),
     "us": timedelta(microseconds=1),
 }
+
+
+def server_now() -> Expression:
+    """Return the expression for the server's present instant; whatever needs one asks here."""
+    return "$$NOW"
 
 
 def stored(policy: Policy, instant: datetime) -> Any:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from pymongo import ReturnDocument
 
-from ttl_odm.beanie import judging
+from ttl_odm.beanie import instants, judging
 from ttl_odm.beanie.binding import registry_of
 from ttl_odm.beanie.declaring import policy_of
 from ttl_odm.beanie.errors import ExpiredError
@@ -179,7 +179,7 @@ async def expire_now(document: Any, *, session: Any) -> None:
     """Let the document expire at this moment: a ttl of one second that is over."""
     policy, field = policy_of(type(document)), ttl_field(document)
     # Two, for a field that keeps whole seconds is rounded up.
-    seconds_ago = stored_expr(policy, {"$subtract": ["$$NOW", 2000]})
+    seconds_ago = stored_expr(policy, {"$subtract": [instants.server_now(), 2000]})
     stage = {"$set": {field: 1, policy.last_modified: seconds_ago}}  # type: ignore[union-attr]
     await change_lifetime(document, [stage], session=session, keep_last_modified=True)
 

@@ -19,11 +19,13 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from ttl_odm.beanie import instants
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from ttl_odm.beanie.instants import Expression as Instant
     from ttl_odm.core.policy import ExpireAt, Policy
     from ttl_odm.core.renewal import OnlyIf
 
@@ -41,13 +43,12 @@ _ISO = (
 """The strings that `ttl_odm.core.instant_of` takes for instants, with their fraction."""
 
 
-def live_expr(policy: Policy, now: str | datetime = "$$NOW") -> Expression:
+def live_expr(policy: Policy, now: Instant | None = None) -> Expression:
     """Return the expression that is true for documents that exist.
 
     Args:
         policy: How the documents expire.
-        now: The server's clock; an aware datetime of it where ``$$NOW`` is not available
-            (``distinct``, the ``count`` command, validators).
+        now: The instant that is judged by; None for the server's clock.
 
     Returns:
         An aggregation expression, the exact opposite of `expired_expr`.
@@ -58,7 +59,7 @@ def live_expr(policy: Policy, now: str | datetime = "$$NOW") -> Expression:
     return {"$not": [expired_expr(policy, now)]}
 
 
-def expired_expr(policy: Policy, now: str | datetime = "$$NOW") -> Expression:
+def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
     """Return the expression that is true for documents that have expired.
 
     Args:
@@ -72,6 +73,7 @@ def expired_expr(policy: Policy, now: str | datetime = "$$NOW") -> Expression:
         TTLConfigurationError: When the policy cannot hold for BSON dates.
     """
     _check_bson_dates(policy)
+    now = instants.server_now() if now is None else now
     if isinstance(policy, TTL):
         return _ttl_expired(policy, now)
     if isinstance(policy, ExpireAfter):
@@ -92,7 +94,7 @@ def holds_instant(policy: Policy, value: str) -> Expression:
 def modified_within(policy: TTL, milliseconds: int) -> Expression:
     """Return the expression that is true for documents written less than so long ago."""
     field = _path(policy.last_modified)
-    passed = _reached_or_false(policy, field, milliseconds, "$$NOW")
+    passed = _reached_or_false(policy, field, milliseconds, instants.server_now())
     return {"$and": [holds_instant(policy, field), {"$not": [passed]}]}
 
 
@@ -105,7 +107,7 @@ def touching_is(what: OnlyIf, policy: TTL) -> Expression:
     has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
     # What has reached the policy's limit stays there.
     moves = has_end if policy.limit is None else _ends_before(policy, policy.limit)
-    is_past = _reached_or_false(policy, _path(policy.last_modified), 0, "$$NOW")
+    is_past = _reached_or_false(policy, _path(policy.last_modified), 0, instants.server_now())
     return {
         "longer": {"$and": [moves, is_past]},
         "shorter": {"$and": [moves, {"$not": [is_past]}]},
@@ -139,7 +141,7 @@ def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
     }
 
 
-def _ttl_expired(policy: TTL, now: str | datetime) -> Expression:
+def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     if policy.by is None:
         return _expired_with(policy, policy.default, now)
     kinds: dict[int | None, list[Expression]] = {}
@@ -154,14 +156,14 @@ def _ttl_expired(policy: TTL, now: str | datetime) -> Expression:
     }
 
 
-def _expired_with(policy: TTL, default: int | None, now: str | datetime) -> Expression:
+def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:
     if default is None:
         return {"$literal": False}
     usual = _usually_expired(policy, default, now)
     return usual if policy.limit is None else {"$or": [expired_expr(policy.limit, now), usual]}
 
 
-def _usually_expired(policy: TTL, default: int, now: str | datetime) -> Expression:
+def _usually_expired(policy: TTL, default: int, now: Instant) -> Expression:
     """The predicate but for the limit, while TTL is on."""
     last_modified = _path(policy.last_modified)
     inherited: bool | Expression = (
@@ -184,7 +186,7 @@ def _usually_expired(policy: TTL, default: int, now: str | datetime) -> Expressi
 
 
 def _date_expired(
-    policy: ExpireAfter | ExpireAt, now: str | datetime, *, seconds: int, null: bool
+    policy: ExpireAfter | ExpireAt, now: Instant, *, seconds: int, null: bool
 ) -> Expression:
     field, milliseconds = _path(policy.field), seconds * 1000
     # The earliest date has passed when any has. ($min would be null for an array without dates,
@@ -203,7 +205,7 @@ def _date_expired(
 
 
 def _reached_or_false(
-    policy: Policy, value: str, milliseconds: int | Expression, now: str | datetime
+    policy: Policy, value: str, milliseconds: int | Expression, now: Instant
 ) -> Expression:
     """Like `_reached`, for a value of any type."""
     if policy.unit is not None:
@@ -212,7 +214,7 @@ def _reached_or_false(
 
 
 def _reached(
-    policy: Policy, value: str, milliseconds: int | Expression, now: str | datetime
+    policy: Policy, value: str, milliseconds: int | Expression, now: Instant
 ) -> Expression:
     """Say whether so long has passed since the instant that a value holds.
 
@@ -266,7 +268,7 @@ def _iso_reached(value: str, limit: Expression) -> Expression:
     return {"$cond": [{"$eq": [{"$type": value}, "string"]}, is_iso, False]}
 
 
-def _passed(date: str, milliseconds: int | Expression, now: str | datetime) -> Expression:
+def _passed(date: str, milliseconds: int | Expression, now: Instant) -> Expression:
     return {"$lte": [date, {"$subtract": [now, milliseconds]}]}
 
 

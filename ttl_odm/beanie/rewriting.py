@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ttl_odm.beanie import outputs
+from ttl_odm.beanie import instants, outputs
 from ttl_odm.beanie.native import shortest_default
 from ttl_odm.beanie.predicate import expired_expr, live_expr
 from ttl_odm.core.policy import TTL
@@ -91,7 +91,7 @@ def expired_filter(given: Mapping[str, Any], policy: Policy) -> Mapping[str, Any
 
 
 def at(given: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    """Return a filter with a literal instant for ``$$NOW``, which ``distinct`` doesn't know."""
+    """Return a filter with a literal instant for the server's, which ``distinct`` doesn't know."""
     return {
         key: _replaced(value, now) if key == "$expr" else _within(value, now)
         for key, value in given.items()
@@ -223,6 +223,8 @@ def _within(value: Any, now: datetime) -> Any:
 
 
 def _replaced(expression: Any, now: datetime) -> Any:
+    if expression in ("$$NOW", instants.server_now()):
+        return now
     if isinstance(expression, Mapping):
         return {
             key: value if key == "$literal" else _replaced(value, now)
@@ -230,4 +232,4 @@ def _replaced(expression: Any, now: datetime) -> Any:
         }
     if isinstance(expression, list):
         return [_replaced(each, now) for each in expression]
-    return now if expression == "$$NOW" else expression
+    return expression

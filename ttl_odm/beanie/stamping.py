@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.beanie import instants
 from ttl_odm.beanie.instants import stored, stored_expr
 from ttl_odm.beanie.native import EXPIRY, own_expiry
 from ttl_odm.core.expiry import instant_of, own_ttl
@@ -56,6 +57,11 @@ class Stamping:
         """Whether ``_exp`` is maintained."""
         return self.stamps and self.policy.override is not None and self.policy.unit is None
 
+    @property
+    def needs_now(self) -> bool:
+        """Whether updates have to be told the instant: no operator stamps in a unit."""
+        return self.policy.unit is not None
+
     def insert(self, document: Mapping[str, Any], now: datetime | None, *, keep: bool) -> Document:
         """Return the document to insert.
 
@@ -87,8 +93,7 @@ class Stamping:
 
         Args:
             update: The user's, with operators or a pipeline.
-            now: An instant that the server has reached, where the policy has a unit: there is no
-                operator that stamps in one.
+            now: An instant that the server has reached, where `needs_now`.
             keep: Whether the last modification stays as it is.
             inserts: Whether it is that of an upsert which can only insert.
 
@@ -137,7 +142,7 @@ class Stamping:
 
     @property
     def _now(self) -> Expression:
-        return stored_expr(self.policy, "$$NOW")
+        return stored_expr(self.policy, instants.server_now())
 
     def _expiry_stages(self) -> list[Document]:
         return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []

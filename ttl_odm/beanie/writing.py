@@ -150,7 +150,7 @@ def changed(gate: Gate, method: str, update: Any, *, keep: bool) -> Change:
     live = new = update
     if stamping is not None:
         clock = gate.registry.clock
-        now = clock.reached() if stamping.policy.unit is not None and clock.is_known else None
+        now = clock.reached() if stamping.needs_now and clock.is_known else None
         live = stamping.update(update, keep=keep, now=now)
         new = stamping.update(update, keep=keep, inserts=True, now=now)
     repeatable = method != "update_many" or is_repeatable(update)

@@ -33,10 +33,8 @@ UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 INSTANT_UNITS: Final = {"mysql": "us", "sqlite": "ms"}
 """The integers that stand for instants where the database has no type that is safe to index."""
 
-_MYSQL_MICROSECONDS: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
-_SQLITE_MILLISECONDS: Final = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 # Django formats statements with Python's %, so a percent sign is written twice.
-_SQLITE_TEXT: Final = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')"
+_SQLITE_FORMAT: Final = "'%%Y-%%m-%%d %%H:%%M:%%f'"
 
 
 def vendor_of(connection: Any) -> str:
@@ -55,6 +53,18 @@ def vendor_of(connection: Any) -> str:
     return vendor
 
 
+def present(vendor: str, *, writing: bool) -> str:
+    """The database's clock as the database spells it; every other text is made of this one.
+
+    Returns:
+        A ``timestamptz`` for PostgreSQL, a ``DATETIME(6)`` in UTC for MariaDB, and for SQLite the
+        arguments that its functions of time take for an instant.
+    """
+    if vendor == "postgresql":
+        return "clock_timestamp()" if writing else "statement_timestamp()"
+    return "UTC_TIMESTAMP(6)" if vendor == "mysql" else "'now'"
+
+
 def now(connection: Any, form: Form, *, writing: bool = False) -> str:
     """SQL for the database's present instant.
 
@@ -65,19 +75,21 @@ def now(connection: Any, form: Form, *, writing: bool = False) -> str:
     """
     vendor = vendor_of(connection)
     form = _stored_form(vendor, form)
+    clock = present(vendor, writing=writing)
     if vendor == "postgresql":
-        clock = "clock_timestamp()" if writing else "statement_timestamp()"
         if form in ("instant", "datetime"):
             return clock
         return f"FLOOR(EXTRACT(EPOCH FROM {clock}) * {UNITS[form]})::bigint"
     if form == "datetime":
         _check_utc(connection)
-        return "UTC_TIMESTAMP(6)" if vendor == "mysql" else _SQLITE_TEXT
+        return clock if vendor == "mysql" else f"strftime({_SQLITE_FORMAT}, {clock})"
     if vendor == "mysql":
-        return _coarser(_MYSQL_MICROSECONDS, 1_000_000 // UNITS[form], "DIV")
+        microseconds = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {clock})"
+        return _coarser(microseconds, 1_000_000 // UNITS[form], "DIV")
+    milliseconds = f"CAST(ROUND((julianday({clock}) - 2440587.5) * 86400000) AS INTEGER)"
     if form == "us":
-        return f"({_SQLITE_MILLISECONDS} * 1000)"
-    return _coarser(_SQLITE_MILLISECONDS, 1_000 // UNITS[form], "/")
+        return f"({milliseconds} * 1000)"
+    return _coarser(milliseconds, 1_000 // UNITS[form], "/")
 
 
 def ago(connection: Any, form: Form, seconds: str, *, writing: bool = False) -> str:
@@ -101,7 +113,8 @@ def ago(connection: Any, form: Form, seconds: str, *, writing: bool = False) -> 
         return f"({moment} - {seconds} * interval '1 second')"
     if vendor == "mysql":
         return f"({moment} - INTERVAL ({seconds}) SECOND)"
-    return f"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', (-({seconds})) || ' seconds')"
+    clock = present(vendor, writing=writing)
+    return f"strftime({_SQLITE_FORMAT}, {clock}, (-({seconds})) || ' seconds')"
 
 
 def to_storage(connection: Any, instant: datetime) -> Any:
