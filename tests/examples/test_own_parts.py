@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.contract.test_memory import MemoryRig
+from tests.stores.test_memory import MemoryRig
 from ttl_odm.sweeper import ArchiveSink, Leases, Pacing, Sweeper
 from ttl_odm.testing import InMemoryStore, StoreRig
 from ttl_odm.testing.contract import (
