@@ -10,11 +10,19 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.cli import shop
 from ttl_odm.metrics.opentelemetry import SweeperTelemetry
-from ttl_odm.sweeper import StoreError, Sweeper, SweepReport, TargetReport
+from ttl_odm.sweeper import (
+    Purged,
+    StoreError,
+    Sweeper,
+    SweepReport,
+    TargetReport,
+    TransientStoreError,
+)
+from ttl_odm.testing import InMemoryStore
 
 
 class Collected:
@@ -64,8 +72,12 @@ def test_a_sweep_gives_metrics_and_a_span_for_each_batch(engine: Any) -> None:
     assert collected.value("ttl_odm.runs", outcome="finished") == 1
     assert collected.value("ttl_odm.oldest_expired_age", table="carts") == 0
     assert collected.value("ttl_odm.leader") == 1
-    (batches,) = collected.values("ttl_odm.batch_duration").values()
-    assert batches.count == 1
+    batches = collected.values("ttl_odm.batch_duration")
+    assert {dict(labels)["phase"]: point.count for labels, point in batches.items()} == {
+        "find": 1,
+        "delete": 1,
+        "commit": 1,
+    }
 
     (span,) = collected.spans.get_finished_spans()
     assert (span.name, span.kind) == ("DELETE carts", SpanKind.CLIENT)
@@ -76,6 +88,48 @@ def test_a_sweep_gives_metrics_and_a_span_for_each_batch(engine: Any) -> None:
     assert span.start_time is not None
     assert span.end_time is not None
     assert span.end_time > span.start_time
+
+
+@pytest.mark.databases("sqlite")
+def test_a_batch_that_fails_is_a_span_with_what_went_wrong(engine: Any) -> None:
+    shop.fill(engine)
+    collected = Collected()
+
+    def refuse(_: Purged) -> None:
+        raise KeyError("outbox")
+
+    telemetry = collected.telemetry
+    sweeper = Sweeper(engine, [shop.Cart], on_progress=telemetry.on_progress, on_purged=refuse)
+    telemetry.on_report(sweeper.run_once())
+
+    (span,) = collected.spans.get_finished_spans()
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "KeyError"
+    assert span.attributes["ttl_odm.rows_deleted"] == 0
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description is not None
+    assert "outbox" in span.status.description
+    assert collected.values("ttl_odm.batch_duration") == {}
+
+
+def test_each_try_of_a_batch_that_the_database_refuses_is_a_span() -> None:
+    store = InMemoryStore()
+    store.create("carts", 10)
+    store.put("carts", 1, age=20)
+    troubles: list[Exception] = [TransientStoreError("locked"), TransientStoreError("deadlock")]
+
+    def trouble() -> None:
+        if troubles:
+            raise troubles.pop(0) from TimeoutError("1 s")
+
+    store.between = trouble
+    collected = Collected()
+    sweeper = Sweeper(store, on_progress=collected.telemetry.on_progress)
+    assert sweeper.run_once().deleted == 1
+    spans = collected.spans.get_finished_spans()
+    assert [each.status.description for each in spans] == ["locked", "deadlock", None]
+    failed = [(each.attributes or {}).get("error.type") for each in spans]
+    assert failed == ["TimeoutError", "TimeoutError", None]
 
 
 def test_what_is_not_known_any_more_is_absent() -> None:

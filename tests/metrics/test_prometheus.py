@@ -50,7 +50,12 @@ def test_a_sweep_is_counted(engine: Engine, registry: CollectorRegistry) -> None
     assert value(registry, "ttl_odm_rows_deleted_total", table="carts") == 10
     assert value(registry, "ttl_odm_runs_total", outcome="finished") == 2
     assert value(registry, "ttl_odm_run_duration_seconds_count") == 2
-    assert value(registry, "ttl_odm_batch_duration_seconds_count", table="carts") == 1
+    batches = "ttl_odm_batch_duration_seconds"
+    for phase in ("find", "delete", "commit"):
+        labels = {"table": "carts", "phase": phase}
+        assert value(registry, f"{batches}_count", **labels) == 1
+        assert (value(registry, f"{batches}_sum", **labels) or 0) > 0
+    assert value(registry, f"{batches}_count", table="carts", phase="hook") is None
     assert value(registry, "ttl_odm_oldest_expired_age_seconds", table="carts") == 0
     assert value(registry, "ttl_odm_target_failing", table="carts") == 0
     assert value(registry, "ttl_odm_leader") == 1

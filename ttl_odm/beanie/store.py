@@ -68,6 +68,11 @@ class MongoStore:
         return _PACE
 
     @property
+    def backend(self) -> str:
+        """MongoDB."""
+        return "mongodb"
+
+    @property
     def leases(self) -> CollectionLeases:
         """In a collection of the same database."""
         return CollectionLeases(self._database)

@@ -19,6 +19,7 @@ from ttl_odm.cli.loading import failed, load
 from ttl_odm.cli.problems import UsageProblem, explained
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepOptions
+from ttl_odm.sweeper.store import backend_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -80,10 +81,7 @@ class Application:
     @property
     def backend(self) -> str:
         """The database's name for the labels of metrics."""
-        dialect = getattr(self.engine, "dialect", None)
-        if dialect is None or self.is_mongodb:
-            return "mongodb" if self.is_mongodb else type(self.engine).__name__
-        return "mariadb" if getattr(dialect, "is_mariadb", False) else str(dialect.name)
+        return backend_of(self.store())
 
     @property
     def is_async(self) -> bool:

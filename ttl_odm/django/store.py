@@ -67,6 +67,11 @@ class DjangoStore:
         """The batch sizes that suit the database."""
         return self._pace
 
+    @property
+    def backend(self) -> str:
+        """The vendor, as Django has it: ``mysql`` for MariaDB too."""
+        return str(connections[self._using].vendor)
+
     def targets(self) -> Sequence[str]:
         """Name the tables, those that refer to others first."""
         return [binding.model._meta.db_table for binding in self._bindings()]

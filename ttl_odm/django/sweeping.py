@@ -10,7 +10,7 @@ Each batch begins where the one before it ended, so that none walks again over w
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +25,7 @@ from ttl_odm.django.expressions import Cutoff, DatabaseNow
 from ttl_odm.django.indexes import INHERITED_END, OWN_END, PartEnd
 from ttl_odm.django.removing import Removal, locked, rows_of
 from ttl_odm.sweeper import BatchResult, Counted, Due, HookError, Part, Skip
+from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +64,8 @@ def count(binding: Binding, using: str) -> Counted:
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
     stretch = _Stretch(binding, using, request.part)
-    found = list(stretch.after(request.resume)[: request.size])
+    with phase("find"):
+        found = list(stretch.after(request.resume)[: request.size])
     resume = found[-1] if len(found) == request.size else None
     keys = [pk for _, pk in found]
     if not keys:
@@ -168,13 +170,15 @@ class _Batch:
         with _limited(self.using, self.request.timeout), self._transaction():
             chosen = self._rows(keys)
             if removal.is_plain:
-                free = self._free(chosen.values_list("pk", flat=True))
+                with phase("find"):
+                    free = self._free(chosen.values_list("pk", flat=True))
                 deleted = 0
                 if free is None or free:
                     rows = self._rows(keys if free is None else free)
                     deleted = removal.by_statement(rows, by_key=True)
             else:
-                objs = list(locked(chosen, self.using, skip=True))
+                with phase("find"):
+                    objs = list(locked(chosen, self.using, skip=True))
                 purged = removal.by_objects(objs)
                 deleted = len(objs)
         left = self.left(keys) if deleted < len(keys) else 0
@@ -224,7 +228,7 @@ class _Batch:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with transaction.atomic(using=self.using, durable=True):
+        with ExitStack() as ending, transaction.atomic(using=self.using, durable=True):
             connection = connections[self.using]
             if connection.vendor == "sqlite":
                 # The right to write, before rows are read that are then deleted.
@@ -234,6 +238,7 @@ class _Batch:
             yield
             if connection.vendor == "postgresql":
                 connection.check_constraints()  # they are deferred: better now than at the commit
+            ending.enter_context(phase("commit"))
 
 
 def _some(skipped: dict[Skip, int]) -> dict[Skip, int]:

@@ -63,8 +63,8 @@ NUMBERS: Final = (
     Number(
         "batch_duration_seconds",
         "histogram",
-        "What the database took for a batch.",
-        ("table",),
+        "What a committed batch took its time for; all phases together are the batch.",
+        ("table", "phase"),
         "s",
         _BATCHES,
     ),
@@ -95,13 +95,14 @@ def of_progress(progress: Progress) -> Told:
     labels = {"table": progress.table}
     yield "rows_deleted", labels, progress.deleted
     yield "rows_archived", labels, progress.archived
-    yield "batch_duration_seconds", labels, progress.elapsed
+    if progress.error is None:  # how soon one failed says nothing of how long one takes
+        for phase, seconds in progress.phases.items():
+            yield "batch_duration_seconds", {**labels, "phase": phase}, seconds
 
 
 def of_report(report: SweepReport) -> Told:
     """Say what a sweep changes, besides its batches."""
-    outcome = "failed" if report.problems else report.ended.value
-    yield "runs", {"outcome": outcome}, 1
+    yield "runs", {"outcome": report.outcome}, 1
     yield "leader", {}, float(report.ended not in _NOT_OURS)
     for told, seconds in report.waited.items():
         # A throttle's own words are too many for a label.

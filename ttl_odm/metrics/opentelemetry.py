@@ -4,9 +4,9 @@
 on_progress=telemetry.on_progress, on_report=telemetry.on_report)``. It needs opentelemetry-api
 only; without an SDK nothing is collected, and nothing fails.
 
-Each batch that was committed is a span, with the stable attributes that OpenTelemetry has for
-databases. A sweeper tells of a batch when it is over, so the span is made then, in the trace that
-is current at that moment.
+Each batch is a span, with the stable attributes that OpenTelemetry has for databases; one that
+failed has the status ERROR and ``error.type``. A sweeper tells of a batch when it is over, so the
+span is made then, in the trace that is current at that moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation, get_meter
-from opentelemetry.trace import SpanKind, get_tracer
+from opentelemetry.trace import SpanKind, StatusCode, get_tracer
 
 from ttl_odm import __version__
 from ttl_odm.metrics.numbers import NUMBERS, of_progress, of_report
@@ -73,8 +73,12 @@ class SweeperTelemetry:
                 "ttl_odm.batch_size": progress.batch_size,
                 "ttl_odm.rows_deleted": progress.deleted,
                 "ttl_odm.rows_archived": progress.archived,
+                **{f"ttl_odm.phase.{name}": took for name, took in progress.phases.items()},
             },
         )
+        if progress.error is not None:
+            span.set_attribute("error.type", _type_of(progress.error))
+            span.set_status(StatusCode.ERROR, progress.problem)
         span.end(ended)
 
     def on_report(self, report: SweepReport) -> None:
@@ -107,3 +111,15 @@ class SweeperTelemetry:
 
         meter.create_observable_gauge(name, [observe], unit, about)
         return None
+
+
+def _type_of(error: BaseException) -> str:
+    """The class of what was raised first: the driver's, or that of a hook's own error."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )

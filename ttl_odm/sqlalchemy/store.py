@@ -74,6 +74,7 @@ class _Tables:
     def __init__(self, dialect: Dialect, targets: Any) -> None:
         clock_of(dialect)  # or this dialect is none of ours
         self._pace = _PACES[dialect.name]
+        self._dialect: Any = dialect
         self._given = targets
         self._bindings: dict[str, Binding] = {}
         self._keys = ReferringKeys()
@@ -84,6 +85,12 @@ class _Tables:
     def pace(self) -> Pace:
         """The batch sizes that suit the database."""
         return self._pace
+
+    @property
+    def backend(self) -> str:
+        """The dialect's name. That ``mysql://`` leads to MariaDB, a connection has to tell."""
+        is_mariadb = getattr(self._dialect, "is_mariadb", False)
+        return "mariadb" if is_mariadb else str(self._dialect.name)
 
     def targets(self) -> Sequence[str]:
         """Name the tables; looked for each time, since models may have been declared since."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttl_odm.sweeper import commands as c
-from ttl_odm.sweeper.ports import Ports, logger
+from ttl_odm.sweeper.logs import logger
+from ttl_odm.sweeper.phases import timed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+    from ttl_odm.sweeper.ports import Ports
 
 T = TypeVar("T")
 
@@ -55,9 +57,9 @@ def _do(command: c.Command[Any], ports: Ports) -> object:
     local = ports.local(command)
     if local is not None:
         return local()
-    began = time.monotonic()
-    reply = ports.remote(command)()
-    return ports.noted(command, reply, time.monotonic() - began)
+    with timed() as watch:
+        reply = ports.remote(command)()
+    return ports.noted(command, reply, watch)
 
 
 @contextmanager
@@ -117,9 +119,9 @@ async def _do_async(command: c.Command[Any], ports: Ports) -> object:
 
 
 async def _ask_async(command: c.Command[Any], ports: Ports) -> object:
-    began = time.monotonic()
-    reply = await ports.remote(command)()
-    return ports.noted(command, reply, time.monotonic() - began)
+    with timed() as watch:
+        reply = await ports.remote(command)()
+    return ports.noted(command, reply, watch)
 
 
 @asynccontextmanager

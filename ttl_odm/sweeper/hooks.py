@@ -16,6 +16,7 @@ from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +162,8 @@ class Hooks:
         """
         for hook, details in self._calls(purged, when):
             try:
-                _done(hook.call(details))
+                with phase("hook"):
+                    _done(hook.call(details))
             except Exception as error:
                 raise _failed("hook", hook.call, purged, error) from error
 
@@ -169,9 +171,10 @@ class Hooks:
         """Call the hooks of a moment, and await those that are coroutines; see `tell`."""
         for hook, details in self._calls(purged, when):
             try:
-                result = hook.call(details)
-                if isawaitable(result):
-                    await result
+                with phase("hook"):
+                    result = hook.call(details)
+                    if isawaitable(result):
+                        await result
             except Exception as error:
                 raise _failed("hook", hook.call, purged, error) from error
 
@@ -192,7 +195,8 @@ def archive(sink: ArchiveSink, purged: Purged) -> None:
         HookError: It raised.
     """
     try:
-        _done(sink.write(purged))
+        with phase("archive"):
+            _done(sink.write(purged))
     except Exception as error:
         raise _failed("archive", sink.write, purged, error) from error
 
@@ -200,9 +204,10 @@ def archive(sink: ArchiveSink, purged: Purged) -> None:
 async def archive_async(sink: ArchiveSink, purged: Purged) -> None:
     """Write to a sink, and await it if it is a coroutine; see `archive`."""
     try:
-        result = sink.write(purged)
-        if isawaitable(result):
-            await result
+        with phase("archive"):
+            result = sink.write(purged)
+            if isawaitable(result):
+                await result
     except Exception as error:
         raise _failed("archive", sink.write, purged, error) from error
 

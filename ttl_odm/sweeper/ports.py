@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.hooks import Hooks
+from ttl_odm.sweeper.logs import log_batch, log_report
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stopping import Stop
-from ttl_odm.sweeper.store import Hooking
+from ttl_odm.sweeper.store import Hooking, backend_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper.leases import Lease
     from ttl_odm.sweeper.options import OnProgress, OnReport, Throttle
-
-logger = logging.getLogger("ttl_odm.sweeper")
+    from ttl_odm.sweeper.phases import Stopwatch
 
 
 @dataclass(slots=True)
@@ -53,10 +52,11 @@ class Ports:
         return self.stop.asked or self.cancelled is not None
 
     def callback(self, event: Progress | SweepReport) -> Callable[[], object] | None:
-        """The caller's function for an event, with the event. Reports are logged as well."""
+        """The caller's function for an event, with the event, which is logged as well."""
         if isinstance(event, Progress):
+            log_batch(event, backend_of(self.store))
             return self.on_progress and partial(self.on_progress, event)
-        logger.log(logging.WARNING if event.problems else logging.INFO, "%s", event)
+        log_report(event, backend_of(self.store))
         return self.on_report and partial(self.on_report, event)
 
     def local(self, command: c.Command[Any]) -> Callable[[], Any] | None:
@@ -96,13 +96,13 @@ class Ports:
             raise TypeError(f"No driver knows the command {command!r}.")
         return asks
 
-    def noted(self, command: c.Command[Any], reply: Any, elapsed: float) -> Any:
-        """Remember the lease, and write down how long a batch took."""
+    def noted(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
+        """Remember the lease, and write down how long a batch took, and for what."""
         match command:
             case c.Acquire():
                 self.lease = reply or self.lease
             case c.Renew() if not reply:
                 self.lease = None
             case c.PurgeBatch():
-                return replace(reply, elapsed=elapsed)
+                return replace(reply, elapsed=sum(watch.seconds.values()), phases=watch.seconds)
         return reply

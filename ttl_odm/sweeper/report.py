@@ -16,6 +16,7 @@ from ttl_odm.errors import TTLError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ttl_odm.sweeper.phases import Phase
     from ttl_odm.sweeper.store import Skip
 
 
@@ -67,15 +68,18 @@ class SweepError(TTLError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One batch that was just committed.
+    """One batch that has just ended: committed, or failed.
 
     Attributes:
         table: The target.
-        deleted: Rows of this batch.
+        deleted: Rows of this batch; 0 if it failed.
         deleted_so_far: Rows of this target in this sweep, this batch included.
         batch_size: Rows that the batch was allowed.
         elapsed: Seconds that the batch took.
         archived: Rows of this batch that were archived.
+        phases: What the batch took its time for, in seconds; `elapsed` is all but "after_commit".
+        error: What it failed with, so that nothing of it was deleted; it may be tried again. None
+            if it was committed.
     """
 
     table: str
@@ -84,6 +88,13 @@ class Progress:
     batch_size: int
     elapsed: float
     archived: int = 0
+    phases: Mapping[Phase, float] = field(default_factory=dict)
+    error: Exception | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """The error in one line; None when there is none."""
+        return None if self.error is None else _in_one_line(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +202,11 @@ class SweepReport:
         """Expired rows of all targets that were counted; None when none were."""
         counted = [each.due for each in self.targets if each.due is not None]
         return sum(counted) if counted else None
+
+    @property
+    def outcome(self) -> str:
+        """How it ended in a word, for metrics and logs: ``failed``, or the value of `ended`."""
+        return Ending.FAILED.value if self.problems else self.ended.value
 
     @property
     def limited(self) -> bool:

@@ -14,6 +14,7 @@ a store that       offers              for
 `Clocked`          ``now()``           ``window``
 `Hooking`          ``hooks``           ``on_purged``
 `Leasing`          ``leases``          one sweeper at a time, pause and resume, ``max_jump``
+`Named`            ``backend``         the field ``backend`` of logs and metrics
 =================  ==================  =========================================================
 
 Each has an asynchronous twin. This module must not know any database. Targets are names, and the
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper.leases import AsyncLeases, Leases
     from ttl_odm.sweeper.pace import Pacing
+    from ttl_odm.sweeper.phases import Phase
 
 
 class StoreError(TTLError):
@@ -142,7 +144,8 @@ class BatchResult:
             table where they have something to tell.
         failure: What a hook or an archive raised. The batch was then rolled back and nothing was
             deleted; `skipped` counts its rows, and `resume` leads past them.
-        elapsed: Seconds that the store took. The driver fills this in.
+        elapsed: Seconds that the store took. The driver fills this in, and the next.
+        phases: What it took them for, see `ttl_odm.sweeper.phases`.
     """
 
     deleted: int
@@ -152,6 +155,7 @@ class BatchResult:
     purged: Sequence[Purged] = ()
     failure: HookError | None = None
     elapsed: float = 0.0
+    phases: Mapping[Phase, float] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -267,3 +271,18 @@ class Leasing(Protocol):
     def leases(self) -> Leases | AsyncLeases | None:
         """Where; None if these targets are to be swept without a lease."""
         ...
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A store, synchronous or not, that says which kind of database it is."""
+
+    @property
+    def backend(self) -> str:
+        """As in the labels of metrics: ``postgresql``, ``mariadb``, ``sqlite``, ``mongodb``."""
+        ...
+
+
+def backend_of(store: object) -> str:
+    """Return which kind of database a store is; the name of its class where it doesn't say."""
+    return store.backend if isinstance(store, Named) else type(store).__name__

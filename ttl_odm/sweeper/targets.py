@@ -12,11 +12,12 @@ from ttl_odm.sweeper.tenure import Halt
 from ttl_odm.sweeper.watch import ATTEMPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
+    from ttl_odm.sweeper.phases import Phase
     from ttl_odm.sweeper.store import BatchResult, Counted, Part, Skip
     from ttl_odm.sweeper.watch import Watch
 
@@ -154,7 +155,7 @@ class TargetSweep:
         def shrink() -> None:
             self._size = self._settings.pace.shrunk(self._size)
 
-        result = yield from self._watch.persist(batch, shrink)
+        result = yield from self._watch.persist(lambda: self._tried(batch()), shrink)
         size = self._watch.cap(self._size)  # as it was asked for: nothing has changed since
         self._watch.spend(result)
         self._batches += 1
@@ -162,7 +163,7 @@ class TargetSweep:
         self._archived += result.archived
         self._skips.update(result.skipped)
         self._problem = self._problem or result.failure
-        yield from self._tell(result)
+        phases = {**result.phases, **(yield from self._tell(result))}
         yield from Emit(
             Progress(
                 self._target,
@@ -171,17 +172,36 @@ class TargetSweep:
                 deleted_so_far=self._deleted,
                 batch_size=size,
                 elapsed=result.elapsed,
+                phases=phases,
+                error=result.failure,
             )
         )
         return size, result
 
-    def _tell(self, result: BatchResult) -> Plan[None]:
+    def _tried(self, batch: PurgeBatch) -> Plan[BatchResult]:
+        """Try a batch once, and tell of it when the store raises."""
+        began = yield from Now()
+        try:
+            return (yield from batch)
+        except Exception as error:
+            elapsed = (yield from Now()) - began
+            size = batch.request.size
+            yield from Emit(
+                Progress(self._target, 0, self._deleted, size, elapsed=elapsed, error=error)
+            )
+            raise
+
+    def _tell(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
         """Call the hooks after the commit; a failure is reported, and undoes nothing."""
+        if not result.purged:
+            return {}
+        began = yield from Now()
         for purged in result.purged:
             try:
                 yield from Tell(self._hooks, purged)
             except Exception as error:  # noqa: BLE001 (a HookError, or a bug in one: reported)
                 self._problem = self._problem or error
+        return {"after_commit": (yield from Now()) - began}
 
     def _report(self, duration: float, before: float | None, after: float | None) -> TargetReport:
         counted = self._counted

@@ -28,6 +28,7 @@ from ttl_odm.beanie.sweeping.stages import Kind, Resume, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import BatchResult
+from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -153,7 +154,8 @@ class _Batch:
         """Delete what is in the next window; None where one moment has more than a batch."""
         reach, most = self.stage.range, self.size
         shown = {reach.field: 1, "_id": 0}
-        last = await self.place.find({}, skip=most, limit=1, projection=shown, **reach.bounds())
+        with phase("find"):
+            last = await self.place.find({}, skip=most, limit=1, projection=shown, **reach.bounds())
         high = last[0][reach.field] if last else reach.high
         if last and int(high) <= int(reach.low):
             return None
@@ -186,9 +188,10 @@ class _Batch:
         reach, left = self.stage.range, self.resume.left
         others = {"_id": {"$nin": list(left)}} if left else {}
         shown = {"_id": 1, reach.field: 1}
-        return await self.place.find(
-            {**others, **wanted}, limit=self.size, projection=shown, **reach.bounds()
-        )
+        with phase("find"):
+            return await self.place.find(
+                {**others, **wanted}, limit=self.size, projection=shown, **reach.bounds()
+            )
 
     def _after(self, rows: Rows, left: Rows) -> Resume | None:
         """Return where to go on: at the last document, since others may have the same place."""
@@ -214,9 +217,10 @@ class _Batch:
     async def _walk(self) -> BatchResult:
         """Delete what has expired in the next slice of the collection."""
         reach = self.stage.range
-        ahead = await self.place.find(
-            {}, skip=self.size * _WALKED, limit=1, projection={"_id": 1}, **reach.bounds()
-        )
+        with phase("find"):
+            ahead = await self.place.find(
+                {}, skip=self.size * _WALKED, limit=1, projection={"_id": 1}, **reach.bounds()
+            )
         high = ahead[0]["_id"] if ahead else None
         self.stage = replace(self.stage, range=replace(reach, high=high))
         result = await self._by_list()

@@ -25,6 +25,7 @@ from ttl_odm.beanie.predicate import expired_expr
 from ttl_odm.beanie.sweeping.faults import in_short, is_passing
 from ttl_odm.beanie.sweeping.place import BY_KEY, RAW, as_datetime
 from ttl_odm.sweeper import HookError, Purged, TransientStoreError, archive_async
+from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -133,7 +134,8 @@ class Remover:
         clauses: dict[str, Any] = {"hint": BY_KEY, "limit": len(keys)}
         if not (self._shows_rows or self.mode.archive):
             clauses["projection"] = {"_id": 1}
-        return await place.find(wanted, **clauses)
+        with phase("find"):
+            return await place.find(wanted, **clauses)
 
     async def _archive(self, place: Place, rows: Rows) -> None:
         archive = self.mode.archive
@@ -144,7 +146,8 @@ class Remover:
         policy = None if binding is None else binding.policy
         copies = archive.copies(rows, policy, self.as_of)
         try:
-            await into.insert_many(copies, session=place.session)
+            with phase("archive"):
+                await into.insert_many(copies, session=place.session)
         except PyMongoError as error:
             if is_passing(error):
                 raise
@@ -223,7 +226,8 @@ async def transaction(place: Place) -> AsyncIterator[Place]:
             with suppress(PyMongoError):  # the server ends it by itself, and what is raised counts
                 await session.abort_transaction()
             raise
-        await session.commit_transaction()
+        with phase("commit"):
+            await session.commit_transaction()
     finally:
         await _settled(session.end_session())
 

@@ -13,6 +13,7 @@ from sqlalchemy import false, func, select, true
 
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.deleting import SweepDelete
+from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,10 +90,12 @@ def reading(
         lazily: Don't wait until the commit is safe on disk, where that is set for a transaction
             (PostgreSQL). After a crash the latest of such transactions may not have happened.
     """
-    with connection.begin():
+    with connection.begin() as transaction:
         if connection.dialect.name == "postgresql":
             connection.execute(_settings(timeout, lazily))
         yield
+        with phase("commit"):
+            transaction.commit()
 
 
 @lru_cache

@@ -30,6 +30,7 @@ from ttl_odm.sqlalchemy.sweeping.partitions import Place, leaf_table, leaves_of,
 from ttl_odm.sqlalchemy.sweeping.removing import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.sweeping.windows import PartIndex
 from ttl_odm.sweeper import BatchResult, HookError, Part, Skip
+from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,8 @@ def _purge(
             # A purge that a crash undoes is only done again, if nobody was told of it.
             lazily = Removal(connection, binding, request.hooks).leaves_no_trace
             with writing(connection, table, timeout, lazily=lazily):
-                source, window = _next_window(connection, binding, request)
+                with phase("find"):
+                    source, window = _next_window(connection, binding, request)
                 if window is None or not window.rows:
                     return BatchResult(0, window and window.resume)
                 batch = _Batch(connection, binding, request, window, source)

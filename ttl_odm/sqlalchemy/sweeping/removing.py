@@ -28,6 +28,7 @@ from ttl_odm.sqlalchemy.sweeping.loading import Refused, delete_objects
 from ttl_odm.sqlalchemy.sweeping.modes import Copy, Mode, mode_of
 from ttl_odm.sqlalchemy.sweeping.scanning import key_columns
 from ttl_odm.sweeper import HookError, Hooks, Purged, TransientStoreError, archive, archive_async
+from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +117,8 @@ class Removal:
         if copy is not None:
             deleted = statement.returning(*self._copied(copy)).cte("deleted")
             moved = select(*deleted.c, *copy.extra.values())
-            count = self._execute(insert(copy.archive).from_select(copy.names, moved))
+            with phase("archive"):  # and deleted
+                count = self._execute(insert(copy.archive).from_select(copy.names, moved))
             self.archived += count
             return count
         if not self._tells:
@@ -144,7 +146,8 @@ class Removal:
         keys = list(key_columns(self._table))
         chosen = select(*self._columns()).where(*criteria).limit(limit)
         chosen = chosen.with_for_update(skip_locked=not waits).options(include_expired())
-        rows = self.connection.execute(chosen).all()
+        with phase("find"):
+            rows = self.connection.execute(chosen).all()
         remove = self._remove_objects if self.mode.orm else self._remove
         return sum(
             remove(keys, rows[start : start + chunk]) for start in range(0, len(rows), chunk)
@@ -186,7 +189,8 @@ class Removal:
         found = select(*self._copied(copy), *copy.extra.values()).where(chosen)
         moved = insert(copy.archive).from_select(copy.names, found.options(include_expired()))
         try:
-            _check(self._execute(moved), rows)
+            with phase("archive"):
+                _check(self._execute(moved), rows)
         except DBAPIError as error:
             if is_passing(error):
                 raise

@@ -1,0 +1,69 @@
+"""What a sweeper logs, by the standard library's ``logging``, as ``ttl_odm.sweeper``.
+
+A record's message is for people; the same is in its attributes (``extra``), which formatters for
+machines print as fields. docs/metrics.md lists them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper.report import Progress, SweepReport
+
+logger: Final = logging.getLogger("ttl_odm.sweeper")
+
+
+def log_report(report: SweepReport, backend: str) -> None:
+    """Log a sweep: INFO, or WARNING when something failed."""
+    level = logging.WARNING if report.problems else logging.INFO
+    fields: dict[str, Any] = {
+        "event": "sweep",
+        "backend": backend,
+        "outcome": report.outcome,
+        "deleted": report.deleted,
+        "archived": report.archived,
+        "skipped": report.skipped,
+        "duration": report.duration,
+        "problems": list(report.problems),
+        "targets": [each.to_dict() for each in report.targets],
+    }
+    logger.log(level, "%s", report, extra=fields)
+
+
+def log_batch(progress: Progress, backend: str) -> None:
+    """Log a batch: DEBUG, or INFO when it failed (it may be tried again; the sweep will tell)."""
+    level = logging.DEBUG if progress.error is None else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
+    fields: dict[str, Any] = {
+        "event": "batch",
+        "backend": backend,
+        "table": progress.table,
+        "outcome": "committed" if progress.error is None else "failed",
+        "deleted": progress.deleted,
+        "archived": progress.archived,
+        "batch_size": progress.batch_size,
+        "duration": progress.elapsed,
+        "phases": dict(progress.phases),
+    }
+    if progress.error is None:
+        logger.log(
+            level,
+            "%s: %s rows deleted in %.3f s",
+            progress.table,
+            f"{progress.deleted:,}",
+            progress.elapsed,
+            extra=fields,
+        )
+        return
+    fields |= {"error": progress.problem, "error_type": type(progress.error).__name__}
+    logger.log(
+        level,
+        "%s: a batch failed after %.3f s: %s",
+        progress.table,
+        progress.elapsed,
+        progress.problem,
+        extra=fields,
+    )
