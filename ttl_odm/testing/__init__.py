@@ -1,7 +1,8 @@
 """What tests of applications that use ttl_odm need.
 
 Importing this package imports neither pytest nor a database library: each name is loaded when it
-is first asked for, and only `StoreContract` needs pytest.
+is first asked for, and only `StoreContract` needs pytest. (`ttl_odm.testing.plugin` is how pytest finds
+the fixture ``ttl_clock``.)
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ttl_odm.testing.clock import TTLClock
     from ttl_odm.testing.contract import StoreContract
     from ttl_odm.testing.leaks import assert_no_leaks
     from ttl_odm.testing.memory import AsyncInMemoryStore, InMemoryStore
@@ -23,6 +25,7 @@ __all__ = [
     "InMemoryStore",
     "StoreContract",
     "StoreRig",
+    "TTLClock",
     "assert_no_leaks",
 ]
 
@@ -33,6 +36,7 @@ _HOMES = {
     "InMemoryStore": "ttl_odm.testing.memory",
     "StoreContract": "ttl_odm.testing.contract",
     "StoreRig": "ttl_odm.testing.rig",
+    "TTLClock": "ttl_odm.testing.clock",
     "assert_no_leaks": "ttl_odm.testing.leaks",
 }
 

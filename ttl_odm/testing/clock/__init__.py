@@ -1,0 +1,323 @@
+"""`TTLClock`: moves the now by which rows expire, for a test, on every database.
+
+The databases' own clocks go on as ever. What moves is the now that ttl_odm's adapters read from
+them, for predicates and stamps alike, in this process. Nothing of it is in the way while no clock
+is in use: each adapter's module in this package swaps pieces of its adapter in, and out again.
+
+An adapter's module, listed in `_ADAPTERS`, has
+
+* ``install(clock) -> undo``: from then on the adapter passes each now that it tells through
+  `TTLClock.moved` (or reads `offset` and `frozen_at`) *at the moment at which it tells it*: a move
+  is not announced. What is kept of a database's clock (samples) is kept unmoved. ``undo()`` puts
+  everything back. Leases stay with the unmoved clock: one that was taken in the future would stay
+  in the database, and keep real sweepers out.
+* ``real_now() -> datetime | None``: the unmoved now of its database (aware, UTC) as far as it is
+  known without asking, rather late than early; None if nothing is known.
+* ``lifetime(target) -> timedelta | None``: how long a row lives that is written now, by the policy
+  of its class, and by its own ttl if it is a row and no class; None where the target isn't of this
+  adapter. Raises `TTLError` where it lives for ever, or where its end isn't counted from its
+  writing (`ExpireAfter`, `ExpireAt`).
+
+It is loaded when its package has been imported, and not before. This module knows no database, no
+driver and not pytest.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+_ADAPTERS: Final = {
+    "ttl_odm.sqlalchemy": "ttl_odm.testing.clock.on_sqlalchemy",
+}
+"""Package of an adapter: the module that moves its clock."""
+
+
+class _Position(NamedTuple):
+    """Where the clock stands: so far from the real now, or at an instant."""
+
+    offset: timedelta
+    frozen_at: datetime | None
+
+
+_UNMOVED: Final = _Position(timedelta(0), None)
+
+
+class _Clockwork:
+    """What all clocks of the process share, since a process has one now.
+
+    Attributes:
+        position: replaced as a whole, so that other threads always read one that there was.
+        marks: the contexts that are open, from the outermost in, each with the position to which
+            its end goes back.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.position = _UNMOVED
+        self.marks: list[tuple[object, _Position]] = []
+        self._adapters: dict[str, Any] = {}
+        self._undo = ExitStack()
+
+    def open(self, context: object, before: _Position) -> None:
+        """Remember where to go back to."""
+        with self.lock:
+            self.marks.append((context, before))
+
+    def close(self, context: object) -> None:
+        """Go back to where the clock stood before a context, and forget those opened within it.
+
+        A context that was forgotten in this way, since it outlived the one around it, changes
+        nothing any more.
+        """
+        with self.lock:
+            for depth, (mark, before) in enumerate(self.marks):
+                if mark is context:
+                    self.position = before
+                    del self.marks[depth:]
+                    break
+            if not any(isinstance(mark, TTLClock) for mark, _ in self.marks):
+                self.marks.clear()
+                self.position = _UNMOVED
+                self._adapters.clear()
+                self._undo.close()
+
+    def is_open(self, context: object) -> bool:
+        """Whether a context has begun and not ended."""
+        return any(mark is context for mark, _ in self.marks)
+
+    def adapters(self, clock: TTLClock) -> list[Any]:
+        """The modules of the adapters that have been imported, installed."""
+        with self.lock:
+            for package in self._missing():
+                module = self._adapters[package] = import_module(_ADAPTERS[package])
+                self._undo.callback(module.install(clock))
+            return list(self._adapters.values())
+
+    def overlooked(self) -> list[str]:
+        """The packages that were imported after the clock was moved, so that they don't follow."""
+        return [] if self.position == _UNMOVED else self._missing()
+
+    def _missing(self) -> list[str]:
+        return [each for each in _ADAPTERS if each in sys.modules and each not in self._adapters]
+
+
+_clockwork: Final = _Clockwork()
+
+
+class TTLClock:
+    """The now by which rows expire, in a test's hands; as a fixture, ``ttl_clock``.
+
+    Within its context, what `advance` and `freeze` do holds for every predicate and every stamp
+    of every adapter in this process, in all threads and on every engine and client::
+
+        with TTLClock() as clock:
+            session.add(WebSession(id="a"))  # __ttl__ = 3600
+            session.commit()
+            clock.advance(3600)
+            assert session.get(WebSession, "a") is None
+
+    The end of the context undoes it all, whatever happened inside. Clocks may be nested: there is
+    one now, and each context puts it back to where it found it.
+
+    An adapter that is first imported while the clock is away from the real now doesn't follow
+    before its next move; if there is none, the end of the context raises `TTLError`.
+    """
+
+    @property
+    def offset(self) -> timedelta:
+        """By how much the now is ahead of the database's own (behind it, if negative).
+
+        While the clock is frozen it means nothing.
+        """
+        return _clockwork.position.offset
+
+    @property
+    def frozen_at(self) -> datetime | None:
+        """The instant at which the clock stands still (aware, UTC), or None."""
+        return _clockwork.position.frozen_at
+
+    def moved(self, real_now: datetime) -> datetime:
+        """What the clock shows when the database's own shows this (aware, UTC)."""
+        offset, frozen_at = _clockwork.position
+        return real_now + offset if frozen_at is None else frozen_at
+
+    def advance(self, by: float | timedelta) -> _Moved:
+        """Move the now on from where it stands, also if it is frozen there.
+
+        It acts at once. As a context manager (``with clock.advance(60):``) the end of the block
+        puts the clock back to where it stood before.
+
+        Args:
+            by: seconds, or a timedelta; negative ones move it back.
+
+        Raises:
+            TypeError: it is neither.
+            ValueError: it is not finite, or leaves the years 1 to 9999.
+        """
+        step = _span(by)
+        with self._moving():
+            offset, frozen_at = _clockwork.position
+            try:
+                if frozen_at is not None:
+                    moved = _Position(offset, frozen_at + step)
+                else:
+                    moved = _Position(offset + step, None)
+                    self._real_now() + moved.offset  # its range is checked here, not in a query
+            except OverflowError:
+                raise ValueError(
+                    f"TTLClock.advance({by!r}) would leave the years 1 to 9999."
+                ) from None
+            return self._move_to(moved)
+
+    def freeze(self, at: datetime | None = None) -> _Moved:
+        """Let the now stand still.
+
+        It acts at once. As a context manager (``with clock.freeze():``) the end of the block
+        lets it go on as before.
+
+        Args:
+            at: the instant (aware). None is where the clock stands, as far as that is known
+                without asking: by the database that was asked last, or else by this host's clock;
+                in whole milliseconds, which every database can store.
+
+        Raises:
+            TypeError: it is no datetime.
+            ValueError: it is naive.
+        """
+        if at is not None and not isinstance(at, datetime):
+            raise TypeError(
+                f"TTLClock.freeze(at={at!r}): an instant is an aware datetime, "
+                "as in datetime(2030, 1, 1, tzinfo=timezone.utc)."
+            )
+        if at is not None and at.utcoffset() is None:
+            raise ValueError(
+                f"TTLClock.freeze(at={at!r}): a naive datetime names no instant; "
+                "add tzinfo=datetime.timezone.utc if it is UTC."
+            )
+        with self._moving():
+            instant = self._stands_at() if at is None else at.astimezone(timezone.utc)
+            return self._move_to(_Position(_clockwork.position.offset, instant))
+
+    def expiring(self, target: Any, seconds: float | timedelta) -> _Moved:
+        """Stand where what is written has so long to live when the block has ended.
+
+        It is `advance`, by as much as the row's lifetime asks for; to be used as a context
+        manager::
+
+            with clock.expiring(Cart, -300):  # a cart that expired five minutes ago
+                session.add(Cart(id=1))
+                session.flush()
+
+        Args:
+            target: a class with a policy, or a row of it whose own ttl is to count.
+            seconds: until it expires, or a timedelta; negative: since it has expired.
+
+        Raises:
+            TTLError: rows of the target live for ever, or their end isn't counted from their
+                writing; then set the field that it is counted from.
+        """
+        left = _span(seconds)
+        with self._moving():
+            for adapter in _clockwork.adapters(self):
+                lifetime = adapter.lifetime(target)
+                if lifetime is not None:
+                    return self.advance(left - lifetime)
+        raise TTLError(
+            f"TTLClock.expiring({target!r}): it has no policy; give it a class that declares "
+            "__ttl__, or a row of one."
+        )
+
+    def __enter__(self) -> Self:
+        with _clockwork.lock:
+            if _clockwork.is_open(self):
+                raise TTLError("This TTLClock is in use already; make another one to nest them.")
+            _clockwork.open(self, _clockwork.position)
+            try:
+                _clockwork.adapters(self)
+            except BaseException:
+                _clockwork.close(self)
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        overlooked = _clockwork.overlooked()
+        _clockwork.close(self)
+        if overlooked and kind is None:
+            raise TTLError(
+                f"{' and '.join(overlooked)} was imported after the TTLClock had moved, so it went "
+                "on telling the real time; import it before, at the top of the test's module."
+            )
+
+    def _moving(self) -> threading.RLock:
+        if not _clockwork.is_open(self):
+            raise TTLError(
+                "A TTLClock moves only within its context: with TTLClock() as clock: ..., "
+                "or take the fixture ttl_clock."
+            )
+        return _clockwork.lock
+
+    def _move_to(self, position: _Position) -> _Moved:
+        before = _clockwork.position
+        _clockwork.adapters(self)
+        _clockwork.position = position
+        return _Moved(self, before)
+
+    def _real_now(self) -> datetime:
+        for adapter in _clockwork.adapters(self):
+            known: datetime | None = adapter.real_now()
+            if known is not None:
+                return known
+        return datetime.now(timezone.utc)
+
+    def _stands_at(self) -> datetime:
+        instant = self.moved(self._real_now())
+        if self.frozen_at is None:
+            # Up, not down: no row that has just been stamped comes to lie in the future.
+            instant += timedelta(microseconds=-instant.microsecond % 1000)
+        return instant
+
+
+class _Moved:
+    """A move that has been made; as a context manager, one that is undone at the end."""
+
+    def __init__(self, clock: TTLClock, before: _Position) -> None:
+        self._clock = clock
+        self._before = before
+
+    def __enter__(self) -> TTLClock:
+        _clockwork.open(self, self._before)
+        return self._clock
+
+    def __exit__(self, *_: object) -> None:
+        _clockwork.close(self)
+
+
+def _span(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} is no time to move a TTLClock by: give seconds or a timedelta.")
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} seconds can't move a TTLClock: give a finite number.")
+    try:
+        return timedelta(seconds=value)
+    except OverflowError:
+        raise ValueError(f"{value!r} seconds are more than 2.7 million years.") from None

@@ -1,0 +1,224 @@
+"""Moves the clock of SQLAlchemy's adapter: in the SQL that is about to be sent, and nowhere else.
+
+Compiled statements stay as they are, in whatever cache or variable they are kept. The text that
+asks the database for its now is replaced in each statement just before the driver gets it; so a
+statement that was compiled before follows, a move costs nothing, and after the end the very same
+SQL goes out as before. It needs no DDL, no commit and no connection of its own, and holds for
+every engine, thread and session of the process.
+
+What the database does by itself tells the real time: a column's default in an INSERT of raw SQL
+that leaves ``_ts`` out, triggers, views. DDL is left alone, or a move would outlive the test in a
+column's default.
+
+It rests on two things of SQLAlchemy's: a listener of ``before_cursor_execute`` may return another
+statement, and one that listens to the class Engine hears of every statement of every engine.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from contextvars import ContextVar
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Engine, Table, event, inspect
+
+from ttl_odm.core import expiry
+from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy import context, observed
+from ttl_odm.sqlalchemy.binding import root_binding_of
+from ttl_odm.sqlalchemy.clock import EPOCH, MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.identity import lifetime_of
+from ttl_odm.sqlalchemy.sweeping import leases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection
+
+    from ttl_odm.sqlalchemy.observed import Sample
+    from ttl_odm.testing.clock import TTLClock
+
+_real_sample_now: Final = observed.Sample.now
+
+_as_it_is: ContextVar[bool] = ContextVar("ttl_odm_as_it_is", default=False)
+"""True while a statement is sent that is to hear the real time."""
+
+_DDL: Final = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:CREATE|ALTER|DROP|COMMENT|DO|SET)\b", re.IGNORECASE | re.DOTALL
+)
+
+
+def install(clock: TTLClock) -> Callable[[], None]:
+    """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
+    undo = ExitStack()
+    try:
+        for owner, name, value in (
+            (observed.Sample, "now", _sample_now(clock)),
+            (context, "observe", _observing(observed.observe)),
+            (leases, "_now", _now_of_leases),
+        ):
+            undo.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        _listen(partial(_moved_statement, clock), undo)
+    except BaseException:
+        undo.close()
+        raise
+    return undo.close
+
+
+def real_now() -> datetime | None:
+    """The unmoved clock of the database that was asked last, from above."""
+    return _real_sample_now(observed._latest[0]) if observed._latest else None
+
+
+def lifetime(target: Any) -> timedelta | None:
+    """How long a row lives that is written now."""
+    if isinstance(target, Table):
+        binding = root_binding_of(target)
+        if binding is None:
+            return None
+        name, default, own = target.name, binding.default(), None
+    else:
+        inspected: Any = inspect(target, raiseerr=False)
+        found = lifetime_of(inspected.mapper) if hasattr(inspected, "mapper") else None
+        if found is None:
+            return None
+        binding, default, own = found.binding, found.default(), None
+        name = inspected.mapper.class_.__name__
+        policy = found.default.policy
+        if isinstance(policy, TTL) and not isinstance(target, type):
+            if found.kind is not None:
+                default = policy.default_of(getattr(target, found.kind))
+            stored = None if found.own is None else getattr(target, found.own)
+            own = None if stored is None else expiry.own_ttl(policy, stored)
+    if not binding.stamps:
+        raise TTLError(
+            f"TTLClock.expiring({name}): it expires by what its field "
+            f"{binding.last_modified.key!r} holds, whenever it is written; set that field."
+        )
+    seconds = expiry.effective_ttl(default, own)
+    if seconds is None:
+        raise TTLError(
+            f"TTLClock.expiring({name}): it lives for ever (default ttl {default!r}, ttl {own!r})."
+        )
+    return timedelta(seconds=seconds)
+
+
+def _listen(moved: Callable[..., Any], undo: ExitStack) -> None:
+    """Pass each statement of each engine through a function, as listeners get them."""
+
+    def before_cursor_execute(*args: Any) -> Any:  # a fresh one: listeners are known by their id
+        return moved(*args)
+
+    def remove() -> None:
+        event.remove(Engine, "before_cursor_execute", before_cursor_execute)
+        # What lets statements look for listeners at all; SQLAlchemy leaves it set.
+        dispatch: Any = Engine.dispatch
+        Engine._has_events = any(
+            getattr(dispatch, name)._clslevel.get(Engine) for name in dispatch._event_names
+        )
+
+    event.listen(Engine, "before_cursor_execute", before_cursor_execute, retval=True)
+    undo.callback(remove)
+
+
+def _moved_statement(
+    clock: TTLClock,
+    connection: Connection,
+    _cursor: Any,
+    statement: str,
+    parameters: Any,
+    execution: Any,
+    _executemany: bool,  # noqa: FBT001 (SQLAlchemy's signature)
+) -> tuple[str, Any]:
+    spelling = _SPELLINGS.get(connection.dialect.name)
+    offset, frozen_at = clock.offset, clock.frozen_at
+    is_moved = (offset or frozen_at) and not _as_it_is.get()
+    if spelling is None or not is_moved or getattr(execution, "isddl", False):
+        return statement, parameters
+    told, moved = spelling
+    if told.search(statement) and not _DDL.match(statement):
+        statement = told.sub(partial(moved, offset, frozen_at), statement)
+    return statement, parameters
+
+
+def _on_postgresql(offset: timedelta, frozen_at: datetime | None, told: re.Match[str]) -> str:
+    if frozen_at is not None:
+        return f"TIMESTAMPTZ '{frozen_at.isoformat(' ')}'"
+    return f"({told[0]} + interval '{_decimal(offset, 6)} seconds')"
+
+
+def _on_mysql(offset: timedelta, frozen_at: datetime | None, told: re.Match[str]) -> str:
+    if frozen_at is not None:
+        return f"TIMESTAMP'{frozen_at.replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
+    return f"({told[0]} + INTERVAL {offset // timedelta(microseconds=1)} MICROSECOND)"
+
+
+def _on_sqlite(offset: timedelta, frozen_at: datetime | None, told: re.Match[str]) -> str:
+    is_number = told[0].startswith("CAST")
+    if frozen_at is not None:
+        if is_number:
+            return str((frozen_at - EPOCH) // timedelta(milliseconds=1))
+        return f"'{frozen_at.replace(tzinfo=None).isoformat(' ', 'milliseconds')}000'"
+    if is_number:
+        return f"({told[0]} + {offset // timedelta(milliseconds=1)})"
+    return f"{told[0][:-1]}, '{_decimal(offset, 3)} seconds')"
+
+
+def _decimal(offset: timedelta, digits: int) -> str:
+    """Seconds, without the detour by a float."""
+    whole = offset // timedelta(microseconds=10 ** (6 - digits))
+    seconds, rest = divmod(abs(whole), 10**digits)
+    return f"{'-' if whole < 0 else '+'}{seconds}.{rest:0{digits}}"
+
+
+_SPELLINGS: Final = {
+    "postgresql": (re.compile(r"\b(?:statement|clock)_timestamp\(\)"), _on_postgresql),
+    **dict.fromkeys(MYSQL_FAMILY, (re.compile(r"\bUTC_TIMESTAMP\(6\)"), _on_mysql)),
+    "sqlite": (
+        re.compile(
+            re.escape("CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)")
+            + "|"
+            + re.escape("STRFTIME('%Y-%m-%d %H:%M:%f000', 'now')")
+        ),
+        _on_sqlite,
+    ),
+}
+"""By dialect: what asks for its now in the SQL of this package, and what is said in its place."""
+
+_FOR_LEASES: Final = {
+    "postgresql": "clock_timestamp( )",
+    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP( 6))",
+    "sqlite": "CAST(ROUND((julianday( 'now') - 2440587.5) * 86400000) AS INTEGER)",
+}
+"""By the family of a clock: its now, spelled so that it isn't found."""
+
+
+def _now_of_leases(connection: Connection) -> ColumnElement[Any]:
+    clock = clock_of(connection.dialect)
+    return clock.literal(_FOR_LEASES[clock.family])
+
+
+def _observing(observe: Callable[[Connection], None]) -> Callable[[Connection], None]:
+    """Samples of the database's clock stay unmoved; what is read from them moves."""
+
+    def observe_as_it_is(connection: Connection) -> None:
+        token = _as_it_is.set(True)
+        try:
+            observe(connection)
+        finally:
+            _as_it_is.reset(token)
+
+    return observe_as_it_is
+
+
+def _sample_now(clock: TTLClock) -> Callable[[Sample], datetime]:
+    def now(sample: Sample) -> datetime:
+        return clock.moved(_real_sample_now(sample))
+
+    return now

@@ -1,0 +1,25 @@
+"""The pytest plugin: fixture ``ttl_clock``.
+
+pytest loads it in every run of an environment that has ttl_odm, so it imports nothing else before
+the fixture is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.testing import TTLClock
+
+
+@pytest.fixture
+def ttl_clock() -> Iterator[TTLClock]:
+    """The now by which rows expire, to be moved: see `ttl_odm.testing.TTLClock`."""
+    from ttl_odm.testing.clock import TTLClock  # noqa: PLC0415 (see above)
+
+    with TTLClock() as clock:
+        yield clock
