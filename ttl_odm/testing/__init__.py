@@ -1,8 +1,8 @@
 """What tests of applications that use ttl_odm need.
 
 Importing this package imports neither pytest nor a database library: each name is loaded when it
-is first asked for, and only `StoreContract` needs pytest. (`ttl_odm.testing.plugin` is how pytest finds
-the fixture ``ttl_clock``.)
+is first asked for, and only `StoreContract` needs pytest. (``ttl_odm.testing.plugin``, which pytest
+loads by itself for the fixture ``ttl_clock``, does import it.)
 """
 
 from __future__ import annotations
