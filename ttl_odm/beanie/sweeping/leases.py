@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.beanie import instants
 from ttl_odm.beanie.sweeping.faults import store_errors
 from ttl_odm.beanie.sweeping.place import command_in
 from ttl_odm.sweeper import Lease, LeaseState
@@ -20,6 +19,12 @@ if TYPE_CHECKING:
 NAME: Final = "ttl_odm_lease"
 
 _MAJORITY: Final = {"w": "majority", "wtimeout": 5_000}
+_IS_FREE: Final = {
+    "$or": [
+        {"$eq": [{"$ifNull": ["$holder", None]}, None]},
+        {"$lte": ["$acquired_until", "$$NOW"]},
+    ]
+}
 
 
 class CollectionLeases:
@@ -57,8 +62,8 @@ class CollectionLeases:
             "token": 1,
             "paused": 1,
             "history": 1,
-            "left": {"$subtract": ["$acquired_until", instants.server_now()]},
-            "ago": {"$subtract": [instants.server_now(), "$recorded_at"]},
+            "left": {"$subtract": ["$acquired_until", "$$NOW"]},
+            "ago": {"$subtract": ["$$NOW", "$recorded_at"]},
         }
         find = {"find": NAME, "filter": {"_id": name}, "projection": shown, "singleBatch": True}
         with store_errors():
@@ -71,15 +76,13 @@ class CollectionLeases:
 
     async def record(self, lease: Lease, history: str) -> bool:
         """As in `AsyncLeases`."""
-        changes = {"history": {"$literal": history}, "recorded_at": instants.server_now()}
+        changes = {"history": {"$literal": history}, "recorded_at": "$$NOW"}
         return await self._change(_held(lease), changes)
 
     async def _take(self, name: str, taken: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        is_over = {"$lte": ["$acquired_until", instants.server_now()]}
-        is_free = {"$or": [{"$eq": [{"$ifNull": ["$holder", None]}, None]}, is_over]}
         command = {
             "findAndModify": NAME,
-            "query": {"_id": name, "$expr": is_free},
+            "query": {"_id": name, "$expr": _IS_FREE},
             "update": [{"$set": taken}],
             "new": True,
             "writeConcern": _MAJORITY,
@@ -108,7 +111,7 @@ def _held(lease: Lease) -> dict[str, Any]:
 
 
 def _until(duration: float) -> dict[str, Any]:
-    return {"$add": [instants.server_now(), round(duration * 1000)]}
+    return {"$add": ["$$NOW", round(duration * 1000)]}
 
 
 def _state_of(row: Mapping[str, Any]) -> LeaseState:
