@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -13,8 +14,10 @@ from sqlalchemy import text
 
 from tests.cli import shop
 from tests.cli.running import TIMEOUT, command, variables
+from ttl_odm.cli.application import Target
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.output import aligned
+from ttl_odm.cli.status import Counts, Seen, shown
 from ttl_odm.sqlalchemy.store import SQLAlchemyStore
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ def app(engine: Engine) -> list[str]:
 def test_it_shows_targets_the_lease_and_the_last_sweep(engine: Engine, app: list[str]) -> None:
     seen = json.loads(CliRunner().invoke(cli, ["status", *app, "--json"]).stdout)
     targets = {each["target"]: each for each in seen["targets"]}
+    assert targets["carts"]["last_rows_per_second"] is None
     assert (targets["carts"]["rows"], targets["carts"]["expired"]) == (15, 10)
     assert targets["carts"]["oldest_expired_age"] == pytest.approx(7200, abs=60)
     assert targets["wishes"]["is_on"] is False
@@ -43,7 +47,9 @@ def test_it_shows_targets_the_lease_and_the_last_sweep(engine: Engine, app: list
     assert "node-7 holds the lease for" in finished.stdout
     assert "Last sweep" in finished.stdout
     rows = {line.split()[0]: line.split() for line in finished.stdout.splitlines() if line}
-    assert rows["carts"][1:] == ["Cart", "5", "5", "0", "-", "10"]
+    *counts, rate, found = rows["carts"][1:]
+    assert (counts, found) == (["Cart", "5", "5", "0", "-"], "10")
+    assert re.fullmatch(r"[\d,]+/s", rate)
     assert "TTL is off" in finished.stdout
 
 
@@ -67,14 +73,28 @@ def test_watching_looks_again_until_it_is_interrupted(app: list[str]) -> None:
         env=variables(),
     ) as process:
         assert process.stdout is not None
-        looks = 0
-        while looks < 2:
+        heads: list[str] = []
+        while len(heads) < 2:
             line = process.stdout.readline()
             assert line, process.stderr and process.stderr.read()
-            looks += line.startswith("target ")
+            heads += [line] if line.startswith("target ") else []
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, errors) == (0, "")
+    assert ["change" in each for each in heads] == [False, True]
+
+
+def test_two_looks_tell_how_fast_the_expired_rows_grow_or_shrink() -> None:
+    carts, wishes = Target("carts", "Cart", None), Target("wishes", "Wish", None)
+    before = Seen(None, None, [Counts(carts, rows=200, expired=90)], at=10.0)
+    now = [
+        Counts(carts, rows=200_000, is_estimated=True, expired=40),
+        Counts(wishes, problem="gone"),
+    ]
+    screen = shown(Seen(None, None, now, at=12.0), None, before)
+    rows = {line.split()[0]: line.split() for line in screen.splitlines() if line}
+    assert rows["carts"][2:6] == ["~200,000", "~199,960", "40", "-25/s"]
+    assert rows["wishes"][2:6] == ["?", "?", "?", "-"]
 
 
 def test_a_table_that_is_too_wide_is_told_row_by_row() -> None:

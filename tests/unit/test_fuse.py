@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.scripted import CLAIM, NOTHING, OWN, FakeLease, Script, full, last
 from ttl_odm.sweeper import BatchResult, Counted, FuseError, Skip, StoreError
 from ttl_odm.sweeper.commands import CountDue, FindDue, PurgeBatch
-from ttl_odm.sweeper.fuse import FLOOR, KEPT, NEEDED, Fuse, History
+from ttl_odm.sweeper.fuse import FLOOR, NEEDED, Fuse
+from ttl_odm.sweeper.history import KEPT, History
 
 
 def blows(fuse: Fuse, counted: Counted, found: Any = ()) -> bool:
@@ -100,6 +101,14 @@ def test_a_history_forgets_the_oldest() -> None:
     for number in range(KEPT + 5):
         history.add("a", number)
     assert history.of("a") == list(range(5, KEPT + 5))
+
+
+def test_a_history_keeps_the_rate_of_the_last_sweep_that_deleted_any() -> None:
+    history = History()
+    history.note("a", 1_000, 4.0)
+    history.note("a", 0, 1.0)
+    again = History.loads(history.dumps())
+    assert (again.rate_of("a"), again.rate_of("b")) == (250.0, None)
 
 
 # in the plan

@@ -19,10 +19,10 @@ from ttl_odm.cli.application import (
 )
 from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.problems import Status
 from ttl_odm.cli.status import Counts, Seen, look
 from ttl_odm.cli.sweeping import lease_name_option, selection_options
 from ttl_odm.sweeper.printing import age
+from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

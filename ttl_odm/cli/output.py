@@ -48,7 +48,7 @@ def aligned(rows: Sequence[Sequence[str]], width: int | None) -> str:
 
 
 def _is_number(column: Sequence[str]) -> bool:
-    return all(each[:1] in "0123456789-<~?" for each in column)
+    return all(each[:1] in "0123456789+-<~?" for each in column)
 
 
 class Output:

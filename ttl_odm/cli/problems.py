@@ -1,4 +1,4 @@
-"""How the command line fails: exit statuses, and errors that say what to do.
+"""How the command line fails: by errors that say what to do, with an exit status.
 
 A mistake of the user's ends in one or two lines, never in a traceback. Whatever is printed goes
 through `without_passwords`, since drivers like to quote what they were given.
@@ -9,32 +9,15 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import contextmanager
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import click
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-class Status(IntEnum):
-    """What a command's exit status says."""
-
-    DONE = 0
-    FAILED = 1
-    """Something could not be done: a target failed, a finding is an error, no connection."""
-
-    USAGE = 2
-    """The command line or the configuration is wrong; nothing was begun."""
-
-    FUSE = 3
-    """Far more has expired than is likely; nothing was deleted of these targets."""
-
-    LEASE = 4
-    """Another sweeper is at work, so this one did nothing, or went no further."""
 
 
 class UsageProblem(click.UsageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,13 @@ from ttl_odm.cli.application import (
     opened,
 )
 from ttl_odm.cli.output import Output, aligned
-from ttl_odm.cli.problems import Status, in_one_line
+from ttl_odm.cli.problems import in_one_line
 from ttl_odm.cli.sweeping import lease_name_option, selection_options
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError, stop_on_signals
-from ttl_odm.sweeper.fuse import History
+from ttl_odm.sweeper.history import History
 from ttl_odm.sweeper.printing import age
+from ttl_odm.sweeper.statuses import Status
 from ttl_odm.sweeper.stopping import Stop
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ class Counts:
     Attributes:
         target: Which.
         is_on: Whether its TTL is.
-        rows: All rows, perhaps as an estimate; None where they could not be counted.
+        rows: All rows; None where they could not be counted.
+        is_estimated: Whether `rows` is an estimate.
         expired: Those that have expired.
         oldest: Seconds since the first of them has; None where nobody knows.
         problem: Why nothing is known.
@@ -49,6 +52,7 @@ class Counts:
     target: Target
     is_on: bool = True
     rows: int | None = None
+    is_estimated: bool = False
     expired: int | None = None
     oldest: float | None = None
     problem: str | None = None
@@ -62,15 +66,26 @@ class Seen:
         database: Its URL as it may be shown; None where nobody told.
         lease: The state of the lease; None where none is kept.
         targets: What is in each.
+        at: When that was, in seconds of a monotonic clock.
     """
 
     database: str | None
     lease: LeaseState | None
     targets: list[Counts]
+    at: float
+
+    def change_of(self, now: Counts, before: Seen | None) -> float | None:
+        """Return by how many rows per second the expired ones of a target grow; None: unknown."""
+        if before is None or now.expired is None:
+            return None
+        then = next((each for each in before.targets if each.target == now.target), None)
+        if then is None or then.expired is None:
+            return None
+        return (now.expired - then.expired) / max(self.at - before.at, 1e-9)
 
     @property
-    def found(self) -> History:
-        """What the last sweeps found."""
+    def history(self) -> History:
+        """What the last sweeps found, and how fast they were."""
         return History.loads("" if self.lease is None else self.lease.history)
 
 
@@ -91,8 +106,9 @@ def status(app: str | None, url: str | None, **given: Any) -> None:
     """Show live and expired rows of each target, the lease, and the last sweep.
 
     Expired rows are counted by the sweeper's indexes; of big tables, all rows are the database's
-    own estimate. "oldest" is for how long the first expired row has been waiting: the number to
-    watch.
+    own estimate (~). "oldest" is for how long the first expired row has been waiting: the number
+    to watch. "rate" is that of the last sweep that deleted any, and with --watch "change" is by how
+    many the expired rows grow or shrink since the look before: both in rows per second.
 
     Exit status: 0 done, 1 a target could not be counted, 2 usage.
     """
@@ -119,7 +135,7 @@ async def look(app: Application, lease_name: str | None = None) -> Seen:
         lease = await answer(app.sweeper(lease_name=lease_name).status())
     except TTLConfigurationError:  # without a lease, on purpose
         lease = None
-    return Seen(app.database, lease, counted)
+    return Seen(app.database, lease, counted, time.monotonic())
 
 
 async def _count(store: Any, target: Target) -> Counts:
@@ -130,7 +146,13 @@ async def _count(store: Any, target: Target) -> Counts:
         counted = await answer(store.count(target.name))
     except StoreError as error:
         return Counts(target, problem=in_one_line(error))
-    return Counts(target, rows=counted.rows, expired=counted.due, oldest=due.oldest)
+    return Counts(
+        target,
+        rows=counted.rows,
+        is_estimated=counted.is_estimated,
+        expired=counted.due,
+        oldest=due.oldest,
+    )
 
 
 class _Watching:
@@ -150,43 +172,53 @@ class _Watching:
 
 async def _watch(app: Application, name: str | None, seconds: float, output: Output) -> bool:
     moments = _Watching().every(seconds)
+    before: Seen | None = None
     if output.as_json or not output.console.is_terminal:
         async for _ in moments:
-            _print(await look(app, name), output)
+            seen = await look(app, name)
+            _print(seen, output, before)
             output.code("")
+            before = seen
         return True
     with Live(console=output.console, screen=True, auto_refresh=False) as live:
         async for _ in moments:
             seen = await look(app, name)
             hint = f"Every {seconds:g} s; Ctrl-C ends it."
-            screen = f"{shown(seen, output.console.width)}\n\n{hint}"
+            screen = f"{shown(seen, output.console.width, before)}\n\n{hint}"
             live.update(Text(screen, no_wrap=True, overflow="ellipsis"), refresh=True)
+            before = seen
     return True
 
 
-def _print(seen: Seen, output: Output) -> bool:
+def _print(seen: Seen, output: Output, before: Seen | None = None) -> bool:
     if output.as_json:
-        output.json(_as_dict(seen))
+        output.json(_as_dict(seen, before))
     else:
         width = output.console.width if output.console.is_terminal else None
-        output.code(shown(seen, width))
+        output.code(shown(seen, width, before))
     return not any(each.problem for each in seen.targets)
 
 
-def shown(seen: Seen, width: int | None) -> str:
+def shown(seen: Seen, width: int | None, before: Seen | None = None) -> str:
     """Return it for people.
 
     Args:
         seen: What was seen.
         width: Columns of the terminal; None for any number.
+        before: The look before this one, to tell what has changed since; None for the first.
     """
     lines = [] if seen.database is None else [seen.database]
     lines += _lease_lines(seen.lease)
-    found = seen.found
-    rows = [("target", "model", "rows", "live", "expired", "oldest", "last sweeps found")]
+    change = () if before is None else ("change",)
+    head = ("target", "model", "rows", "live", "expired", *change, "oldest", "rate")
+    rows: list[tuple[str, ...]] = [(*head, "last sweeps found")]
     for each in seen.targets:
-        last = " ".join(f"{number:,}" for number in found.of(each.target.name)[-3:]) or "-"
-        rows.append((each.target.name, each.target.model or "-", *_cells(each), last))
+        name = each.target.name
+        *counts, oldest = _cells(each)
+        changes = [_per_second(seen.change_of(each, before), signed=True) for _ in change]
+        rate = _per_second(seen.history.rate_of(name))
+        last = " ".join(f"{number:,}" for number in seen.history.of(name)[-3:]) or "-"
+        rows.append((name, each.target.model or "-", *counts, *changes, oldest, rate, last))
     lines += ["", aligned(rows, width)]
     lines += [f"! {each.target.name}: {each.problem}" for each in seen.targets if each.problem]
     return "\n".join(lines)
@@ -198,7 +230,15 @@ def _cells(counts: Counts) -> tuple[str, str, str, str]:
     if counts.rows is None or counts.expired is None:
         return ("?", "?", "?", "?")
     live = max(counts.rows - counts.expired, 0)
-    return (f"{counts.rows:,}", f"{live:,}", f"{counts.expired:,}", age(counts.oldest))
+    about = "~" if counts.is_estimated else ""
+    expired = f"{counts.expired:,}"
+    return (f"{about}{counts.rows:,}", f"{about}{live:,}", expired, age(counts.oldest))
+
+
+def _per_second(rows: float | None, *, signed: bool = False) -> str:
+    if rows is None:
+        return "-"
+    return f"{rows:+,.0f}/s" if signed else f"{rows:,.0f}/s"
 
 
 def _lease_lines(lease: LeaseState | None) -> list[str]:
@@ -224,8 +264,8 @@ def lease_dict(lease: LeaseState) -> dict[str, Any]:
     }
 
 
-def _as_dict(seen: Seen) -> dict[str, Any]:
-    found = seen.found
+def _as_dict(seen: Seen, before: Seen | None) -> dict[str, Any]:
+    history = seen.history
     return {
         "database": seen.database,
         "lease": None if seen.lease is None else lease_dict(seen.lease),
@@ -235,9 +275,12 @@ def _as_dict(seen: Seen) -> dict[str, Any]:
                 "model": each.target.model,
                 "is_on": each.is_on,
                 "rows": each.rows,
+                "rows_are_estimated": each.is_estimated,
                 "expired": each.expired,
+                "expired_change_per_second": seen.change_of(each, before),
                 "oldest_expired_age": each.oldest,
-                "last_found": list(found.of(each.target.name)),
+                "last_rows_per_second": history.rate_of(each.target.name),
+                "last_found": list(history.of(each.target.name)),
                 "error": each.problem,
             }
             for each in seen.targets

@@ -12,9 +12,10 @@ import click
 
 from ttl_odm.cli.application import Application, answer, app_options, in_loop, opened
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.problems import Status, UsageProblem, without_passwords
+from ttl_odm.cli.problems import UsageProblem, without_passwords
 from ttl_odm.cli.progress import Watched
-from ttl_odm.sweeper import Ending, FuseError, SweepReport, stop_on_signals
+from ttl_odm.sweeper import SweepReport, stop_on_signals
+from ttl_odm.sweeper.statuses import Status, status_of
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 
 if TYPE_CHECKING:
@@ -268,15 +269,3 @@ def _clean(report: SweepReport) -> dict[str, Any]:
         if each["error"] is not None:
             each["error"]["message"] = without_passwords(each["error"]["message"])
     return content
-
-
-def status_of(report: SweepReport) -> Status:
-    """Return the exit status that a report means."""
-    errors = [report.error, *(each.error for each in report.targets)]
-    if any(isinstance(each, FuseError) for each in errors):
-        return Status.FUSE
-    if report.problems:
-        return Status.FAILED
-    if report.ended in (Ending.LEASE_HELD, Ending.LEASE_LOST):
-        return Status.LEASE
-    return Status.DONE

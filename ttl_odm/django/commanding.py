@@ -1,40 +1,15 @@
-"""What ``ttl_sweep`` and ``ttl_status`` share: which databases and models, and exit statuses."""
+"""What ``ttl_sweep`` and ``ttl_status`` share: which databases and models."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ttl_odm.django.binding import bindings
 from ttl_odm.django.store import DjangoStore
-from ttl_odm.sweeper import Ending, FuseError
-
-if TYPE_CHECKING:
-    from ttl_odm.sweeper import SweepReport
-
-
-class Status(IntEnum):
-    """How a command ends; the same as those of ``ttl-odm``."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    FUSE = 3
-    LEASE_HELD = 4
-
-
-def status_of(report: SweepReport) -> Status:
-    """What a sweep came to."""
-    if report.ended is Ending.LEASE_HELD:
-        return Status.LEASE_HELD
-    if not report.problems:
-        return Status.DONE
-    errors = [report.error, *(each.error for each in report.targets)]
-    only_fuses = all(isinstance(each, FuseError) for each in errors if each is not None)
-    return Status.FUSE if only_fuses else Status.FAILED
+from ttl_odm.sweeper.statuses import Status
 
 
 def add_selection(parser: Any) -> None:

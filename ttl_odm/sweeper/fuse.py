@@ -5,28 +5,23 @@ the sweeper would make that final. With `max_fraction` or `max_jump` set, a targ
 before anything of it is deleted. If the fuse blows, the target fails with the numbers, at every
 sweep until a person has looked and says ``force=True``.
 
-`History` is what it compares with: what the last sweeps found, kept beside the lease. A target
-whose fuse has blown leaves no trace in it, or the next sweep would find the new number usual.
+It compares with what the last sweeps found: see `ttl_odm.sweeper.history`.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ttl_odm.sweeper.store import Counted
 
 FLOOR: Final = 1_000
 """So many rows are never too many: in small numbers every ratio is soon exceeded."""
-
-KEPT: Final = 10
-"""Sweeps that the history remembers, for each target."""
 
 NEEDED: Final = 3
 """Sweeps that have to be remembered before `max_jump` says anything."""
@@ -98,36 +93,3 @@ class Fuse:
             due=due,
             allowed=allowed,
         )
-
-
-class History:
-    """What the last sweeps found, by target, oldest first."""
-
-    def __init__(self, found: Mapping[str, Sequence[int]] | None = None) -> None:
-        self._found = {target: list(each)[-KEPT:] for target, each in (found or {}).items()}
-
-    @classmethod
-    def loads(cls, text: str) -> History:
-        """Read what `dumps` wrote; what can't be read counts for nothing."""
-        try:
-            content: Any = json.loads(text or "{}")
-            found = {
-                str(target): [int(number) for number in numbers]
-                for target, numbers in content["found"].items()
-            }
-        except (ValueError, TypeError, KeyError, AttributeError):
-            # Another version of us wrote it, or a person did. The fuse then has to learn again.
-            return cls()
-        return cls(found)
-
-    def dumps(self) -> str:
-        """Write it, as JSON."""
-        return json.dumps({"found": self._found}, separators=(",", ":"))
-
-    def of(self, target: str) -> Sequence[int]:
-        """Return the numbers of a target."""
-        return self._found.get(target, [])
-
-    def add(self, target: str, number: int) -> None:
-        """Remember one more, and forget the oldest beyond `KEPT`."""
-        self._found[target] = [*self.of(target), number][-KEPT:]

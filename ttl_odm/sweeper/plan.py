@@ -182,6 +182,7 @@ class _Sweep:
                 self._reports.append(work.report)
                 if work.found is not None:
                     history.add(target, work.found)
+                history.note(target, work.report.deleted, work.report.duration)
             if self._ended not in (Ending.FINISHED, *LIMITS):
                 break
         yield from self._tenure.record(history)

@@ -100,10 +100,12 @@ class Counted:
     Attributes:
         due: Rows that have expired and are still there.
         rows: All rows that are there, expired or not; the database's own estimate will do.
+        is_estimated: Whether `rows` is that.
     """
 
     due: int
     rows: int
+    is_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

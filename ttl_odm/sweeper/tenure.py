@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper.commands import Acquire, Now, ReadLease, Record, Renew
-from ttl_odm.sweeper.fuse import History
+from ttl_odm.sweeper.history import History
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.store import TransientStoreError
 
@@ -129,14 +129,14 @@ class Tenure:
             raise Halt(Ending.LEASE_LOST)
 
     def history(self) -> Plan[History]:
-        """What the last sweeps found; nothing without a claim."""
+        """What is known of the last sweeps; nothing without a claim."""
         if self._claim is None:
             return History()
         state = yield from ReadLease(self._claim.name)
         return History.loads(state.history)
 
     def record(self, history: History) -> Plan[None]:
-        """Remember what this sweep has found."""
+        """Remember what this sweep has found and done."""
         if self._lease is not None:
             yield from Record(self._lease, history.dumps())
 

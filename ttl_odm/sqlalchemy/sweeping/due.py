@@ -127,9 +127,9 @@ def count(connection: Connection, binding: Binding) -> Counted:
                 _count_part(connection, binding, part) for part in (Part.INHERITING, Part.OWN)
             )
         rows = estimate(connection, binding.table)
-        if rows is None or rows < _FEW:
-            rows = _count(connection, binding.table)
-    return Counted(due, rows)
+        if rows is not None and rows >= _FEW:
+            return Counted(due, rows, is_estimated=True)
+        return Counted(due, _count(connection, binding.table))
 
 
 def now(connection: Connection) -> datetime:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import BaseCommand
 
-from ttl_odm.django.commanding import Status, add_selection, stores
+from ttl_odm.django.commanding import add_selection, stores
 from ttl_odm.sweeper import StoreError
+from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
     from ttl_odm.django.store import DjangoStore

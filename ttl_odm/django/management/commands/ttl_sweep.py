@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from django.core.management import BaseCommand, CommandError
 
-from ttl_odm.django.commanding import Status, add_selection, status_of, stores
+from ttl_odm.django.commanding import add_selection, stores
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
+from ttl_odm.sweeper.statuses import Status, status_of
 
 _NUMBERS: Final = {
     "max_rows": (int, "ROWS", "Delete so many rows at most, then end."),
@@ -71,9 +72,9 @@ class Command(BaseCommand):
             reports = {alias: sweeper.run_once() for alias, sweeper in sweepers.items()}
         for alias, report in reports.items():
             self._print(alias, report, as_json=options["as_json"])
-        worst = max(map(status_of, reports.values()), key=_badness)
-        if worst:
-            raise SystemExit(worst)
+        status = status_of(*reports.values())
+        if status:
+            raise SystemExit(status)
 
     def _forever(self, sweepers: dict[str, Sweeper], options: dict[str, Any]) -> None:
         if len(sweepers) > 1:
@@ -93,8 +94,3 @@ class Command(BaseCommand):
             return
         # What a person can do about it is an option here, not an argument.
         self.stdout.write(f"{alias}: {report}".replace("force=True", "--force"))
-
-
-def _badness(status: Status) -> int:
-    """A failure is worse than a fuse that blew, and that than a lease that others have."""
-    return [Status.DONE, Status.LEASE_HELD, Status.FUSE, Status.FAILED].index(status)
