@@ -12,12 +12,11 @@ no TTL table, and does nothing after the start for those that have nothing to pr
 from __future__ import annotations
 
 from functools import cache, partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.engine.interfaces import CacheStats
 
-from ttl_odm.sqlalchemy.observed import forget, observe
+from ttl_odm.sqlalchemy.observed import forget, monotonic, observe
 from ttl_odm.sqlalchemy.options import INCLUDE_EXPIRED, KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.spans import BASE_ROW_WRITTEN, base_row_written, overruled
 

@@ -9,9 +9,10 @@ as live. The host's wall clock is not used anywhere, only its monotonic one.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from time import monotonic
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -23,6 +24,13 @@ from ttl_odm.sqlalchemy.clock import clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
+
+monotonic: Final = partial(time.monotonic)
+"""This host's monotonic clock, in seconds.
+
+Not under its own name: freezegun replaces each `time.monotonic` that it finds in a module, and what
+was sampled then would be wrong by decades afterwards.
+"""
 
 MAX_AGE: Final = 300.0
 """Seconds after which a sample is renewed, in case the server's clock was set."""
