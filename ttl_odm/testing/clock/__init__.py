@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _ADAPTERS: Final = {
+    "ttl_odm.beanie": "ttl_odm.testing.clock.on_beanie",
+    "ttl_odm.django": "ttl_odm.testing.clock.on_django",
     "ttl_odm.sqlalchemy": "ttl_odm.testing.clock.on_sqlalchemy",
 }
 """Package of an adapter: the module that moves its clock."""

@@ -3,8 +3,6 @@
 Every statement that Django compiles asks `ttl_odm.django.clock.present` for it, so nothing is kept
 on a connection, and a transaction that is rolled back takes nothing back. What is written into a
 schema stays the database's own clock, for a column's default outlives the test.
-
-This module must not know predicates or models.
 """
 
 from __future__ import annotations
@@ -17,8 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as SchemaEditor
+from django.db.models import Model
 
+from ttl_odm.core import expiry
+from ttl_odm.core.policy import TTL
 from ttl_odm.django import clock as texts
+from ttl_odm.django.binding import binding_of
+from ttl_odm.django.leases import DjangoLeases
+from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,28 +34,50 @@ _PRESENT: Final = texts.present
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-_schema_editors: ContextVar[int] = ContextVar("ttl_odm_schema_editors", default=0)
-"""How many are open, one in the other."""
+_as_it_is: ContextVar[int] = ContextVar("ttl_odm_django_as_it_is", default=0)
+"""How many blocks are open whose statements hear the real time, one in the other."""
 
 
 def install(clock: TTLClock) -> Callable[[], None]:
-    """Let databases of Django's tell the clock's now.
-
-    Args:
-        clock: Is asked whenever a statement is compiled.
-
-    Returns:
-        What undoes it.
-    """
+    """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
     with ExitStack() as undoing:
         undoing.enter_context(patch.object(texts, "present", partial(_present, clock)))
-        undoing.enter_context(_counting_schema_editors())
+        undoing.enter_context(_schemas_as_they_are())
+        undoing.enter_context(_leases_as_they_are())
         return undoing.pop_all().close
+
+
+def real_now() -> datetime | None:
+    """Nobody asks Django's databases for their clock without need."""
+    return None
+
+
+def lifetime(target: Any) -> timedelta | None:
+    """How long a row lives that is written now."""
+    model = target if isinstance(target, type) else type(target)
+    binding = binding_of(model) if issubclass(model, Model) and hasattr(model, "_meta") else None
+    if binding is None:
+        return None
+    policy = binding.current()
+    if not isinstance(policy, TTL):
+        raise TTLError(
+            f"TTLClock.expiring({model.__name__}): it expires by what its field {policy.field!r} "
+            "holds, whenever it is written; set that field."
+        )
+    has_own = binding.own is not None and target is not model
+    own = expiry.own_ttl(policy, getattr(target, binding.own.attname)) if has_own else None
+    seconds = expiry.effective_ttl(policy.default, own)
+    if seconds is None:
+        raise TTLError(
+            f"TTLClock.expiring({model.__name__}): it lives for ever (default ttl "
+            f"{policy.default!r}, ttl {own!r})."
+        )
+    return timedelta(seconds=seconds)
 
 
 def _present(clock: TTLClock, vendor: str, *, writing: bool) -> str:
     real = _PRESENT(vendor, writing=writing)
-    if _schema_editors.get():
+    if _as_it_is.get():
         return real
     if clock.frozen_at is not None:
         return _frozen(vendor, clock.frozen_at)
@@ -77,20 +103,39 @@ def _moved(vendor: str, real: str, offset: timedelta) -> str:
 
 
 @contextmanager
-def _counting_schema_editors() -> Iterator[None]:
+def _schemas_as_they_are() -> Iterator[None]:
+    """Let DDL, and what migrations do around it, hear the real time."""
     enter, leave = SchemaEditor.__enter__, SchemaEditor.__exit__
 
     def entering(editor: Any) -> Any:
         entered = enter(editor)
-        _schema_editors.set(_schema_editors.get() + 1)
+        _as_it_is.set(_as_it_is.get() + 1)
         return entered
 
     def leaving(editor: Any, *error: Any) -> Any:
-        _schema_editors.set(_schema_editors.get() - 1)
+        _as_it_is.set(_as_it_is.get() - 1)
         return leave(editor, *error)
 
     with (
         patch.object(SchemaEditor, "__enter__", entering),
         patch.object(SchemaEditor, "__exit__", leaving),
     ):
+        yield
+
+
+@contextmanager
+def _leases_as_they_are() -> Iterator[None]:
+    """Let leases hear the real time: one from the future would keep real sweepers out."""
+    changing = DjangoLeases._changing
+
+    @contextmanager
+    def as_it_is(leases: DjangoLeases) -> Iterator[None]:
+        _as_it_is.set(_as_it_is.get() + 1)
+        try:
+            with changing(leases):
+                yield
+        finally:
+            _as_it_is.set(_as_it_is.get() - 1)
+
+    with patch.object(DjangoLeases, "_changing", as_it_is):
         yield

@@ -1,0 +1,178 @@
+"""The test clock on MongoDB: what the gate and the sweeper send or estimate is another instant.
+
+Expressions for the server's now get the offset added to ``$$NOW``, or an instant in its place.
+``$currentDate`` takes neither, so updates are stamped by what is known of the server's clock, as
+inserts always are. Both drivers go through the same gate, so nothing here knows which one it is.
+
+A view's definition stays on the server, so one that is read under a moved clock keeps that clock's
+now until it is read again through the gate.
+
+MongoDB's own monitor deletes by the server's clock, and nobody moves that. While the test clock is
+ahead, it deletes too late, which nobody sees. While it is behind, it would delete what lives: once
+a minute, so that a test fails now and then. That is refused instead, at the first read.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
+
+from beanie import Document
+from bson import DatetimeMS
+
+from ttl_odm.beanie import binding, instants, own_writes, rewriting, store
+from ttl_odm.beanie.commands import first_batch, indexes_of
+from ttl_odm.beanie.declaring import policy_of
+from ttl_odm.beanie.enabling import _is_enabled
+from ttl_odm.beanie.gate import Gate
+from ttl_odm.beanie.judging import Lifetime
+from ttl_odm.beanie.predicate import expired_expr, live_expr
+from ttl_odm.beanie.server_clock import ServerClock
+from ttl_odm.beanie.stamping import Stamping
+from ttl_odm.beanie.sweeping import due
+from ttl_odm.beanie.sweeping.place import Place, as_datetime
+from ttl_odm.core import expiry
+from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ttl_odm.beanie.instants import Expression
+    from ttl_odm.beanie.sweeping.place import Server
+    from ttl_odm.testing.clock import TTLClock
+
+_SERVER_NOW: Final = instants.server_now
+_REACHED: Final = ServerClock.reached
+_AT_MOST: Final = ServerClock.at_most
+_SERVER: Final = Place.server
+_STORE_NOW: Final = due.now
+_READY: Final = Gate.ready
+_LISTED: Final = Lifetime.listed
+_UNCACHED_LIVE: Final = rewriting.live.__wrapped__
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def install(clock: TTLClock) -> Callable[[], None]:
+    """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
+
+    def server_now() -> Expression:
+        if clock.frozen_at is not None:
+            return _whole(clock.frozen_at)
+        milliseconds = clock.offset // _MILLISECOND
+        real = _SERVER_NOW()
+        return {"$add": [real, milliseconds]} if milliseconds else real
+
+    def reached(self: ServerClock) -> datetime:
+        return _whole(clock.moved(_REACHED(self)))
+
+    def at_most(self: ServerClock) -> datetime:
+        moved = clock.moved(_AT_MOST(self))
+        return moved if clock.frozen_at is None else _whole(moved)
+
+    async def server(self: Place) -> Server:
+        told = await _SERVER(self)
+        return replace(told, now=DatetimeMS(_whole(clock.moved(as_datetime(told.now)))))
+
+    async def store_now(database: Any) -> datetime:
+        return _whole(clock.moved(await _STORE_NOW(database)))
+
+    async def ready(self: Gate) -> None:
+        await _READY(self)
+        await _check_that_nothing_vanishes(self, clock)
+
+    with ExitStack() as undoing:
+        for owner, name, value in (
+            (instants, "server_now", server_now),
+            (rewriting, "live", _UNCACHED_LIVE),
+            (Stamping, "needs_now", True),
+            (ServerClock, "reached", reached),
+            (ServerClock, "at_most", at_most),
+            (Place, "server", server),
+            (store, "now", store_now),
+            (Gate, "ready", ready),
+            # A cursor may have been made, and told the now, before the clock was moved.
+            (Lifetime, "listed", _listed),
+        ):
+            undoing.enter_context(patch.object(owner, name, value))
+        return undoing.pop_all().close
+
+
+def real_now() -> datetime | None:
+    """The unmoved clock of the server that was asked last, from above."""
+    samples = [each.clock for each in binding._registries.values() if each.clock.is_known]
+    if not samples:
+        return None
+    return _AT_MOST(max(samples, key=lambda each: each._known().received))
+
+
+def lifetime(target: Any) -> timedelta | None:
+    """How long a document lives that is written now."""
+    model = target if isinstance(target, type) else type(target)
+    if not (issubclass(model, Document) and _is_enabled(model)):
+        return None
+    policy = policy_of(model)
+    if not isinstance(policy, TTL):
+        raise TTLError(
+            f"TTLClock.expiring({model.__name__}): it expires by what its field {policy.field!r} "
+            "holds, whenever it is written; set that field."
+        )
+    default, own = policy.default, None
+    if target is not model:
+        held: dict[str | None, Any] = {**own_writes._lifetime_of(target, policy)}
+        default = policy.default_of(held.get(policy.by))
+        own = expiry.own_ttl(policy, held.get(policy.override))
+    seconds = expiry.effective_ttl(default, own)
+    if seconds is None:
+        raise TTLError(
+            f"TTLClock.expiring({model.__name__}): it lives for ever (default ttl {default!r}, "
+            f"ttl {own!r})."
+        )
+    return timedelta(seconds=seconds)
+
+
+def _whole(instant: datetime) -> datetime:
+    """What MongoDB stores of it: whole milliseconds."""
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+def _listed(self: Lifetime, documents: Any, *, is_judged: bool) -> list[Any]:
+    del is_judged
+    return _LISTED(self, documents, is_judged=False)
+
+
+async def _check_that_nothing_vanishes(gate: Gate, clock: TTLClock) -> None:
+    """Refuse to go on where MongoDB is about to delete a document that lives.
+
+    Raises:
+        TTLError: It is.
+    """
+    found = gate.binding
+    if found is None or found.backend != "mongodb" or found.purge != "native":
+        return
+    real = _AT_MOST(gate.registry.clock)
+    behind = real - clock.moved(real)
+    if behind <= timedelta():
+        return
+    if not any("expireAfterSeconds" in each for each in await indexes_of(gate.plain)):
+        return
+    policy = found.policy
+    lives, is_doomed = live_expr(policy), expired_expr(policy, _SERVER_NOW())
+    find = {
+        "find": gate.plain.name,
+        "filter": {"$expr": {"$and": [lives, is_doomed]}},
+        "projection": {"_id": 1},
+        "limit": 1,
+    }
+    for document in await first_batch(gate.plain, find):
+        raise TTLError(
+            f"{found.model.__name__} {document['_id']!r} lives by the TTLClock, which is "
+            f"{behind} behind MongoDB's own, and by that it has expired: its TTL index lets "
+            "MongoDB delete it within a minute, in the middle of the test or not. Let the clock "
+            "stand at an instant to come; or let the test's database have no TTL indexes: call "
+            "no ensure_indexes() there, or declare __ttl_purge__ = 'sweeper'."
+        )
