@@ -123,7 +123,7 @@ def lifetime(target: Any) -> timedelta | None:
         )
     default, own = policy.default, None
     if target is not model:
-        held: dict[str | None, Any] = {**own_writes._lifetime_of(target, policy)}
+        held: dict[Any, Any] = own_writes._lifetime_of(target, policy)
         default = policy.default_of(held.get(policy.by))
         own = expiry.own_ttl(policy, held.get(policy.override))
     seconds = expiry.effective_ttl(default, own)
