@@ -153,6 +153,18 @@ def test_keep_last_modified_writes_without_resetting(
     assert stamp(session, model) > before
 
 
+def test_keep_last_modified_holds_for_an_update_by_primary_key(
+    session: Session, model: Any
+) -> None:
+    before = stamp(session, model)
+    rows = [{"id": "a", "views": 3}]
+    session.execute(update(model), rows, execution_options={"keep_last_modified": True})
+    session.execute(update(model).execution_options(keep_last_modified=True), rows)
+    assert stamp(session, model) == before
+    session.execute(update(model), rows)
+    assert stamp(session, model) > before
+
+
 def test_keep_last_modified_on_a_connection_covers_a_flush(engine: Engine, model: Any) -> None:
     with (
         engine.connect().execution_options(keep_last_modified=True) as connection,

@@ -41,6 +41,7 @@ def _wrap_update(before_execute: Callable[..., Any]) -> Any:
         # The gate stamps every UPDATE; saying so here lets the ORM expire the old value that
         # objects in memory have.
         binding = binding_of(statement.table)
+        keeps = {**statement._execution_options, **options}.get(KEEP_LAST_MODIFIED)
         ordered = getattr(statement, "_ordered_values", None) or getattr(
             statement, "_maintain_values_ordering", False
         )
@@ -49,9 +50,12 @@ def _wrap_update(before_execute: Callable[..., Any]) -> Any:
             and binding.stamps
             and not ordered
             and not isinstance(params, list)
-            and not {**statement._execution_options, **options}.get(KEEP_LAST_MODIFIED)
+            and not keeps
         ):
             statement = statement.values({binding.last_modified: Stamp()})
+        elif keeps:
+            # An update by primary key loses the options that session.execute() was given.
+            statement = statement.execution_options(**{KEEP_LAST_MODIFIED: True})
         return before_execute(cls, session, statement, params, options, *rest)
 
     return classmethod(stamped)
