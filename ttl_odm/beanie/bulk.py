@@ -164,7 +164,8 @@ async def _prepared(gate: Gate, request: Request, *, keep: bool) -> _Prepared:
     if isinstance(request, ReplaceOne) and change.method == "update_one":
         made = UpdateOne(made._filter, change.live)
         made._collation, made._hint = request._collation, request._hint
-        made._sort = request._sort
+        if hasattr(request, "_sort"):  # since PyMongo 4.11; Motor 3.6 asks for one before 4.10
+            made._sort = request._sort
     made._doc = change.live
     return _Prepared(made, change.known, change.is_repeatable)
 
