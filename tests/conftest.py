@@ -7,6 +7,7 @@
 | `engine`, `async_engine` | an engine on it; fails the test if a connection was not given back |
 | `postgres_url`, `mariadb_url`, `mongodb_url` | a server's address, without a driver |
 
+`--hypothesis-profile=long` tries many more examples, other ones in each run.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is no skip.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.backends import (
@@ -37,6 +39,13 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from tests.backends import Backend
+
+# The same examples in every run, however slow the machine: a change fails for what it does, never
+# for what chance found that day. Who goes looking for more says --hypothesis-profile=long.
+_STEADY = hypothesis.settings(derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("steady", _STEADY)
+hypothesis.settings.register_profile("long", _STEADY, derandomize=False, max_examples=5_000)
+hypothesis.settings.load_profile("steady")
 
 _URL_FIXTURES = {f"{database}_url": database for database in VARIABLES}
 _BACKEND_FIXTURES = {"backend": sync_backends, "async_backend": async_backends}

@@ -3,7 +3,7 @@
 | folder | what it holds |
 |---|---|
 | `.venv` | every extra, every tool, the newest SQLAlchemy that pyproject.toml allows |
-| `.venv-lowest` | what the tests need, the lowest SQLAlchemy, Beanie, Alembic and Python here |
+| `.venv-lowest` | the lowest versions of what the library runs with, on the lowest Python here |
 | `.venv-demo` | what a user of the demo would install, and nothing else |
 | `.venv-rivals-X.Y` | another package, for the comparison in docs/leaks.md (tools/leaks.py) |
 """
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = ROOT / "pyproject.toml"
 _STAMP = "ttl-odm-stamp"
-_LOWEST_EXTRAS = "sqlalchemy,motor,alembic,flask,fastapi,django,cli,metrics,test"
+_LOWEST_EXTRAS = ("sqlalchemy", "motor", "alembic", "flask", "fastapi", "django", "cli", "metrics")
+_BOUND = re.compile(r'"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)')
 _LOWEST_MINOR = 10
 _BEYOND_ANY_MINOR = 30
 
@@ -102,19 +103,14 @@ def development() -> Environment:
 
 
 def lowest() -> Environment:
-    """Describe the environment with the lowest SQLAlchemy, Beanie, Alembic and Python.
+    """Describe the environment with the lowest versions of all that the library runs with.
 
-    Its Beanie is 1.30, which speaks to MongoDB through Motor; `all` asks for Beanie 2.
+    Its Beanie is 1.30, which speaks to MongoDB through Motor; `all` asks for Beanie 2. What only
+    the tests need is the newest that goes with these.
     """
-    text = _PYPROJECT.read_text()
-    pins = (
-        f"sqlalchemy=={_lower_bound(text, 'sqlalchemy[asyncio]')}",
-        f"beanie=={_lower_bound(text, 'beanie', below='2')}",
-        f"alembic=={_lower_bound(text, 'alembic')}",
-    )
-    return Environment(
-        ROOT / ".venv-lowest", _lowest_python(), ("-e", f"{ROOT}[{_LOWEST_EXTRAS}]", *pins)
-    )
+    pins = _lower_bounds(_PYPROJECT.read_text(), _LOWEST_EXTRAS)
+    extras = ",".join((*_LOWEST_EXTRAS, "test"))
+    return Environment(ROOT / ".venv-lowest", _lowest_python(), ("-e", f"{ROOT}[{extras}]", *pins))
 
 
 def demo() -> Environment:
@@ -122,22 +118,23 @@ def demo() -> Environment:
     return Environment(ROOT / ".venv-demo", _this_python(), ("-e", f"{ROOT}[sqlalchemy,cli]"))
 
 
-def _lower_bound(pyproject: str, package: str, below: str = "") -> str:
-    """Read the lower bound of a requirement out of pyproject.toml's text.
+def _lower_bounds(pyproject: str, extras: tuple[str, ...]) -> tuple[str, ...]:
+    """Read the lower bounds of extras out of pyproject.toml's text, as pins for pip.
 
-    By a pattern, because Python 3.10 has no TOML reader.
+    By patterns, because Python 3.10 has no TOML reader.
 
     Args:
-        pyproject: the text.
-        package: the requirement's name, with its extras.
-        below: its upper bound, where it occurs more than once.
+        pyproject: the text, with each extra's list on one line.
+        extras: whose requirements.
     """
-    upper = f',<{re.escape(below)}"' if below else ""
-    bound = re.search(rf'"{re.escape(package)}>=([0-9]+(?:\.[0-9]+)*){upper}', pyproject)
-    if bound is None:
-        message = f"pyproject.toml names no lower bound '{package}>=...'"
-        raise CannotMakeError(message)
-    return bound[1]
+    pins: dict[str, str] = {}
+    for extra in extras:
+        line = re.search(rf"^{extra} = \[(.*)\]$", pyproject, re.MULTILINE)
+        if line is None:
+            message = f"pyproject.toml has no line '{extra} = [...]'"
+            raise CannotMakeError(message)
+        pins |= {package: f"{package}=={bound}" for package, bound in _BOUND.findall(line[1])}
+    return tuple(pins.values())
 
 
 def _this_python() -> str:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
 import sys
 from typing import Any
 
+from click import testing
+
 TIMEOUT = 60
+
+
+class CliRunner(testing.CliRunner):
+    """Click's own runner, with standard error by itself: before 8.2 that had to be asked for."""
+
+    def __init__(self) -> None:
+        before_8_2 = "mix_stderr" in inspect.signature(testing.CliRunner).parameters
+        super().__init__(**({"mix_stderr": False} if before_8_2 else {}))
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

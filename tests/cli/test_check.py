@@ -7,11 +7,10 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import text
 
 from tests.cli import shop
-from tests.cli.running import run
+from tests.cli.running import CliRunner, run
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.sqlalchemy.clock import clock_of

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 import ttl_odm
 from tests.cli import legacy
-from tests.cli.running import as_json, run
+from tests.cli.running import CliRunner, as_json, run
 from ttl_odm.cli.commands import cli
 from ttl_odm.inspecting import reading_sql
 

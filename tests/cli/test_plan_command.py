@@ -8,11 +8,10 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import text
 
 from tests.cli import shop
-from tests.cli.running import run
+from tests.cli.running import CliRunner, run
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.application import opened
 from ttl_odm.cli.commands import cli

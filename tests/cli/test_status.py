@@ -9,11 +9,10 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import text
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, command, variables
+from tests.cli.running import TIMEOUT, CliRunner, command, variables
 from ttl_odm.cli.application import Target
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.output import aligned

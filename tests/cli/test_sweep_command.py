@@ -12,11 +12,10 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import func, select, text
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, as_json, command, run, variables
+from tests.cli.running import TIMEOUT, CliRunner, as_json, command, run, variables
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.store import SQLAlchemyStore
@@ -352,6 +351,6 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
 def test_mistakes_are_told_in_a_line(arguments: list[str], status: int, said: str) -> None:
     finished = call("sweep", *arguments)
     assert finished.exit_code == status, finished.output
-    assert said in finished.output
+    assert said in finished.stderr
     assert "secret" not in finished.output
     assert "Traceback" not in finished.output

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
-from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, command, variables
+from tests.cli.running import TIMEOUT, CliRunner, command, variables
 from ttl_odm.cli.commands import cli
 from ttl_odm.metrics.prometheus import SweeperMetrics
 from ttl_odm.sweeper import Ending, FuseError, Skip, Sweeper, SweepReport, TargetReport
