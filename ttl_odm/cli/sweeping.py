@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ttl_odm.cli.application import Application, answer, app_options, in_loop, opened
+from ttl_odm.cli.monitoring import Watchers, served, traced
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.problems import UsageProblem, without_passwords
+from ttl_odm.cli.problems import without_passwords
 from ttl_odm.cli.progress import Watched
+from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.statuses import Status, status_of
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
@@ -67,6 +69,11 @@ def _sweep_options(command: Callable[..., None]) -> Callable[..., None]:
         lease_name_option,
         click.option(
             "--lease-duration", **_SECONDS, help="Another takes over after that from a dead one."
+        ),
+        click.option(
+            "--otel",
+            is_flag=True,
+            help="Report metrics and spans to OpenTelemetry, as the variables OTEL_* say.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print reports as JSON."),
     ]
@@ -136,7 +143,7 @@ def sweep(app: str | None, url: str | None, **given: Any) -> None:
 
 
 async def _sweep(
-    app: Application, *, dry_run: bool, yes: bool, as_json: bool, **options: Any
+    app: Application, *, dry_run: bool, yes: bool, as_json: bool, otel: bool, **options: Any
 ) -> SweepReport | None:
     if dry_run:
         return await _counted(app, **options)
@@ -147,9 +154,12 @@ async def _sweep(
         if due and sys.stdin.isatty() and not yes and not _is_confirmed(counted, options):
             return None
     with Watched(due, quiet=as_json) as watched:
-        sweeper = app.sweeper(**options, on_progress=watched)
+        watchers = Watchers([traced(app.backend)] if otel else [], on_progress=watched)
+        sweeper = app.sweeper(**options, on_progress=watchers.on_progress)
         with stop_on_signals(sweeper):
-            return await answer(sweeper.run_once())
+            report = await answer(sweeper.run_once())
+        watchers.on_report(report)
+        return report
 
 
 async def _counted(app: Application, **options: Any) -> SweepReport:
@@ -199,9 +209,9 @@ def run(app: str | None, url: str | None, **given: Any) -> None:
     Exit status: 0 after a signal, 1 the last sweep failed, 2 usage, 3 the fuse blew in the last
     sweep.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Discreet("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
     async def work() -> SweepReport | None:
         async with opened(app, url) as found:
@@ -220,42 +230,24 @@ async def _run(  # noqa: PLR0913 (by keyword, from the command line)
     as_json: bool,
     metrics_port: int | None,
     metrics_host: str,
+    otel: bool,
     **options: Any,
 ) -> SweepReport | None:
-    watchers: list[Any] = [] if metrics_port is None else [_served(app, metrics_host, metrics_port)]
-
-    def on_report(report: SweepReport) -> None:
-        for each in watchers:
-            each.on_report(report)
-        if as_json:
-            _print_line(report)
-
-    told = {"on_progress": watchers[0].on_progress} if watchers else {}
-    if watchers or as_json:
-        told["on_report"] = on_report
-    sweeper = app.sweeper(**options, **told)
+    with suppress(TTLError):  # it may come up later; and now it tells which database it is
+        await app.check_connection()
+    watchers = [] if metrics_port is None else [served(app.backend, metrics_host, metrics_port)]
+    watchers += [traced(app.backend)] if otel else []
+    told = Watchers(watchers, on_report=_print_line if as_json else None)
+    sweeper = app.sweeper(**options, on_progress=told.on_progress, on_report=told.on_report)
     with stop_on_signals(sweeper):
         return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
 
 
-def _served(app: Application, host: str, port: int) -> Any:
-    """Serve metrics, and return what fills them."""
-    if importlib.util.find_spec("prometheus_client") is None:
-        raise UsageProblem(
-            "--metrics-port needs prometheus-client: pip install 'ttl-odm[metrics]'."
-        )
-    from prometheus_client import start_http_server  # noqa: PLC0415 (needs the extra)
+class _Discreet(logging.Formatter):
+    """Formats without passwords, whoever has put one into a message."""
 
-    from ttl_odm.metrics.prometheus import SweeperMetrics  # noqa: PLC0415
-
-    try:
-        server, _ = start_http_server(port, host)
-    except OSError as error:
-        raise UsageProblem(
-            f"--metrics-port {port} on {host}: {error.strerror or error}."
-        ) from error
-    logging.getLogger("ttl_odm.cli").info("Metrics: http://%s:%s/metrics", host, server.server_port)
-    return SweeperMetrics(app.backend)
+    def format(self, record: logging.LogRecord) -> str:
+        return without_passwords(super().format(record))
 
 
 def _print_line(report: SweepReport) -> None:
