@@ -33,8 +33,9 @@ UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 INSTANT_UNITS: Final = {"mysql": "us", "sqlite": "ms"}
 """The integers that stand for instants where the database has no type that is safe to index."""
 
-# Django formats statements with Python's %, so a percent sign is written twice.
-_SQLITE_FORMAT: Final = "'%%Y-%%m-%%d %%H:%%M:%%f'"
+# With microseconds, as Django writes its texts: they are compared as such, and .123 is less than
+# .123000. Django formats statements with Python's %, so a percent sign is written twice.
+_SQLITE_FORMAT: Final = "'%%Y-%%m-%%d %%H:%%M:%%f000'"
 
 
 def vendor_of(connection: Any) -> str:
