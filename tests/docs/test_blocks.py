@@ -1,0 +1,120 @@
+"""Every code block of docs/ and README.md runs, and prints what its page shows: see blocks.py."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, Any
+
+import pymongo
+import pytest
+import sqlalchemy
+from sybil.evaluators.skip import Skipper
+
+import ttl_odm
+from tests.backends import fresh
+from tests.docs.blocks import ROOT, Page, parsed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sybil import Document
+
+# What else than SQLite a page is about.
+ON = {
+    "README.md": "mongodb",
+    "docs/fastapi.md": "mongodb",
+    "docs/migrating.md": "mongodb",
+    "docs/mongodb.md": "mongodb",
+    "docs/mongodb-deletion.md": "mongodb",
+    "docs/mongodb-sweeping.md": "mongodb",
+    "docs/schedulers.md": "mongodb",
+    "docs/schema.md": "postgres",
+    "docs/sweeping-sql.md": "postgres",
+}
+# Of Litestar's imports.
+pytestmark = pytest.mark.filterwarnings("ignore:The declarative_mixin decorator:DeprecationWarning")
+PAGES = [
+    *("README.md", "CONTRIBUTING.md"),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
+
+# How many blocks of a page are not run. Their pages say why, in a comment before each.
+NOT_RUN = {"docs/metrics.md": 1, "docs/migrating.md": 1, "docs/schedulers.md": 1}
+
+
+def pages(on: str | None) -> list[str]:
+    """List the pages about a database."""
+    return [page for page in PAGES if ON.get(page) == on]
+
+
+@pytest.mark.parametrize("page", pages(None))
+def test_the_blocks_of_a_page_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Page(ROOT / page, tmp_path).run()
+
+
+@pytest.mark.parametrize("page", pages("postgres"))
+def test_the_blocks_of_a_page_about_postgresql_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with fresh("postgres-psycopg", tmp_path) as database:
+        Page(ROOT / page, tmp_path, url=database.sync_url).run()
+
+
+@pytest.mark.skipif(
+    sqlalchemy.__version__.startswith("2.0."), reason="these pages show Beanie 2: in .venv only"
+)
+@pytest.mark.parametrize("page", pages("mongodb"))
+def test_the_blocks_of_a_page_about_mongodb_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mongodb_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = f"ttl_odm_{tmp_path.name[-20:]}_"
+
+    class Client(pymongo.AsyncMongoClient[Any]):
+        """The databases that pages name are ours alone, whatever else is on the server."""
+
+        def __getitem__(self, name: str) -> Any:
+            return super().__getitem__(
+                name if name.startswith(("admin", folder)) else folder + name
+            )
+
+    monkeypatch.setattr(pymongo, "AsyncMongoClient", Client)
+    try:
+        Page(ROOT / page, tmp_path, url=mongodb_url).run()
+    finally:
+        with pymongo.MongoClient[Any](mongodb_url) as client:
+            for name in client.list_database_names():
+                if name.startswith(folder):
+                    client.drop_database(name)
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    counts = {}
+    for page in PAGES:
+        document: Document = parsed(ROOT / page, lambda _: lambda _: None)
+        actions = [
+            region.parsed for _, region in document.regions if isinstance(region.evaluator, Skipper)
+        ]
+        assert all(action == "next" and reason for action, reason in actions), page
+        if actions:
+            counts[page] = len(actions)
+    assert counts == NOT_RUN
+
+
+def test_the_first_example_of_the_readme_is_short() -> None:
+    _, first = parsed(ROOT / "README.md", lambda _: lambda _: None).regions[0]
+    assert len([line for line in first.parsed.splitlines() if line.strip()]) <= 16
+
+
+def test_examples_in_docstrings_give_what_they_show() -> None:
+    for found in walk_packages(ttl_odm.__path__, "ttl_odm."):
+        path = ROOT / found.name.replace(".", "/")
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if ">>> " in source.read_text():
+            assert doctest.testmod(import_module(found.name)).failed == 0
