@@ -1,15 +1,13 @@
 """A process with a model that has no TTL, measured with and without ttl_odm beside it.
 
 Run as ``python -m benchmarks.bystander SIDE`` by `benchmarks.sql_bystanders`, which keeps two of
-them in step. First comes the database's URL on standard input, then lines ``OPERATION RUNS``,
-each answered by the seconds that these runs took. With the side ``imported`` the process imports
+them in step (see `benchmarks.workers`). With the side ``imported`` the process imports
 ttl_odm, declares a TTL model and reads from it on the very engine that is measured; with
 ``absent`` it never imports it.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 from itertools import count, cycle
 from typing import TYPE_CHECKING
@@ -18,9 +16,10 @@ from sqlalchemy import String, bindparam, create_engine, insert, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from benchmarks.sql_samples import flushing, reading
+from benchmarks.workers import serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from sqlalchemy import Engine
 
@@ -35,8 +34,6 @@ INSERT = "flush of 10 new rows"
 UPDATE = "flush of 10 changed rows"
 CORE_SELECT = "Core select by key"
 OPERATIONS = (SELECT_BY_KEY, LIST, INSERT, UPDATE, CORE_SELECT)
-
-READY = "ready"
 
 _ROWS = 10_000
 _LIST = 100
@@ -130,27 +127,19 @@ def _samples(engine: Engine) -> Mapping[str, Sample]:
     }
 
 
-def _answers(side: str, lines: Iterator[str]) -> Iterator[str]:
-    engine = create_engine(next(lines).strip())
-    if side == IMPORTED:
-        _meet_ttl(engine)
-    samples = _samples(engine)
-    gc.freeze()
-    yield READY
-    for line in lines:
-        operation, _, runs = line.strip().rpartition(" ")
-        yield repr(samples[operation](int(runs)))
+def main() -> None:
+    """Serve one side."""
+    (side,) = sys.argv[1:]
+
+    def open_samples(url: str) -> Mapping[str, Sample]:
+        engine = create_engine(url)
+        if side == IMPORTED:
+            _meet_ttl(engine)
+        return _samples(engine)
+
+    serve(open_samples)
     if side == ABSENT and any(name.partition(".")[0] == "ttl_odm" for name in sys.modules):
         raise RuntimeError("something has imported ttl_odm: nothing was compared")
-    engine.dispose()
-
-
-def main() -> None:
-    """Answer until standard input ends."""
-    (side,) = sys.argv[1:]
-    for answer in _answers(side, iter(sys.stdin.readline, "")):
-        sys.stdout.write(f"{answer}\n")
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":

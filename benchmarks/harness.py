@@ -15,7 +15,7 @@ import gc
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     """Seconds of one run of each operation, by name, all measured within a moment."""
 
 Item = TypeVar("Item")
-
-ROUNDS = 60
-"""Rounds in a sitting."""
-
-FEWEST_SITTINGS = 6
-"""From so many on, the lowest and the highest of them hold the median between them at 95 %."""
 
 _SAMPLE_SECONDS = 0.002
 """Shorter than a scheduler's time slice, so that most samples are not interrupted at all."""
@@ -78,32 +72,34 @@ def undisturbed() -> Iterator[None]:
         gc.enable()
 
 
-def sitting(samples: Mapping[str, Sample]) -> list[Round]:
+def sitting(samples: Mapping[str, Sample], rounds: int) -> list[Round]:
     """Measure operations in turns.
 
     Args:
         samples: the operations, by name. All run the same number of times in a round.
+        rounds: how often.
 
     Returns:
         What each took in each round.
     """
+    runs = min(_WARM_UP_RUNS, rounds)  # few rounds only show that everything works
     for sample in samples.values():
-        sample(_WARM_UP_RUNS)
-    slowest = max(sample(_WARM_UP_RUNS) / _WARM_UP_RUNS for sample in samples.values())
+        sample(runs)
+    slowest = max(sample(runs) / runs for sample in samples.values())
     count = max(1, round(_SAMPLE_SECONDS / slowest))
     gc.freeze()  # what is there to stay need not be looked through before each sample
     try:
         return [
             {name: samples[name](count) / count for name in order}
-            for order in _orders(list(samples))
+            for order in _orders(list(samples), rounds)
         ]
     finally:
         gc.unfreeze()
 
 
-def _orders(names: list[str]) -> Iterator[list[str]]:
+def _orders(names: list[str], rounds: int) -> Iterator[list[str]]:
     """Who comes when: everybody is first, last, before and after everybody equally often."""
-    for number in range(ROUNDS):
+    for number in range(rounds):
         order = rotated(names, number // 2)
         yield order if number % 2 == 0 else order[::-1]
 
@@ -126,17 +122,19 @@ class Estimate:
 
     Attributes:
         value: the median, over the sittings, of each sitting's median.
-        low: lower end of the 95 % interval of that median, from the sittings.
+        low: lower end of that median's interval, from the sittings: at 95 % where there are six
+            or more of them, the lowest where there are fewer.
         high: its upper end.
-        lower_quartile: a quarter of all single rounds were below this.
-        upper_quartile: a quarter of all single rounds were above this.
     """
 
     value: float
     low: float
     high: float
-    lower_quartile: float
-    upper_quartile: float
+
+    @classmethod
+    def exactly(cls, value: float) -> Estimate:
+        """A figure that was counted."""
+        return cls(value, value, value)
 
 
 def estimate(sittings: Sequence[Sequence[Round]], figure: Callable[[Round], float]) -> Estimate:
@@ -147,16 +145,8 @@ def estimate(sittings: Sequence[Sequence[Round]], figure: Callable[[Round], floa
         figure: the figure of one round.
     """
     medians = sorted(median(figure(each) for each in rounds) for rounds in sittings)
-    everything = [figure(each) for rounds in sittings for each in rounds]
     outermost = _outside_of_interval(len(medians))
-    quarters = quantiles(everything, n=4, method="inclusive")
-    return Estimate(
-        value=median(medians),
-        low=medians[outermost],
-        high=medians[-1 - outermost],
-        lower_quartile=quarters[0],
-        upper_quartile=quarters[2],
-    )
+    return Estimate(median(medians), medians[outermost], medians[-1 - outermost])
 
 
 def _outside_of_interval(count: int) -> int:

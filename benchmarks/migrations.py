@@ -1,46 +1,37 @@
-"""How long a migration stalls a writer: ``python -m benchmarks.migrations``. See MIGRATIONS.md.
+"""How long a migration stalls a writer.
 
 Another process updates single rows of the table, one after the other, while a step runs. What is
-shown is the longest that one of its statements took, for our operation and for the migration that
+told is the longest that one of its statements took, for our operation and for the migration that
 one would write without it.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import random
-import subprocess
-import sys
-import tempfile
-import threading
-from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import OperationalError
 
 import ttl_odm.alembic  # noqa: F401
-from tests.backends import VARIABLES, fresh
+from benchmarks.bench import tell
+from benchmarks.findings import Finding
+from benchmarks.foreground import foreground
+from benchmarks.harness import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
 
-README = Path(__file__).with_name("MIGRATIONS.md")
-_BEGIN: Final = "<!-- results: written by --update-readme, not by hand -->\n"
-_END: Final = "<!-- end of results -->"
+    from benchmarks.bench import Bench
 
-BACKENDS: Final = {
-    "postgres-psycopg": "PostgreSQL",
-    "mariadb-pymysql": "MariaDB",
-    "sqlite": "SQLite",
-}
+STALL: Final = "Migrating: the longest stall of a writer, with ttl_odm and by hand"
+WHOLE: Final = "Migrating: the whole step, with ttl_odm and by hand"
+
 STEPS: Final = ("add", "drop indexes", "add indexes", "drop", "add, with backfill")
+WRITE: Final = "UPDATE logins SET views = views + 1 WHERE id = :id"
 
 
 def fill(engine: Engine, rows: int) -> None:
@@ -68,54 +59,6 @@ def fill(engine: Engine, rows: int) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         analyze = {"mysql": "ANALYZE TABLE logins"}.get(engine.dialect.name, "ANALYZE")
         connection.execute(text(analyze))
-
-
-class Writer:
-    """The process that updates rows meanwhile."""
-
-    def __init__(self, url: str, rows: int) -> None:
-        """Start it, and wait until it works."""
-        self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "benchmarks.migrations", "--work", url, "--rows", str(rows)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None  # noqa: S101
-        self._process.stdout.readline()
-
-    def stop(self) -> float:
-        """Let it end; return the longest of its statements, in seconds."""
-        out, _ = self._process.communicate("stop\n")
-        return float(out)
-
-
-def work(url: str, rows: int) -> None:
-    """Be that process."""
-    arguments: dict[str, Any] = {"timeout": 300} if url.startswith("sqlite") else {}
-    engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args=arguments)
-    stopped = threading.Event()
-    longest = 0.0
-    statement = text("UPDATE logins SET views = views + 1 WHERE id = :id")
-    with engine.connect() as connection:
-        connection.execute(statement, {"id": 1})
-        threading.Thread(target=_wait_for_stop, args=(stopped,)).start()
-        print("ready", flush=True)  # noqa: T201
-        while not stopped.is_set():
-            begin = perf_counter()
-            try:
-                connection.execute(statement, {"id": random.randint(1, rows)})  # noqa: S311
-            except OperationalError:
-                # MariaDB: the table's definition has changed; the next statement sees it.
-                connection.rollback()
-            longest = max(longest, perf_counter() - begin)
-            sleep(0.001)
-    print(longest)  # noqa: T201
-
-
-def _wait_for_stop(stopped: threading.Event) -> None:
-    sys.stdin.readline()
-    stopped.set()
 
 
 _CLOCK: Final = {
@@ -147,7 +90,7 @@ _INDEXES: Final = {
 }
 
 
-def naive(engine: Engine, step: str) -> list[str]:
+def by_hand(engine: Engine, step: str) -> list[str]:
     """What one would write by hand, in one transaction."""
     name = engine.dialect.name
     kind, clock = _CLOCK[name]
@@ -195,12 +138,12 @@ def naive(engine: Engine, step: str) -> list[str]:
     return [*added, *_INDEXES[name]]
 
 
-def run_naive(engine: Engine, step: str) -> None:
+def run_by_hand(engine: Engine, step: str) -> None:
     """Do that."""
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-        for statement in naive(engine, step):
+        for statement in by_hand(engine, step):
             connection.exec_driver_sql(statement)
         connection.commit()
 
@@ -219,75 +162,34 @@ def run_ours(engine: Engine, step: str) -> None:
             op.alter_ttl("logins", 3600, sweep="index" if step == "add indexes" else "scan")
 
 
-WAYS: Final[dict[str, Callable[[Engine, str], None]]] = {"ours": run_ours, "naive": run_naive}
+WAYS: Final[dict[str, Callable[[Engine, str], None]]] = {
+    "ttl_odm": run_ours,
+    "by hand": run_by_hand,
+}
 
 
-def measure(backend: str, rows: int) -> Iterator[tuple[str, dict[str, tuple[float, float]]]]:
-    """Yield each step with, for both ways, the longest stall and the time of the whole step."""
-    found: dict[str, dict[str, tuple[float, float]]] = {step: {} for step in STEPS}
-    with tempfile.TemporaryDirectory() as folder, fresh(backend, Path(folder)) as made:
-        assert made.sync_url is not None  # noqa: S101
-        arguments: dict[str, Any] = {"timeout": 300} if backend == "sqlite" else {}
-        engine = create_engine(made.sync_url, connect_args=arguments)
-        if backend == "sqlite":
-            with engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-        for way, run in WAYS.items():
-            fill(engine, rows)
-            for step in STEPS:
-                writer = Writer(made.sync_url, rows)
-                begin = perf_counter()
-                try:
-                    run(engine, step)
-                finally:
-                    took = perf_counter() - begin
-                    stall = writer.stop()
-                found[step][way] = (stall, took)
-        engine.dispose()
-    yield from found.items()
+def measure(bench: Bench) -> Iterator[Finding]:
+    """Measure on every SQL database.
 
-
-def table(backends: list[str], rows: int) -> str:
-    """Measure, and print as Markdown."""
-    lines = [
-        f"{rows:,} rows; longest stall of a writer, and in brackets how long the step took.",
-        "",
-        "| database | step | with ttl_odm | naive |",
-        "|---|---|---|---|",
-    ]
-    for backend in backends:
-        for step, ways in measure(backend, rows):
-            cells = [f"{ways[way][0] * 1e3:,.0f} ms ({ways[way][1]:.1f} s)" for way in WAYS]
-            lines.append(f"| {BACKENDS[backend]} | {step} | {' | '.join(cells)} |")
-            print(lines[-1], file=sys.stderr, flush=True)  # noqa: T201
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--only", choices=[name.partition("-")[0] for name in BACKENDS])
-    parser.add_argument("--update-readme", action="store_true")
-    parser.add_argument("--work", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.work:
-        work(arguments.work, arguments.rows)
-        return
-    wanted = [
-        name
-        for name in BACKENDS
-        if arguments.only in (None, name.partition("-")[0])
-        and (name == "sqlite" or os.environ.get(VARIABLES[name.partition("-")[0]]))
-    ]
-    result = table(wanted, arguments.rows)
-    print(result)  # noqa: T201
-    if arguments.update_readme:
-        text_ = README.read_text()
-        head, _, rest = text_.partition(_BEGIN)
-        tail = rest.partition(_END)[2]
-        README.write_text(f"{head}{_BEGIN}\n{result}\n{_END}{tail}")
-
-
-if __name__ == "__main__":
-    main()
+    Args:
+        bench: what there is.
+    """
+    for database in bench.databases:
+        tell(f"  {database.name}")
+        patience: Any = {"timeout": 300} if database.key == "sqlite" else {}
+        with database.made() as url:
+            engine = create_engine(url, connect_args=patience)
+            if database.key == "sqlite":
+                with engine.connect() as connection:
+                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            for way, run in WAYS.items():
+                fill(engine, bench.scale.migrated)
+                for step in STEPS:
+                    with foreground(url, [WRITE], bench.scale.migrated) as took:
+                        begin = perf_counter()
+                        run(engine, step)
+                        whole = perf_counter() - begin
+                    for section, seconds in ((STALL, max(took)), (WHOLE, whole)):
+                        found = Estimate.exactly(seconds * 1e3)
+                        yield Finding(section, f"{step}; {way}", database.name, "ms", found)
+            engine.dispose()

@@ -1,25 +1,15 @@
-"""What sweeping MongoDB costs, and whom it disturbs: ``python -m benchmarks.mongo_sweeping``.
+"""What sweeping MongoDB costs, and whom it disturbs; MongoDB's own monitor is among the ways.
 
 Each way of deleting gets the same documents in the same collection, newly filled, while another
-process reads and writes live ones of it. See MONGO_SWEEPING.md. For its own server only: MongoDB's
-TTL monitor is made to look every second.
+process reads and writes live ones of it. The server's TTL monitor is made to look every second
+meanwhile, so this is for a server that nobody else uses.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import random
-import subprocess
-import sys
-import threading
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from importlib.metadata import version
-from pathlib import Path
-from statistics import median, quantiles
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
@@ -27,10 +17,11 @@ from uuid import uuid4
 from beanie import Document, init_beanie
 from pymongo import AsyncMongoClient, MongoClient
 
-from benchmarks.harness import estimate, rotated
-from benchmarks.report import Finding, Report, update_readme
-from benchmarks.sql_overhead import circumstances
-from tests.backends import VARIABLES
+from benchmarks.bench import MONGODB, tell
+from benchmarks.foreground import disturbance, foreground
+from benchmarks.harness import rotated
+from benchmarks.sweeping import compared, idle_time
+from benchmarks.sweeping_tables import AT_ONCE, BY_KEY, ROW_BY_ROW, SWEEPER
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.beanie.native import inheriting_branches, wanted_indexes
 from ttl_odm.core.policy import TTL
@@ -41,22 +32,16 @@ if TYPE_CHECKING:
 
     from pymongo.database import Database
 
+    from benchmarks.bench import Bench, Scale
+    from benchmarks.findings import Finding
     from benchmarks.harness import Round
 
-README = Path(__file__).with_name("MONGO_SWEEPING.md")
 DAY: Final = 86_400
 LIVE: Final = 20_000
 NAME: Final = "entries"
 
-SPEED: Final = "1. Time per deleted document: the sweeper / another way"
-DISTURBANCE: Final = "2. Somebody's commands on the same collection: meanwhile / when all is idle"
-IDLE: Final = "3. A sweep of a collection of which nothing has expired"
-
-_PACE_SECONDS: Final = 0.002
-_IDLE_SECONDS: Final = 2.0
 _IDLE_SWEEPS: Final = 20
 _KEYS: Final = 1_000
-_OBJECTS: Final = 2_000
 _MONITOR: Final = "ttlMonitorSleepSecs"
 
 
@@ -189,117 +174,80 @@ def monitor(place: Place) -> tuple[int, float]:
     return rows - LIVE, perf_counter() - begin
 
 
-SWEEPER: Final = "the sweeper"
 TELLING: Final = "the sweeper, with a hook"
-EACH: Final = "document by document"
+MONITOR: Final = "MongoDB's own monitor"
 WAYS: Final[dict[str, Callable[[Place], tuple[int, float]]]] = {
     SWEEPER: timed(sweep),
     TELLING: timed(sweep_and_tell),
-    "one delete_many": timed(delete_many),
-    "find keys, delete these": timed(delete_by_key),
-    EACH: timed(delete_each),
-    "MongoDB's own monitor": monitor,
+    AT_ONCE: timed(delete_many),
+    BY_KEY: timed(delete_by_key),
+    ROW_BY_ROW: timed(delete_each),
+    MONITOR: monitor,
 }
 
 
-def work(url: str, name: str) -> None:
-    """Read and write live documents until standard input ends; print how long each took.
+def measure(bench: Bench) -> Iterator[Finding]:
+    """Measure on MongoDB.
 
-    A process of its own: in one process the sweeper and its victims would share Python's lock.
+    Args:
+        bench: what there is; nothing is measured without a MongoDB.
     """
-    client: MongoClient[dict[str, Any]] = MongoClient(url)
-    entries = client[name][NAME]
-    done = threading.Event()
-
-    def wait() -> None:
-        sys.stdin.readline()
-        done.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-    chance, took = random.Random(1), []  # noqa: S311
-    entries.find_one({"_id": 0})
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    while not done.is_set():
-        begin = perf_counter()
-        entries.find_one({"_id": chance.randrange(LIVE)})
-        read = perf_counter()
-        entries.update_one({"_id": chance.randrange(LIVE)}, {"$currentDate": {"seen": True}})
-        took += [read - begin, perf_counter() - read]
-        sleep(_PACE_SECONDS)
-    client.close()
-    sys.stdout.write(json.dumps(took) + "\n")
-
-
-@contextmanager
-def bystander(place: Place, found: dict[str, float], what: str) -> Iterator[None]:
-    """Let another process work meanwhile, and note what its commands took."""
-    process = subprocess.Popen(  # noqa: S603 (our own module)
-        [sys.executable, "-m", "benchmarks.mongo_sweeping", "--work", place.url, place.there.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None  # noqa: S101 (a pipe)
-    process.stdout.readline()
+    if bench.mongodb is None:
+        return
+    scale = bench.scale
+    place = Place(bench.mongodb)
     try:
-        yield
+        with _awake(place):
+            sittings = []
+            for number in range(scale.deletions):
+                tell(f"  {MONGODB}: sitting {number + 1} of {scale.deletions}")
+                sittings.append(_sit(place, scale, number))
+        tell(f"  {MONGODB}: a big collection")
+        yield from compared(MONGODB, sittings, _ways(scale))
+        yield idle_time(MONGODB, _idle(place, scale.big["mongodb"]))
     finally:
-        out, _ = process.communicate("stop\n")
-    took = json.loads(out)
-    found[f"{what} p50"], found[f"{what} p99"] = median(took), quantiles(took, n=100)[98]
+        place.close()
 
 
-def sit(place: Place, rows: int, number: int) -> Round:
+def _sit(place: Place, scale: Scale, number: int) -> Round:
     """Let every way delete once; return seconds per document, and what the other's work took."""
-    found: dict[str, float] = {}
+    rows, work = scale.expired["mongodb"], (place.there.name, NAME)
     place.fill(rows)
-    with bystander(place, found, "idle"):
-        sleep(_IDLE_SECONDS)
-    for way in rotated(WAYS, number):
-        place.fill(min(rows, _OBJECTS) if way == EACH else rows)
-        with bystander(place, found, way):
+    with foreground(place.url, work, LIVE - 1) as took:
+        sleep(scale.idle_seconds)
+    found = disturbance(took, "idle")
+    for way in rotated(_ways(scale), number):
+        place.fill(min(rows, scale.one_by_one) if way == ROW_BY_ROW else rows)
+        with foreground(place.url, work, LIVE - 1) as took:
             deleted, seconds = WAYS[way](place)
-        found[way] = seconds / deleted
+        found |= {way: seconds / deleted, **disturbance(took, way)}
     return found
 
 
-def compared(sittings: list[Round]) -> list[Finding]:
-    """Turn sittings into findings."""
-
-    def finding(section: str, what: str, over: str, under: str) -> Finding:
-        ratio = estimate([[each] for each in sittings], lambda each: each[over] / each[under])
-        one, other = (median(each[key] * 1e6 for each in sittings) for key in (over, under))
-        return Finding(section, what, "MongoDB", "ratio", ratio, (one, other))
-
-    speeds = [finding(SPEED, way, SWEEPER, way) for way in WAYS if way != SWEEPER]
-    return speeds + [
-        finding(DISTURBANCE, f"{name} during {way}", f"{way} {name}", f"idle {name}")
-        for way in WAYS
-        for name in ("p50", "p99")
-    ]
+def _ways(scale: Scale) -> list[str]:
+    return [way for way in WAYS if scale.monitor or way != MONITOR]
 
 
-def at_rest(place: Place, rows: int) -> Finding:
-    """Measure a sweep that finds nothing."""
+def _idle(place: Place, rows: int) -> list[float]:
+    """The seconds of sweeps that find nothing."""
     place.fill(rows, age=DAY // 2)
 
-    async def idle(database: Any) -> list[Round]:
+    async def idle(database: Any) -> list[float]:
         sweeper = AsyncSweeper(database, Entry, lease=False)
         await sweeper.run_once()
-        times: list[Round] = []
+        times = []
         for _ in range(_IDLE_SWEEPS):
             begin = perf_counter()
             await sweeper.run_once()
-            times.append({"idle": (perf_counter() - begin) * 1e6})
+            times.append(perf_counter() - begin)
         return times
 
-    times = estimate([[each] for each in place.run(idle)], lambda each: each["idle"])
-    return Finding(IDLE, f"time, {rows + LIVE:,} documents", "MongoDB", "µs", times, goal=5_000.0)
+    times: list[float] = place.run(idle)
+    return times
 
 
 @contextmanager
-def awake(place: Place) -> Iterator[None]:
+def _awake(place: Place) -> Iterator[None]:
     """Let the server's monitor look every second."""
     admin = place.there.client.admin
     slept = admin.command({"getParameter": 1, _MONITOR: 1})[_MONITOR]
@@ -308,44 +256,3 @@ def awake(place: Place) -> Iterator[None]:
         yield
     finally:
         admin.command({"setParameter": 1, _MONITOR: slept})
-
-
-def main() -> int:
-    """Measure, and show what was found."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.mongo_sweeping",
-        description="Measure what sweeping MongoDB costs and whom it disturbs, as ratios.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--sittings", type=int, default=3, help="(%(default)s)")
-    parser.add_argument("--rows", type=int, default=60_000, help="for each way (%(default)s)")
-    parser.add_argument("--big", type=int, default=500_000, help="at rest (%(default)s)")
-    parser.add_argument("--update-readme", action="store_true", help=f"put it into {README.name}")
-    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.work:
-        work(*arguments.work)
-        return 0
-    url = os.environ.get(VARIABLES["mongodb"])
-    if not url:
-        sys.stderr.write(f"{VARIABLES['mongodb']} is not set\n")
-        return 1
-    place = Place(url)
-    try:
-        with awake(place):
-            sittings = [sit(place, arguments.rows, n) for n in range(arguments.sittings)]
-        findings = [*compared(sittings), at_rest(place, arguments.big)]
-        server = place.there.client.server_info()["version"]
-    finally:
-        place.close()
-    sizes = f"{arguments.sittings} sittings; {arguments.rows:,} expired documents for each way"
-    driver = f"MongoDB {server}, PyMongo {version('pymongo')}"
-    report = Report(circumstances(sizes, [driver]), findings, [])
-    sys.stdout.write(f"{report.as_text()}\n")
-    if arguments.update_readme:
-        update_readme(README, report)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

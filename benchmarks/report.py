@@ -1,176 +1,190 @@
-"""Findings and how they are shown: a table for people, Markdown for the README, JSON for tools.
+"""The report of a run: Markdown for people, JSON for tools, a plot for the eye.
 
-A finding knows its goal and says how it stands to it; nothing here measures.
+A report is made of parts, one for each benchmark. What was measured earlier stays in it until it is
+measured anew, and every part says when that was and with what. Nothing here measures.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.findings import Finding
+from benchmarks.goals import GOALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from benchmarks.harness import Estimate
 
-BEGIN = "<!-- results: written by --update-readme, not by hand -->"
-END = "<!-- end of results -->"
+NAME = "report"
+PYTHON = "Python"
+DATABASES = ("SQLite", "PostgreSQL", "MariaDB", "MongoDB", PYTHON)
+"""The columns, where a table has them."""
 
-_COLUMNS = (
-    "what", "database", "result", "95 %", "quartiles", "times (µs)", "goal", "verdict",
-)  # fmt: skip
-_NONE = "-"
+_PREFACE = """\
+<!-- written by `python3 tools/dev.py bench`, not by hand -->
+
+# What was measured
+
+What the sections compare, how to read a cell, and why some goals are missed, is in
+[README.md](README.md). `python3 tools/dev.py bench` writes all of this, the plot, and the unrounded
+figures with their times as JSON."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One figure on one database.
+class Part:
+    """What one benchmark has found.
 
     Attributes:
-        section: the heading that it stands under.
-        what: what was measured or counted.
-        database: on which database.
-        unit: what the figure is.
-        estimate: the figure with its spread; a count has none.
-        times: microseconds of the two operations that a ratio compares.
-        goal: what the figure should not exceed, if there is a goal.
+        name: the benchmark's.
+        begun: when, in UTC, to the minute.
+        seconds: how long it took.
+        load: the machine's load over the minute before it began.
+        sizes: how much was measured.
+        versions: a line about each thing that the figures depend on.
+        findings: the figures.
     """
 
-    section: str
-    what: str
-    database: str
-    unit: Literal["ratio", "statements", "pages", "MiB", "µs"]
-    estimate: Estimate
-    times: tuple[float, float] | None = None
-    goal: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        """How the figure, as it is shown, stands to its goal.
-
-        ``unclear``: it is over the goal, but the sittings don't exclude that it isn't.
-        """
-        if self.goal is None:
-            return _NONE
-        if round(self.estimate.value, self._digits) <= self.goal:
-            return "met"
-        return "unclear" if round(self.estimate.low, self._digits) <= self.goal else "missed"
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The finding as a line of the table."""
-        found = self.estimate
-        is_counted = self.unit not in {"ratio", "µs"}
-        return (
-            self.what,
-            self.database,
-            self._shown(found.value) + self._suffix,
-            _NONE if is_counted else self._range(found.low, found.high),
-            _NONE if is_counted else self._range(found.lower_quartile, found.upper_quartile),
-            _NONE if self.times is None else "{:.0f} / {:.0f}".format(*self.times),
-            _NONE if self.goal is None else f"<= {self._shown(self.goal)}",
-            self.verdict,
-        )
-
-    @property
-    def _suffix(self) -> str:
-        return f" {self.unit}" if self.unit in {"µs", "pages", "MiB"} else ""
-
-    @property
-    def _digits(self) -> int:
-        return {"ratio": 2, "µs": 1}.get(self.unit, 0)
-
-    def _shown(self, figure: float) -> str:
-        return f"{figure:.{self._digits}f}"
-
-    def _range(self, low: float, high: float) -> str:
-        return f"{self._shown(low)}..{self._shown(high)}"
+    name: str
+    begun: str
+    seconds: float
+    load: float
+    sizes: str
+    versions: Sequence[str]
+    findings: Sequence[Finding]
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that one run has found.
+    """All parts.
 
     Attributes:
-        circumstances: versions, machine, number of rounds: what the figures depend on.
-        findings: the figures.
-        missing: one line for each database that was not measured, with the reason.
+        parts: in the order in which they are shown.
+        missing: one line for each thing that was not measured in the last run, with the reason.
     """
 
-    circumstances: Sequence[str]
-    findings: Sequence[Finding]
-    missing: Sequence[str]
+    parts: Sequence[Part]
+    missing: Sequence[str] = ()
 
-    def as_text(self) -> str:
-        """A plain table, aligned."""
-        lines = [_COLUMNS, *(finding.cells for finding in self.findings)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        parts = [*self.circumstances]
-        for section, findings in self._sections():
-            parts += ["", section, _aligned(_COLUMNS, widths)]
-            parts += [_aligned(finding.cells, widths) for finding in findings]
-        return "\n".join([*parts, "", *self.missing, *self._summary()])
+    @classmethod
+    def read(cls, folder: Path) -> Report:
+        """The report that lies in a folder; an empty one if none does."""
+        file = folder / f"{NAME}.json"
+        if not file.exists():
+            return cls([])
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return cls([_part(each) for each in found["parts"]], found["missing"])
 
-    def as_markdown(self) -> str:
-        """The same for GitHub."""
-        parts = [f"- {line}" for line in (*self.circumstances, *self.missing)]
-        for section, findings in self._sections():
-            parts += ["", f"### {section}", "", _piped(_COLUMNS)]
-            parts.append(_piped("---" if name == "what" else "--:" for name in _COLUMNS))
-            parts += [_piped(finding.cells) for finding in findings]
-        return "\n".join([*parts, "", *self._summary()])
+    def with_part(self, part: Part, order: Sequence[str]) -> Report:
+        """The same report with a part instead of the one of its name.
+
+        Args:
+            part: what is new.
+            order: the names of all parts.
+        """
+        others = [each for each in self.parts if each.name != part.name and each.name in order]
+        parts = sorted([*others, part], key=lambda each: order.index(each.name))
+        return replace(self, parts=parts)
+
+    def write(self, folder: Path) -> None:
+        """Write all three files, report.md, report.json and report.svg.
+
+        Args:
+            folder: where; it is made if need be.
+        """
+        from benchmarks.plot import draw  # noqa: PLC0415 - it takes a second to import
+
+        folder.mkdir(parents=True, exist_ok=True)
+        draw(self.findings, folder / f"{NAME}.svg")
+        (folder / f"{NAME}.md").write_text(self.as_markdown(), encoding="utf-8")
+        (folder / f"{NAME}.json").write_text(self.as_json(), encoding="utf-8")
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of all parts."""
+        return [finding for part in self.parts for finding in part.findings]
 
     def as_json(self) -> str:
-        """Everything, unrounded; estimates are in the finding's unit."""
-        findings = [{**asdict(f), "verdict": f.verdict} for f in self.findings]
-        return json.dumps(
-            {
-                "circumstances": list(self.circumstances),
-                "missing": list(self.missing),
-                "findings": findings,
-            },
-            ensure_ascii=False,
-            indent=2,
+        """Everything, unrounded."""
+        parts = [
+            {**asdict(part), "findings": [each.as_json() for each in part.findings]}
+            for part in self.parts
+        ]
+        whole = {"missing": list(self.missing), "parts": parts}
+        return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
+
+    def as_markdown(self) -> str:
+        """The goals, the plot, a table for each section, and what it all depends on."""
+        return "\n".join(
+            [
+                *(_PREFACE, "", "## The goals", "", *self.goals(), ""),
+                *(f"![The ratios, with their spread and their goals]({NAME}.svg)", ""),
+                *self._sections(),
+                *("## How it was measured", "", *self._circumstances(), ""),
+            ]
         )
 
-    def _sections(self) -> Iterable[tuple[str, list[Finding]]]:
-        """Sections by title, and what they hold: the databases side by side."""
-        sections: dict[str, dict[str, list[Finding]]] = {}
-        for finding in self.findings:
-            sections.setdefault(finding.section, {}).setdefault(finding.what, []).append(finding)
-        for section, subjects in sorted(sections.items()):
-            yield section, [finding for alike in subjects.values() for finding in alike]
-
-    def _summary(self) -> list[str]:
-        verdicts = [finding.verdict for finding in self.findings if finding.goal is not None]
+    def goals(self) -> list[str]:
+        """The table of the goals, as lines of Markdown."""
+        judged = [finding for finding in self.findings if finding.goal is not None]
+        databases = _columns(judged)
+        lines = [_row("goal", "limit", *databases), _row("---", *["--:"] * (len(databases) + 1))]
+        for goal in GOALS:
+            its = [finding for finding in judged if finding.goal == goal]
+            cells = [_summed([f for f in its if f.database == name]) for name in databases]
+            lines.append(_row(goal.what, goal.text, *cells))
+        verdicts = [finding.verdict for finding in judged]
         counts = [f"{verdicts.count(word)} {word}" for word in ("met", "unclear", "missed")]
-        return [f"Goals: {', '.join(counts)}."]
+        return [*lines, "", f"Single figures with a goal: {', '.join(counts)}."]
+
+    def _sections(self) -> Iterable[str]:
+        sections: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            sections.setdefault(finding.section, []).append(finding)
+        for section, findings in sections.items():
+            databases = _columns(findings)
+            yield from (f"## {section}", "", _row("what", *databases))
+            yield _row("---", *["--:"] * len(databases))
+            for what in dict.fromkeys(finding.what for finding in findings):
+                cells = {f.database: f.text for f in findings if f.what == what}
+                yield _row(what, *[cells.get(name, "") for name in databases])
+            yield ""
+
+    def _circumstances(self) -> Iterable[str]:
+        versions = dict.fromkeys(line for part in self.parts for line in part.versions)
+        yield from (f"- {line}" for line in (*versions, *self.missing))
+        yield from ("", _row("benchmark", "UTC", "seconds", "load before", "sizes"))
+        yield _row("---", "---", "--:", "--:", "---")
+        for part in self.parts:
+            took = f"{part.seconds:.0f}"
+            yield _row(part.name, part.begun, took, f"{part.load:.1f}", part.sizes)
 
 
-def _aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
-    first, *rest = zip(cells, widths, strict=True)
-    padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]
-    return "  ".join(padded).rstrip()
+def _part(found: dict[str, Any]) -> Part:
+    findings = [Finding.from_json(each, GOALS) for each in found["findings"]]
+    return Part(**{**found, "findings": findings})
 
 
-def _piped(cells: Iterable[str]) -> str:
+def _columns(findings: Iterable[Finding]) -> list[str]:
+    there = {finding.database for finding in findings}
+    return [name for name in DATABASES if name in there]
+
+
+def _summed(findings: Sequence[Finding]) -> str:
+    """All findings for one goal on one database, in a cell."""
+    if not findings:
+        return "-"
+    if len(findings) == 1:
+        return findings[0].text
+    ordered = sorted(findings, key=lambda each: each.estimate.value)
+    lowest, highest = (each.text.partition(" ")[0] for each in (ordered[0], ordered[-1]))
+    met = sum(finding.verdict == "met" for finding in findings)
+    span = lowest if lowest == highest else f"{lowest}..{highest}"
+    verdict = "all met" if met == len(findings) else f"**{met} of {len(findings)} met**"
+    return f"{span}, {verdict}"
+
+
+def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def update_readme(path: Path, report: Report) -> None:
-    """Put a report between the two markers of a README.
-
-    Args:
-        path: the README.
-        report: what goes in.
-
-    Raises:
-        ValueError: a marker is missing.
-    """
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no {BEGIN!r} followed by {END!r}")
-    path.write_text(f"{before}{BEGIN}\n\n{report.as_markdown()}\n\n{END}{after}", encoding="utf-8")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import create_engine, delete, event, select, update
 from sqlalchemy.orm import Session
 
+from benchmarks.findings import Finding
+from benchmarks.goals import EXTRA, EXTRA_INSERTS, EXTRA_KEYED
 from benchmarks.harness import Estimate
-from benchmarks.report import Finding
 from benchmarks.sql_models import (
     Item,
     ItemByHand,
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from benchmarks.findings import Goal
+
     Change = Callable[[Session], Callable[[], object]]
     """Prepares in a session what is then done, and counted."""
 
-ANYTHING = "3. Extra statements per read, UPDATE and DELETE"
-INSERTS = "4. Extra statements per flush that inserts rows"
+ANYTHING = "SQLAlchemy: extra statements per read, UPDATE and DELETE"
+INSERTS = "SQLAlchemy: extra statements per flush that inserts rows, for each table"
 
 _A_LIVE_KEY = 1
 _FEW = 10
@@ -49,9 +52,10 @@ class Case(NamedTuple):
 
     section: str
     what: str
-    goal: int
+    goal: Goal
     gated: Change
     plain: Change
+    tables: int = 1
 
 
 def count_statements(database: str, url: str) -> Iterator[Finding]:
@@ -66,7 +70,7 @@ def count_statements(database: str, url: str) -> Iterator[Finding]:
         clock = _samples_of_clock(gated)
         for case in _cases():
             added = _statements(gated, case.gated) - _statements(plain, case.plain)
-            yield _counted(case.section, case.what, database, added, case.goal)
+            yield _counted(case.section, case.what, database, added / case.tables, case.goal)
         yield _counted(ANYTHING, "the clock, once per engine and 300 s", database, clock, None)
     finally:
         gated.dispose()
@@ -84,13 +88,13 @@ def _cases() -> Iterator[Case]:
         ("execute(update(Model))", _bulk_update),
         ("execute(delete(Model))", _bulk_delete),
     ):
-        yield Case(ANYTHING, what, 0, change(Item), change(ItemByHand))
+        yield Case(ANYTHING, what, EXTRA, change(Item), change(ItemByHand))
     for amount in (1, 100):
         what = "1 row" if amount == 1 else f"{amount} rows"
         yield Case(
             INSERTS,
             f"{what}, the database's key",
-            0,
+            EXTRA_INSERTS,
             _inserted(amount, Numbered),
             _inserted(amount, NumberedPlain),
         )
@@ -99,23 +103,24 @@ def _cases() -> Iterator[Case]:
         yield Case(
             INSERTS,
             f"{what}, its own key",
-            1,
+            EXTRA_KEYED,
             _inserted(amount, Keyed),
             _inserted(amount, KeyedPlain),
         )
     yield Case(
         INSERTS,
         "100 rows, the database's key and a unique name",
-        1,
+        EXTRA_KEYED,
         _inserted(100, Named),
         _inserted(100, NamedPlain),
     )
     yield Case(
         INSERTS,
         "10 rows in each of two tables",
-        2,
+        EXTRA_KEYED,
         _inserted(10, Keyed, Named),
         _inserted(10, KeyedPlain, NamedPlain),
+        tables=2,
     )
 
 
@@ -211,6 +216,5 @@ def _recorded(engine: Engine) -> Iterator[list[str]]:
         event.remove(engine, "before_cursor_execute", note)
 
 
-def _counted(section: str, what: str, database: str, number: int, goal: int | None) -> Finding:
-    exactly = Estimate(number, number, number, number, number)
-    return Finding(section, what, database, "statements", exactly, goal=goal)
+def _counted(section: str, what: str, database: str, number: float, goal: Goal | None) -> Finding:
+    return Finding(section, what, database, "statements", Estimate.exactly(number), goal=goal)

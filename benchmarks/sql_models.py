@@ -161,15 +161,31 @@ def create_tables(engine: Engine) -> None:
         base.metadata.create_all(engine)
     now = datetime.now(timezone.utc)
     with engine.begin() as connection:
-        connection.execute(insert(ItemByHand), [_item(key, now) for key in range(1, ROWS + 1)])
-    analyze = {"postgresql": "VACUUM ANALYZE items", "mysql": "ANALYZE TABLE items"}
-    statement = analyze.get(engine.dialect.name)  # applications hardly ever ANALYZE SQLite
+        connection.execute(insert(ItemByHand), [item(key, now) for key in range(1, ROWS + 1)])
+    analyze(engine, "items")
+
+
+def analyze(engine: Engine, table: str) -> None:
+    """Tell the planner about a table.
+
+    Args:
+        engine: where.
+        table: its name.
+    """
+    words = {"postgresql": "VACUUM ANALYZE", "mysql": "ANALYZE TABLE"}
+    statement = words.get(engine.dialect.name)  # applications hardly ever ANALYZE SQLite
     if statement is not None:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text(statement))
+            connection.execute(text(f"{statement} {table}"))
 
 
-def _item(key: int, now: datetime) -> dict[str, Any]:
+def item(key: int, now: datetime) -> dict[str, Any]:
+    """The values of a row.
+
+    Args:
+        key: its key, which decides whether it lives.
+        now: the moment.
+    """
     if key % _NEVER_EVERY == 0:
         ttl = -1 if is_live(key) else None
     else:
@@ -185,13 +201,14 @@ def _item(key: int, now: datetime) -> dict[str, Any]:
     }
 
 
-def live_by_hand(dialect: str) -> ColumnElement[bool]:
+def live_by_hand(dialect: str, model: Any = ItemByHand) -> ColumnElement[bool]:
     """The condition that somebody who knows the contract writes into his WHERE.
 
     In SQL of his one database, with the default ttl in it.
 
     Args:
         dialect: the dialect's name.
+        model: one with the contract's columns.
     """
     if dialect == "postgresql":
         now, second = "statement_timestamp()", "interval '1 second'"
@@ -201,9 +218,9 @@ def live_by_hand(dialect: str) -> ColumnElement[bool]:
     else:
         now, second = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))", "1000000"
     return or_(
-        and_(ItemByHand.ttl.is_(None), literal_column(f"_ts > {now} - {DAY} * {second}")),
-        and_(ItemByHand.ttl > 0, literal_column(f"_ts + ttl * {second} > {now}")),
-        ItemByHand.ttl == -1,
+        and_(model.ttl.is_(None), literal_column(f"_ts > {now} - {DAY} * {second}")),
+        and_(model.ttl > 0, literal_column(f"_ts + ttl * {second} > {now}")),
+        model.ttl == -1,
     )
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import ScalarResult, bindparam, create_engine, select, text
 
+from benchmarks.findings import Finding, ratio
+from benchmarks.goals import BY_HAND, UNFILTERED
 from benchmarks.harness import estimate, rotated, sitting
-from benchmarks.report import Finding
 from benchmarks.sql_models import (
     ROWS,
     Item,
@@ -37,16 +38,17 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, Select
     from sqlalchemy.orm import Session
 
+    from benchmarks.findings import Goal
     from benchmarks.harness import Round, Sample
 
     NewEngine = Callable[[], Engine]
     Prepare = Callable[[NewEngine], Mapping[str, Sample]]
 
-BY_HAND = "1. ORM read with the gate / the same read with a hand-written WHERE"
-UNFILTERED = "2. ORM read with the gate / without any filter"
-INSERTS = "4. Time of a flush that inserts rows, with TTL / without"
-HITS = "6. session.get() of a live object that is in memory"
-NOISE = "Noise: the same thing without TTL, twice"
+OVER_BY_HAND = "SQLAlchemy: a read with the gate / with a hand-written WHERE"
+OVER_UNFILTERED = "SQLAlchemy: a read with the gate / without any filter"
+INSERTS = "SQLAlchemy: a flush that inserts rows, with TTL / without"
+HITS = "SQLAlchemy: session.get() of a live object that is in memory"
+NOISE = "Noise: the same read without TTL, twice"
 
 _LIST = 100
 _IN_MEMORY = 100
@@ -63,7 +65,7 @@ class Comparison(NamedTuple):
     what: str
     over: str
     under: str
-    goal: float | None = None
+    goal: Goal | None = None
 
 
 class Cost(NamedTuple):
@@ -72,7 +74,6 @@ class Cost(NamedTuple):
     section: str
     what: str
     of: str
-    goal: float | None = None
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,13 @@ def _flushes(rows: int) -> Prepare:
 
 def _told_of_read(what: str) -> tuple[Comparison, ...]:
     return (
-        Comparison(BY_HAND, f"{what}; by hand as expressions", "gate", "expressions", goal=1.0),
-        Comparison(BY_HAND, f"{what}; by hand as literal SQL", "gate", "literals", goal=1.0),
-        Comparison(UNFILTERED, what, "gate", "none", goal=1.1),
+        Comparison(
+            OVER_BY_HAND, f"{what}; by hand as expressions", "gate", "expressions", goal=BY_HAND
+        ),
+        Comparison(
+            OVER_BY_HAND, f"{what}; by hand as literal SQL", "gate", "literals", goal=BY_HAND
+        ),
+        Comparison(OVER_UNFILTERED, what, "gate", "none", goal=UNFILTERED),
         Comparison(NOISE, what, "none again", "none"),
     )
 
@@ -210,12 +215,12 @@ GROUPS = (
     Group(
         _gets,
         (
-            Comparison(UNFILTERED, "session.get", "gate", "none", goal=1.1),
+            Comparison(OVER_UNFILTERED, "session.get", "gate", "none", goal=UNFILTERED),
             Comparison(NOISE, "session.get", "none again", "none"),
         ),
     ),
     *(Group(_flushes(rows), tuple(_told_of_flush(rows))) for rows in _NEW_ROWS),
-    Group(_hits, (Cost(HITS, "with TTL", "gate", goal=8.0), Cost(HITS, "without TTL", "none"))),
+    Group(_hits, (Cost(HITS, "with TTL", "gate"), Cost(HITS, "without TTL", "none"))),
 )
 
 
@@ -238,12 +243,14 @@ class Timing:
     Args:
         database: its name in the report.
         url: SQLAlchemy's URL of a database with the tables.
+        rounds: in each sitting.
     """
 
-    def __init__(self, database: str, url: str) -> None:
+    def __init__(self, database: str, url: str, rounds: int) -> None:
         """Nothing is measured yet."""
         self._database = database
         self._url = url
+        self._rounds = rounds
         self._sittings: dict[Group, list[list[Round]]] = {group: [] for group in GROUPS}
 
     def sit(self, number: int) -> None:
@@ -257,7 +264,7 @@ class Timing:
         for group, sittings in self._sittings.items():
             with _engines(self._url) as new_engine:
                 samples = group.prepare(new_engine)
-                sittings.append(sitting(dict(rotated(samples.items(), number))))
+                sittings.append(sitting(dict(rotated(samples.items(), number)), self._rounds))
 
     def findings(self) -> Iterator[Finding]:
         """Sum up."""
@@ -274,13 +281,7 @@ def compared(told: Comparison | Cost, database: str, sittings: list[list[Round]]
         database: where.
         sittings: the rounds of each sitting.
     """
-
-    def microseconds(name: str) -> float:
-        return estimate(sittings, lambda times: times[name] * 1e6).value
-
     if isinstance(told, Cost):
         taken = estimate(sittings, lambda times: times[told.of] * 1e6)
-        return Finding(told.section, told.what, database, "µs", taken, goal=told.goal)
-    ratio = estimate(sittings, lambda times: times[told.over] / times[told.under])
-    times = microseconds(told.over), microseconds(told.under)
-    return Finding(told.section, told.what, database, "ratio", ratio, times, told.goal)
+        return Finding(told.section, told.what, database, "µs", taken)
+    return ratio(told.section, told.what, database, sittings, told.over, told.under, told.goal)

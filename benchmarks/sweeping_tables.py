@@ -1,13 +1,10 @@
-"""What the sweeping benchmarks delete, in four ways, and somebody else's work on the same table."""
+"""What the sweeping benchmarks delete, and the four ways in which they do it."""
 
 from __future__ import annotations
 
 import json
-import random
 import sys
-import threading
 from pathlib import Path
-from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Engine, String, create_engine, select, text
@@ -18,18 +15,22 @@ from ttl_odm.sqlalchemy.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 DAY: Final = 86_400
 LIVE: Final = 20_000
-"""Rows that stay, which somebody reads and writes meanwhile."""
+"""Rows that stay, with keys from 1 on; somebody reads and writes them meanwhile."""
+
+READ_AND_WRITE: Final = (
+    "SELECT payload FROM entries WHERE id = :id",
+    "UPDATE entries SET payload = payload WHERE id = :id",
+)
+"""What somebody does."""
 
 _KEYS: Final = 1_000
 """Keys that are read, and then deleted, at a time, where somebody does it by hand."""
 
-_PACE_SECONDS: Final = 0.002
-
-_NUMBERS: Final = {
+NUMBERS: Final = {
     "postgresql": "SELECT i FROM generate_series(1, {rows}) AS n(i)",
     "mysql": "SELECT seq AS i FROM seq_1_to_{rows}",
     "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) "
@@ -63,7 +64,7 @@ def fill(engine: Engine, rows: int, *, age: int = 2 * DAY) -> None:
     clock, dialect = clock_of(engine.dialect), engine.dialect.name
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
-    numbers = _NUMBERS[dialect].format(rows=rows + LIVE)
+    numbers = NUMBERS[dialect].format(rows=rows + LIVE)
     payload = f"substr('{'some payload ' * 8}', 1, 100)"
     seconds = f"CASE WHEN i <= {LIVE} THEN 0 ELSE {age} - i * 3600.0 / {rows + LIVE} END"
     stamp = f"{clock.now} - {seconds} * {clock.second}"
@@ -137,58 +138,22 @@ def delete_objects(engine: Engine) -> int:
     return len(keys)
 
 
+SWEEPER: Final = "the sweeper"
+AT_ONCE: Final = "one DELETE"
+BY_KEY: Final = "find keys, delete these"
+ROW_BY_ROW: Final = "row by row"
 WAYS: Final[dict[str, Callable[[Engine], int]]] = {
-    "the sweeper": sweep,
-    "one DELETE": delete_at_once,
-    "by primary key, as pt-archiver": delete_by_key,
-    "session.delete() row by row": delete_objects,
+    SWEEPER: sweep,
+    AT_ONCE: delete_at_once,
+    BY_KEY: delete_by_key,
+    ROW_BY_ROW: delete_objects,
 }
-
-
-def work(url: str) -> None:
-    """Read and write live rows until a line comes on standard input; print how long each took.
-
-    A process of its own: in one process the sweeper and its victims would share Python's lock.
-    """
-    engine = create_engine(url)
-    done = threading.Event()
-
-    def wait() -> None:
-        sys.stdin.readline()
-        done.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-    took = []
-    with engine.connect() as connection:
-        connection.execute(text("SELECT 1"))
-        connection.commit()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        for operation in _operations():
-            if done.is_set():
-                break
-            begin = perf_counter()
-            connection.execute(*operation)
-            connection.commit()
-            took.append(perf_counter() - begin)
-            sleep(_PACE_SECONDS)
-    engine.dispose()
-    sys.stdout.write(json.dumps(took) + "\n")
-
-
-def _operations() -> Iterator[tuple[Any, dict[str, int]]]:
-    chance = random.Random(1)  # noqa: S311
-    read = text("SELECT payload FROM entries WHERE id = :id")
-    write = text("UPDATE entries SET payload = payload WHERE id = :id")
-    while True:
-        yield read, {"id": chance.randint(1, LIVE)}
-        yield write, {"id": chance.randint(1, LIVE)}
 
 
 def remember(url: str) -> None:
     """Sweep everything, and print how far the most memory it ever had is above that before."""
     engine = create_engine(url)
-    Entry.__ttl__ = 1
+    Entry.__ttl__ = 1  # what lives by the benchmark's ttl has expired by this one
     engine.connect().close()
     before = _kibibytes("VmRSS")
     deleted = sweep(engine)
@@ -206,4 +171,4 @@ def _kibibytes(what: str) -> int:
 
 
 if __name__ == "__main__":
-    {"work": work, "remember": remember}[sys.argv[1]](sys.stdin.readline().strip())
+    remember(sys.stdin.readline().strip())

@@ -115,30 +115,20 @@ def command_demo(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
     return run([environment.program("ttl-odm"), "demo", *passed_on])
 
 
-BENCHMARKS = {
-    "sql_overhead": False,
-    "sweeping": True,
-    "beanie_overhead": False,
-    "mongo_sweeping": False,
-}
-"""The modules, and whether their servers are to write to disk as in production: what a commit costs
-is what sweeping in batches costs."""
-
-
 def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
-    """Run all benchmarks with servers, or one of them: `bench --run sweeping`."""
-    development = environments.development()
-    development.make()
-    status = 0
-    for name in arguments.run or BENCHMARKS:
-        os.environ.pop(DURABLE, None)
-        if BENCHMARKS[name]:
-            os.environ[DURABLE] = "1"
-        say(f"\n== {name}")
-        with running(arguments.only) as urls:
-            module = [development.program("python"), "-m", f"benchmarks.{name}"]
-            status = max(status, run([*module, *passed_on], urls))
-    return status
+    """Measure everything, and write build/bench/report.md: half an hour; `--quick`: some minutes.
+
+    `bench --run sweeping` measures that one anew. Servers write to disk as they do in production,
+    for what a commit costs is what sweeping in batches costs.
+    """
+    development, rivals = environments.development(), environments.rivals()
+    for environment in (development, rivals):
+        environment.make()
+    os.environ[DURABLE] = "1"
+    only = [word for name in arguments.only for word in ("--only", name)]
+    module = [development.program("python"), "-m", "benchmarks"]
+    with running(arguments.only) as urls:
+        return run([*module, "--rivals", rivals.program("python"), *only, *passed_on], urls)
 
 
 def command_docs(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
@@ -202,8 +192,6 @@ def main() -> int:
         command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         if name in {"test", "bench"}:
             command.add_argument("--only", action="append", default=[], choices=BACKENDS)
-        if name == "bench":
-            command.add_argument("--run", action="append", default=[], choices=BENCHMARKS)
         if name == "test":
             command.add_argument("--skip-lint", action="store_true", help="only the tests")
     own_words, passed_on = split_at_dashes(sys.argv[1:])

@@ -5,7 +5,7 @@
 | `.venv` | every extra, every tool, the newest SQLAlchemy that pyproject.toml allows |
 | `.venv-lowest` | the lowest versions of what the library runs with, on the lowest Python here |
 | `.venv-demo` | what a user of the demo would install, and nothing else |
-| `.venv-rivals-X.Y` | another package, for the comparison in docs/leaks.md (tools/leaks.py) |
+| `.venv-rivals-X.Y` | another package, to compare ours with: tools/leaks.py and benchmarks/ |
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _LOWEST_EXTRAS = ("sqlalchemy", "motor", "alembic", "flask", "fastapi", "django"
 _BOUND = re.compile(r'"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)')
 _LOWEST_MINOR = 10
 _BEYOND_ANY_MINOR = 30
+
+# Its newest release, and the newest SQLAlchemy that its metadata allow: "sqlalchemy<2.1,>=1.4".
+EASY = "sqlalchemy-easy-softdelete==0.9.1"
+EASY_SQLALCHEMY = "sqlalchemy[asyncio]==2.0.58"
 
 # An interpreter counts if it can make environments and has what the drivers need.
 _PROBE = "import ensurepip, sqlite3, ssl, sys, venv; print(*sys.version_info[:2])"
@@ -116,6 +120,14 @@ def lowest() -> Environment:
 def demo() -> Environment:
     """Describe the environment of somebody who only wants to see the demo."""
     return Environment(ROOT / ".venv-demo", _this_python(), ("-e", f"{ROOT}[sqlalchemy,cli]"))
+
+
+def rivals() -> Environment:
+    """Describe the environment with the package that ours is compared with."""
+    # By Python's version, because the tests run on two.
+    folder = ROOT / f".venv-rivals-{sys.version_info[0]}.{sys.version_info[1]}"
+    drivers = ("aiosqlite>=0.20", "psycopg[binary]>=3.2", "pymysql>=1.1")
+    return Environment(folder, _this_python(), (EASY, EASY_SQLALCHEMY, *drivers))
 
 
 def _lower_bounds(pyproject: str, extras: tuple[str, ...]) -> tuple[str, ...]:

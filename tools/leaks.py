@@ -20,7 +20,7 @@ from typing import Any
 
 import environments
 import leak_prefaces
-from environments import ROOT, CannotMakeError, Environment
+from environments import EASY, ROOT, CannotMakeError, Environment
 from leak_matrix import Column, Half, Measured, without_versions
 from local_servers.children import ServerError
 from local_servers.lifetime import running
@@ -29,10 +29,7 @@ from terminal import end_orderly_on_signals, say
 FAILED = 1
 CANNOT_START = 3
 
-# Its newest release, and the newest SQLAlchemy that its metadata allow: "sqlalchemy<2.1,>=1.4".
-EASY = "sqlalchemy-easy-softdelete==0.9.1"
 EASY_SUPPORTS = "1.4 and 2.0"
-EASY_SQLALCHEMY = "sqlalchemy[asyncio]==2.0.58"
 
 SQL = "tests.leaks.rivals"
 MONGODB = "tests.leaks_mongo.rivals"
@@ -42,14 +39,6 @@ ON_MONGOD = ": Beanie {beanie}, {driver}, Python {python}, MongoDB {server}"
 
 class MeasureError(Exception):
     """A column could not be measured; the message says why."""
-
-
-def easy() -> Environment:
-    """Describe the environment with the package that ours is compared with."""
-    python = environments.development().python
-    # By Python's version, because the tests run on two.
-    folder = ROOT / f".venv-rivals-{sys.version_info[0]}.{sys.version_info[1]}"
-    return Environment(folder, python, (EASY, EASY_SQLALCHEMY, "aiosqlite>=0.20"))
 
 
 def made(environment: Environment) -> str:
@@ -160,7 +149,7 @@ def main() -> int:
 
 
 def _work(arguments: Any) -> int:
-    easy_python = arguments.easy or made(easy())
+    easy_python = arguments.easy or made(environments.rivals())
     if arguments.measure_easy:
         print(measure_raw(SQL, "easy", easy_python), end="")
         return 0

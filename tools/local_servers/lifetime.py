@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from local_servers import debian
 from local_servers.children import Children, ServerError
+from local_servers.kind import is_durable
 from local_servers.mariadb import MARIADB
 from local_servers.mongodb import MONGODB
 from local_servers.postgres import POSTGRES
@@ -107,9 +108,10 @@ def _temporary_folders() -> Iterator[Path]:
     """List where servers may keep their files, the best first, TMPDIR before all.
 
     Memory comes before disk: each test makes and drops databases of hundreds of files, and ext4
-    is slow to use a file's place again (seen: 200 ms for a database, 12 ms in memory).
+    is slow to use a file's place again (seen: 200 ms for a database, 12 ms in memory). Not where
+    the price of writing to a disk is asked for.
     """
-    may_choose = "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK)
+    may_choose = "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and not is_durable()
     if may_choose and shutil.disk_usage(_MEMORY).free >= _MEMORY_NEEDED_BYTES:
         yield _MEMORY
     yield Path(tempfile.gettempdir())

@@ -1,0 +1,102 @@
+"""The plot of a report: every section of ratios as a panel, every finding as a dot with its spread.
+
+A dashed line is the goal, a thin one is 1: no difference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from benchmarks.findings import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.findings import Finding
+
+NOISE: Final = "Noise"
+"""How the titles of sections begin that are not drawn."""
+
+_COLORS: Final = {
+    "SQLite": "#0072b2",
+    "PostgreSQL": "#d55e00",
+    "MariaDB": "#009e73",
+    "MongoDB": "#cc79a7",
+}
+_STYLE: Final = {
+    # Letters stay letters, and the same figures make the same file.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ttl_odm",
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+_WIDTH: Final = 9.0
+_LINE: Final = 0.24
+"""Inches for each line of a panel, and four of these around it."""
+
+_LOGARITHMIC_FROM: Final = 5.0
+"""Where the largest ratio of a panel is so many times its smallest, its axis is logarithmic."""
+
+
+def draw(findings: Sequence[Finding], file: Path) -> None:
+    """Draw them.
+
+    Args:
+        findings: any; those that are no ratios, and noise, are left out.
+        file: an SVG file to write.
+    """
+    panels: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.unit == "ratio" and not finding.section.startswith(NOISE):
+            panels.setdefault(finding.section, []).append(finding)
+    heights = [4 + len({each.what for each in panel}) for panel in panels.values()]
+    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(_WIDTH, _LINE * sum(heights) or 1), layout="constrained")
+        if panels:
+            rows = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+            for axes, (title, panel) in zip(rows[:, 0], panels.items(), strict=True):
+                _panel(axes, title, panel)
+            figure.legend(
+                handles=[
+                    mpl.lines.Line2D([], [], marker="o", linestyle="", color=color, label=name)
+                    for name, color in _COLORS.items()
+                ],
+                loc="outside upper center",
+                ncols=len(_COLORS),
+                frameon=False,
+            )
+        figure.savefig(file, metadata={"Date": None})
+
+
+def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
+    lines = list(dict.fromkeys(finding.what for finding in findings))
+    axes.set_title(title, loc="left")
+    axes.set_yticks(range(len(lines)), lines)
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.grid(axis="y", linewidth=0.3)
+    axes.axvline(1, color="gray", linewidth=0.6)
+    for limit in {finding.goal.limit for finding in findings if finding.goal is not None}:
+        axes.axvline(limit, color="black", linewidth=0.8, linestyle="--")
+    databases = list(dict.fromkeys(finding.database for finding in findings))
+    for number, name in enumerate(databases):
+        # Side by side on a line, so that none hides another.
+        shift = (number - (len(databases) - 1) / 2) * 0.22
+        for finding in (each for each in findings if each.database == name):
+            found, height = finding.estimate, lines.index(finding.what) + shift
+            axes.plot([found.low, found.high], [height, height], color=_COLORS[name], linewidth=1.2)
+            axes.plot([found.value], [height], "o", color=_COLORS[name], markersize=3.5)
+    values = [finding.estimate.value for finding in findings]
+    if max(values) > _LOGARITHMIC_FROM * min(values):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, "ratio")))
