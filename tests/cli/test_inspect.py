@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -174,6 +176,46 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
     assert tables["sessions"]["proposal"]["expired"] == 1
     assert tables["events"]["proposal"]["declaration"] == 'ExpireAfter("at", 60)'
     assert "holds no dates" in tables["tokens"]["remarks"][0]
+
+
+_DOCUMENT = """
+from datetime import datetime
+from beanie import Document
+
+class Sessions({bases}):
+    expiresAt: datetime
+    class Settings:
+        name = "sessions"
+{declared}
+MODELS = [Sessions]
+"""
+
+
+@pytest.mark.parametrize("form", ["in the class", "from outside"])
+def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
+    mongodb: Any, tmp_path: Path, form: str
+) -> None:
+    url, database = mongodb
+    now = datetime.now(timezone.utc)
+    ends = [{"expiresAt": now + timedelta(hours=each)} for each in (-2, -1, 1)]
+    database["sessions"].insert_many(ends)
+    printed = CliRunner().invoke(cli, ["inspect", url]).stdout
+    pasted = printed[printed.index("from ttl_odm import") :]
+    whole, _, outside = pasted.partition("# Or, without touching the models:")
+    head = "class Sessions(TTLMixin, Document):  # collection sessions\n"
+    if form == "in the class":
+        imports, declared = whole.split(head)
+        module = imports + _DOCUMENT.format(bases="TTLMixin, Document", declared=declared)
+    else:
+        imports = whole.partition("\n")[0]
+        module = imports + _DOCUMENT.format(bases="Document", declared=outside)
+    # Else MongoDB's own deletion would be faster than the sweeper, now and then.
+    module += "Sessions.__ttl_purge__ = 'sweeper'\n"
+    (tmp_path / "pasted_models.py").write_text(module)
+    app = ["--app", "pasted_models:MODELS", "--url", url]
+    finished = run("sweep", *app, "--json", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    assert as_json(finished)["deleted"] == 2
+    assert database["sessions"].count_documents({}) == 1
 
 
 @pytest.mark.parametrize(

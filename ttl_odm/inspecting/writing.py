@@ -34,15 +34,15 @@ def declarations(proposals: Iterable[Proposal]) -> str:
     if not proposals:
         return ""
     names = ", ".join(sorted({type(each.policy).__name__ for each in proposals}))
-    is_sql = not all(each.table.is_collection for each in proposals)
+    is_mongodb = all(each.table.is_collection for each in proposals)
+    adapter = "ttl_odm.beanie" if is_mongodb else "ttl_odm.sqlalchemy"
     lines = [f"from ttl_odm import {names}"]
-    if not is_sql:
-        lines += ["from ttl_odm.beanie import TTLMixin"]
+    if is_mongodb:
+        lines += [f"from {adapter} import TTLMixin"]
     for each in proposals:
         lines += ["", *in_model(each)]
-    if is_sql:
-        lines += ["", "# Or, without touching the models:", "from ttl_odm.sqlalchemy import enable"]
-        lines += ["", *map(as_enabled, proposals)]
+    lines += ["", "# Or, without touching the models:", f"from {adapter} import enable"]
+    lines += ["", *map(as_enabled, proposals)]
     return "\n".join(lines)
 
 
@@ -62,9 +62,14 @@ def in_model(proposal: Proposal) -> list[str]:
 
 
 def as_enabled(proposal: Proposal) -> str:
-    """Return the call of ``enable`` for a model that isn't ours, or a Table."""
-    target = proposal.table.model or f"metadata.tables[{_literal(proposal.table.name)}]"
-    return f"enable({target}, {as_source(proposal.policy)}){_doubt(proposal)}"
+    """Return the call of ``enable`` for a model that isn't ours, a Table, or a document class."""
+    table = proposal.table
+    target, which = table.model, ""
+    if target is None and table.is_collection:
+        target, which = _class_name(table.name), f"  # the class of collection {_shown(table.name)}"
+    elif target is None:
+        target = f"metadata.tables[{_literal(table.name)}]"
+    return f"enable({target}, {as_source(proposal.policy)}){which}{_doubt(proposal)}"
 
 
 def _doubt(proposal: Proposal) -> str:
