@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -402,6 +403,7 @@ def test_iso_strings_in_utc_are_exact(instant: datetime, separator: str, suffix:
     [
         ("2024-01-15T12:00:00.5Z", 500_000),
         ("2024-01-15T12:00:00.000001", 1),
+        ("2024-01-15T12:00:00.000001001Z", 2),
         ("2024-01-15T12:00:00.000001999Z", 2),
         ("2024-01-15T12:00:00.000002000Z", 2),
     ],
@@ -507,3 +509,17 @@ def microseconds(instant: datetime) -> int:
 
 def moment(since_year_one: int) -> datetime:
     return EARLIEST + MICROSECOND * since_year_one
+
+
+@pytest.mark.parametrize("zone", ["UTC", "local", "Europe/Paris", "America/New_York"])
+def test_an_instant_is_always_returned_in_utc(zone: str) -> None:
+    read = instant_of(ExpireAt("at", timezone=zone), datetime(2024, 7, 1, 12))
+
+    assert read is not None
+    assert read.tzinfo is timezone.utc
+
+
+def test_utc_needs_no_time_zone_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zoneinfo", None)  # importing it fails
+
+    assert instant_of(ExpireAt("at", timezone="UTC"), datetime(2024, 1, 15, 12)) == NOON

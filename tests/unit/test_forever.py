@@ -25,6 +25,7 @@ from tests.unit.test_watch import NIGHT, at
 from ttl_odm.sweeper import Ending, StoreError
 from ttl_odm.sweeper.commands import Acquire, FindDue, Renew
 from ttl_odm.sweeper.plan import OPENS, run_forever
+from ttl_odm.sweeper.watch import LOOK
 
 
 def idle(**given: Any) -> Script:
@@ -135,6 +136,28 @@ def test_a_lease_that_says_nothing_of_its_end_is_not_asked_for_all_day() -> None
     script.before = about_to_end
     script.run_forever(CLAIM)
     assert len(script.of(Acquire)) <= 101
+
+
+@pytest.mark.parametrize(("left", "waits"), [(0.5, 1.125), (4.0, 4.5), (3_600.0, 11.25)])
+def test_standing_by_is_prolonged_at_random_so_that_not_all_try_at_once(
+    left: float, waits: float
+) -> None:
+    script = idle(lease=FakeLease("them", 7), stop_at=100.0)
+
+    def held(_: Any, clock: float) -> None:
+        script.lease.until = clock + left
+
+    script.before = held
+    tries = times_of(script, Acquire)
+    plan = run_forever(settings(jitter=lambda: 0.5), CLAIM, interval=60, jitter=0.25)
+    script.carry_out(plan)
+    assert tries[1] - tries[0] == waits
+
+
+def test_waiting_ends_with_the_interval() -> None:
+    script = idle(stop_at=60.0)
+    script.run_forever(interval=20)
+    assert script.pauses == [LOOK] * 12
 
 
 def test_a_lease_that_is_lost_in_the_interval_is_asked_for_again() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.scripted import CLAIM, NOTHING, OWN, FakeLease, Script, full, last
-from ttl_odm.sweeper import BatchResult, Counted, FuseError, Skip, StoreError
+from ttl_odm.sweeper import BatchResult, Counted, Ending, FuseError, Skip, StoreError
 from ttl_odm.sweeper.commands import CountDue, FindDue, PurgeBatch
 from ttl_odm.sweeper.fuse import FLOOR, NEEDED, Fuse
 from ttl_odm.sweeper.history import KEPT, History
@@ -144,8 +144,8 @@ def test_force_overrules_the_fuse() -> None:
 
 def test_a_jump_is_seen_across_processes_by_the_history_beside_the_lease() -> None:
     script = Script({"a": [OWN]}, lease=remembered(10, 20, 30), instead=many())
-    report = script.run(CLAIM, fuse=Fuse(max_jump=10))
-    assert report.failed
+    (target,) = script.run(CLAIM, fuse=Fuse(max_jump=10)).targets
+    assert isinstance(target.error, FuseError)
     assert found_in(script) == {"a": [10, 20, 30], "other": [7]}
 
 
@@ -177,6 +177,13 @@ def test_the_history_learns_what_was_counted_also_from_a_limited_sweep() -> None
     script = Script({"a": [OWN]}, [full(10)], instead=counted)
     script.run(CLAIM, max_rows=10, fuse=Fuse(max_fraction=1.0))
     assert found_in(script) == {"a": [900]}
+
+
+def test_the_history_learns_also_from_a_sweep_that_was_stopped() -> None:
+    script = Script({"a": [OWN], "b": [OWN]}, [full(10), *[full(1)] * 9], stop_at=0.15)
+    script.due["a"] = [NOTHING]
+    assert script.run(CLAIM).ended is Ending.STOPPED
+    assert found_in(script) == {"a": [0]}
 
 
 def test_the_history_learns_nothing_from_a_sweep_that_did_not_see_everything() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.scripted import (
+    AWAY,
     BUSY,
     CLAIM,
     NOTHING,
@@ -65,6 +66,18 @@ def test_a_lease_that_is_nowhere_fails_the_sweep(errors: list[Any]) -> None:
     last_error = errors[-1]
     report = Script({"a": [OWN]}, instead={Acquire: [*errors]}).run(CLAIM)
     assert (report.ended, report.error, report.targets) == (Ending.FAILED, last_error, ())
+
+
+def test_a_lease_that_is_out_of_reach_for_long_fails_the_sweep_with_the_reason() -> None:
+    script = Script({"a": [OWN]}, instead={Acquire: [AWAY] * 100}, clock=1_000.0)
+    report = script.run(CLAIM)
+    assert (report.ended, report.error) == (Ending.FAILED, AWAY)
+    assert 60.0 <= report.duration < 70.0
+
+
+def test_a_sweep_lasts_from_its_beginning_on_the_clock_to_its_end() -> None:
+    script = Script({"a": [OWN, NOTHING]}, [full(10, elapsed=0.5), last(1)], clock=1_000.0)
+    assert script.run(CLAIM).duration == 0.5
 
 
 def test_a_stop_while_asking_for_the_lease_is_obeyed() -> None:
