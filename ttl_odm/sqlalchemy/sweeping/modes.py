@@ -46,9 +46,21 @@ class UTCNow(FunctionElement[Any]):
     inherit_cache = True
 
 
+class NaiveUTCNow(UTCNow):
+    """The same for a column that knows no time zones."""
+
+    inherit_cache = True
+
+
 @compiles(UTCNow)
 def _render_utc_now(_: UTCNow, compiler: Any, **__: Any) -> str:
     return _UTC_NOW[compiler.dialect.name]
+
+
+@compiles(NaiveUTCNow, "postgresql")
+def _render_naive_utc_now(_: NaiveUTCNow, compiler: Any, **__: Any) -> str:
+    # PostgreSQL would store what a clock shows in the session's time zone.
+    return f"({_UTC_NOW[compiler.dialect.name]} AT TIME ZONE 'UTC')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +200,7 @@ def _copy_of(binding: Binding, archive: Archive, where: str) -> Copy:
                 f"{where}: the archive {into.fullname!r} has no column {archive.archived_at!r}."
             )
         kind = into.c[archive.archived_at].type
-        extra[archive.archived_at] = Stamp() if isinstance(kind, LastModified) else UTCNow()
+        utc_now = UTCNow() if getattr(kind, "timezone", False) else NaiveUTCNow()
+        extra[archive.archived_at] = Stamp() if isinstance(kind, LastModified) else utc_now
     its_columns: list[ColumnClause[Any]] = [column(each.name, each.type) for each in into.c]
     return Copy(lean_table(into.name, *its_columns, schema=into.schema), columns, extra)
