@@ -12,6 +12,7 @@ and has to see what it migrates. This module must not know SQL.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
@@ -109,8 +110,13 @@ class Binding:
 
     def expires_at(self, obj: Any) -> datetime | None:
         """The instant from which the row of an instance doesn't exist (aware, UTC)."""
+        instant = getattr(obj, self.stamp.attname)
+        return expires_at(self.current(), instant=instant, own=self.own_of(obj))
+
+    def own_of(self, obj: Any) -> Any:
+        """What the row of an instance has, or will have, for its own ttl."""
         own = None if self.own is None else getattr(obj, self.own.attname)
-        return expires_at(self.current(), instant=getattr(obj, self.stamp.attname), own=own)
+        return own.total_seconds() if isinstance(own, timedelta) else own
 
     @property
     def seconds(self) -> int | None:
