@@ -377,7 +377,7 @@ def test_no_table_that_is_made_meanwhile_keeps_the_moved_now(
 # Factories
 
 
-@pytest.mark.parametrize("own", [None, 600])
+@pytest.mark.parametrize("own", [None, 600, timedelta(minutes=10)])
 @pytest.mark.parametrize("seconds", [-300, 20, 0])
 def test_rows_are_made_that_expire_when_a_test_wants(
     backend: Backend, ttl_clock: TTLClock, own: int | None, seconds: int

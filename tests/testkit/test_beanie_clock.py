@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 import pytest_asyncio
-from beanie import BulkWriter, Document, Indexed, Link, UpdateResponse, View
+from beanie import BulkWriter, Document, Indexed, Link, TimeSeriesConfig, UpdateResponse, View
 from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
@@ -127,7 +127,16 @@ class Names(View):
         pipeline = [{"$project": {"name": 1}}]
 
 
-MODELS = [Event, Fixed, Legacy, Visit, Voucher, Cached, Told, Eternal, Plain, Names]
+class Measured(TTLMixin, Document):
+    __ttl__ = ExpireAfter("made", 60)
+    made: datetime
+
+    class Settings:
+        name = "measured"
+        timeseries = TimeSeriesConfig(time_field="made")
+
+
+MODELS = [Measured, Event, Fixed, Legacy, Visit, Voucher, Cached, Told, Eternal, Plain, Names]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -223,9 +232,17 @@ async def _bulk(events: Any) -> None:
 
 
 NEW = [_insert, _insert_many, _inserting_upsert]
+
+
+async def _merge(events: Any) -> None:
+    await Plain(id=2).insert()
+    pipeline = [{"$project": {"score": {"$literal": 5}}}, {"$merge": "events"}]
+    await Plain.aggregate(pipeline).to_list()
+
+
 AGAIN = [
     *(_set, _inc, _pipeline, _own_update, _replace, _save, _touch, _upsert, _find_and_update),
-    _bulk,
+    *(_bulk, _merge),
 ]
 
 
@@ -567,6 +584,18 @@ async def test_where_mongodb_would_delete_what_lives_the_test_is_told(
             await read()
     ttl_clock.freeze(at=world.now())
     assert await Event.get(1) is None
+
+
+async def test_so_it_is_where_mongodb_would_delete_measurements(
+    world: World, ttl_clock: TTLClock
+) -> None:
+    past = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    ttl_clock.freeze(at=past)
+    await Measured(made=past).insert()
+    assert await Measured.count() == 1
+    await ensure_indexes(Measured)
+    with pytest.raises(TTLError, match=r"Measured .* lives by the TTLClock"):
+        await Measured.count()
 
 
 async def test_a_clock_behind_is_no_danger_without_ttl_indexes(

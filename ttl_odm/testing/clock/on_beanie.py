@@ -24,7 +24,7 @@ from beanie import Document
 from bson import DatetimeMS
 
 from ttl_odm.beanie import binding, instants, own_writes, rewriting, store
-from ttl_odm.beanie.commands import first_batch, indexes_of
+from ttl_odm.beanie.commands import details_of, first_batch, indexes_of
 from ttl_odm.beanie.declaring import policy_of
 from ttl_odm.beanie.enabling import _is_enabled
 from ttl_odm.beanie.gate import Gate
@@ -34,6 +34,7 @@ from ttl_odm.beanie.server_clock import ServerClock
 from ttl_odm.beanie.stamping import Stamping
 from ttl_odm.beanie.sweeping import due
 from ttl_odm.beanie.sweeping.place import Place, as_datetime
+from ttl_odm.beanie.time_series import SECONDS
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
@@ -158,7 +159,9 @@ async def _check_that_nothing_vanishes(gate: Gate, clock: TTLClock) -> None:
     behind = real - clock.moved(real)
     if behind <= timedelta():
         return
-    if not any("expireAfterSeconds" in each for each in await indexes_of(gate.plain)):
+    # A time series has no index for it.
+    options = (await details_of(gate.plain)).get("options", {})
+    if not any(SECONDS in each for each in (options, *await indexes_of(gate.plain))):
         return
     policy = found.policy
     lives, is_doomed = live_expr(policy), expired_expr(policy, _SERVER_NOW())

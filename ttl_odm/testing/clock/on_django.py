@@ -64,8 +64,7 @@ def lifetime(target: Any) -> timedelta | None:
             f"TTLClock.expiring({model.__name__}): it expires by what its field {policy.field!r} "
             "holds, whenever it is written; set that field."
         )
-    has_own = binding.own is not None and target is not model
-    own = expiry.own_ttl(policy, getattr(target, binding.own.attname)) if has_own else None
+    own = None if target is model else expiry.own_ttl(policy, binding.own_of(target))
     seconds = expiry.effective_ttl(policy.default, own)
     if seconds is None:
         raise TTLError(
