@@ -186,6 +186,12 @@ def test_the_history_learns_also_from_a_sweep_that_was_stopped() -> None:
     assert found_in(script) == {"a": [0]}
 
 
+def test_the_history_learns_how_many_rows_a_second_were_deleted() -> None:
+    script = Script({"a": [OWN, NOTHING], "b": [NOTHING]}, [full(300, elapsed=0.5), last(100)])
+    script.run(CLAIM)
+    assert json.loads(script.lease.history)["rates"] == {"a": 800.0}
+
+
 def test_the_history_learns_nothing_from_a_sweep_that_did_not_see_everything() -> None:
     script = Script({"a": [OWN], "b": [StoreError("x")], "c": [None]}, [full(10)])
     script.run(CLAIM, max_rows=10)
