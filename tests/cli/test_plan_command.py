@@ -16,8 +16,9 @@ from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.application import opened
 from ttl_odm.cli.commands import cli
 from ttl_odm.core import TTL
-from ttl_odm.forecasting import AGES, Estimate, Measured
+from ttl_odm.forecasting import AGES, Drawn, Estimate, Measured, typed_policy
 from ttl_odm.forecasting.sql import measure
+from ttl_odm.sqlalchemy.clock import clock_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,36 +133,84 @@ def test_a_default_that_is_none_is_refused(app: list[str], default: str) -> None
     assert "give whole seconds from 1 to 2147483647, -1 or off" in finished.stderr
 
 
-@pytest.mark.databases("postgres")
-def test_a_big_table_is_sampled_and_the_error_is_told(engine: Engine, app: list[str]) -> None:
-    rows = 400_000
+def fill_carts(engine: Engine, rows: int) -> None:
+    """Carts that are two seconds apart, the oldest first: 43,200 are younger than a day."""
+    clock = clock_of(engine.dialect)
+    numbers = {
+        "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows) "
+        "SELECT i FROM n",
+        "postgresql": "SELECT generate_series(1, :rows) AS i",
+        "mysql": f"SELECT seq AS i FROM seq_1_to_{rows}",  # noqa: S608
+    }[clock.family]
     with engine.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO carts (id, _ts) SELECT n, now() - (n % 1000) * interval '180 s' "
-                "FROM generate_series(1, :rows) n"
+                f"INSERT INTO carts (id, _ts) SELECT 7 * i, "  # noqa: S608 (a test's own)
+                f"{clock.now} - (:rows - i) * 2 * {clock.second} "
+                f"FROM ({numbers}) AS numbers"
             ),
             {"rows": rows},
         )
-        connection.execute(text("ANALYZE carts"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        table = "TABLE " if clock.family == "mysql" else ""
+        connection.execute(text(f"ANALYZE {table}carts"))
+
+
+def test_a_big_table_is_sampled_and_the_error_is_told(engine: Engine, app: list[str]) -> None:
+    rows = 120_000
+    fill_carts(engine, rows)
+    found = planned(app, "--default-ttl", str(36 * HOUR), model="Cart")
+    assert 25_000 < found["sampled_rows"] < rows
+    assert abs(found["rows"] - rows) < rows / 50
+    for scenario, young in (("current", 12 * HOUR), ("planned", 18 * HOUR)):
+        now = found[scenario]["expired"][0]
+        assert 0 < now["margin"] < rows / 50
+        assert abs(now["rows"] - (rows - young)) <= 3 * now["margin"]
+    assert planned(app, "--deep", model="Cart")["sampled_rows"] is None
+
+
+@sqlite
+@pytest.mark.parametrize("keys", ["VARCHAR(20)", "INTEGER"])
+def test_where_keys_make_no_sample_rows_are_drawn_one_by_one(
+    engine: Engine, keys: str, app: list[str]
+) -> None:
+    rows = 120_000
+    fill_carts(engine, rows)
+    with engine.begin() as connection:  # without a rowid, or with one row far from all others
+        without = "WITHOUT ROWID" if keys != "INTEGER" else ""
+        connection.execute(
+            text(f"CREATE TABLE other (id {keys} NOT NULL PRIMARY KEY, at INTEGER) {without}")
+        )
+        connection.execute(text("INSERT INTO other SELECT id, _ts FROM carts"))
+        connection.execute(text("INSERT INTO other VALUES (9000000000000000000, 0)"))
+    policy = 'ExpireAfter("at", 86400, unit="ms")'
     with engine.connect() as connection:
-        found = measure(connection, shop.Cart.__table__, TTL(HOUR), AGES, big=1000)
-    assert found.total == rows
-    assert 0 < found.sampled < rows
-    assert len(found.clusters) > 100
-    expired = found.estimate("planned 0")  # all but those of the last hour: 98 %
-    assert abs(expired.rows - 0.98 * rows) <= 3 * expired.margin
-    assert 0 < expired.margin < rows / 10
+        found = measure(connection, "other", typed_policy(policy), AGES)
+    assert (found.drawn, found.total) == (Drawn.SINGLY, rows + 1)
+    expired = found.estimate("planned 0")
+    assert abs(expired.rows - (rows - 12 * HOUR)) <= 3 * expired.margin
 
 
-def test_the_error_of_clusters_is_larger_than_that_of_single_rows() -> None:
-    clusters = [(100, 100), (100, 0)] * 8  # rows of one age lie on one page
-    together = Measured(["rows", "hits"], clusters, total=100_000)
-    singly = Measured(["rows", "hits"], [(1600, 800)], total=100_000, is_drawn_singly=True)
-    assert together.estimate("hits") == Estimate(50_000, 25_304)
+def test_the_error_is_that_of_how_the_sample_was_drawn() -> None:
+    names = ["rows", "hits"]
+    clusters = [(100, 100)] * 8 + [(100, 0)] * 8  # rows of one age lie together
+    pages = Measured(names, clusters, Drawn.PAGES, 100_000)
+    singly = Measured(names, [(1600, 800)], Drawn.SINGLY, 100_000)
+    stretches = Measured(names, clusters, Drawn.STRETCHES, 1_000)
+    assert pages.estimate("hits") == Estimate(50_000, 25_304)
     assert singly.estimate("hits") == Estimate(50_000, 2_450)
+    assert stretches.estimate("hits") == Estimate(50_000, 8_947)  # each part was met
     assert str(singly.estimate("hits")) == "50,000 ±2,450"
-    assert str(Measured(["rows", "hits"], clusters).estimate("hits")) == "800"
+    assert str(Measured(names, clusters).estimate("hits")) == "800"
+
+
+def test_what_no_sample_has_met_may_be_there_all_the_same() -> None:
+    drawn = {"singly": Measured(["rows", "hits"], [(1500, 0)], Drawn.SINGLY, 100_000)}
+    drawn["stretches"] = Measured(["rows", "hits"], [(100, 0)] * 30, Drawn.STRETCHES, 1_000)
+    assert drawn["singly"].estimate("hits") == Estimate(0, 200)  # 3 in 1500
+    assert drawn["stretches"].estimate("hits") == Estimate(0, 10_000)  # 3 in 30
+    assert str(drawn["singly"].estimate("hits")) == "< 200"
+    assert drawn["stretches"].rows == Estimate(100_000)
 
 
 def test_documents_are_planned(mongodb: Any) -> None:
@@ -185,13 +234,21 @@ def test_documents_are_planned(mongodb: Any) -> None:
 
 
 async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongodb: Any) -> None:
-    from tests.cli.documents import Event
     from ttl_odm.forecasting import mongodb as counting
 
     url, database = mongodb
-    born = datetime.now(timezone.utc) - timedelta(hours=2)
-    database["events"].insert_many([{"_id": key, "_ts": born} for key in range(4000)])
-    async with opened("tests.cli.documents:MODELS", url):
-        found = await counting.measure(Event, TTL(3600), None, AGES, big=100)
-    assert (found.total, found.sampled) == (4000, 200)
-    assert found.estimate("current 0") == Estimate(4000)
+    now, count = datetime.now(timezone.utc), 60_000
+    database["events"].insert_many(
+        {"_id": key, "_ts": now - timedelta(hours=2 * (key % 2))} for key in range(count)
+    )
+    database["texts"].insert_many(
+        {"_id": str(key), "_ts": now - timedelta(hours=2 * (key % 2))} for key in range(count)
+    )
+    async with opened("tests.cli.documents:MODELS", url) as found:
+        kinds = {}
+        for name in ("events", "texts"):
+            measured = await counting.measure(found.engine[name], None, TTL(3600), AGES, big=100)
+            expired = measured.estimate("planned 0")
+            assert abs(expired.rows - count / 2) <= 3 * expired.margin < count / 10
+            kinds[name] = measured.drawn
+    assert kinds == {"events": Drawn.STRETCHES, "texts": Drawn.SINGLY}

@@ -137,13 +137,21 @@ def declaration(model: type) -> object:
 def declared_policy(model: type) -> Policy:
     """Return the policy that a class declares, as it is meant for stored documents.
 
-    Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
-
     Raises:
         InvalidTTL: The declaration is no ttl.
         TTLConfigurationError: It cannot be held by a field of dates.
     """
-    policy = as_policy(declaration(model), where=f"{model.__name__}.__ttl__")
+    return as_stored(model, as_policy(declaration(model), where=f"{model.__name__}.__ttl__"))
+
+
+def as_stored(model: type, policy: Policy) -> Policy:
+    """Return a policy for a class as it is meant for stored documents.
+
+    Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
+
+    Raises:
+        TTLConfigurationError: It cannot be held by a field of dates.
+    """
     created = policy.created if isinstance(policy, TTL) else None
     if created is not None and any(_holds_days(info) for info in _fields_named(model, created)):
         message = (

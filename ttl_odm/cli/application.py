@@ -156,10 +156,14 @@ class Application:
             raise UsageProblem("--model and --except leave nothing over.")
         return replace(self, targets=left)
 
+    def called(self, name: str) -> list[Target]:
+        """The targets that have a name: that of the model, or of the table."""
+        return [each for each in self.targets if name in _names_of(each)]
+
     def _named(self, option: str, names: Sequence[str]) -> list[Target]:
         found = []
         for name in names:
-            fitting = [each for each in self.targets if name in _names_of(each)]
+            fitting = self.called(name)
             if not fitting:
                 known = ", ".join(each.model or each.name for each in self.targets)
                 raise UsageProblem(f"{option} {name!r}: there is no such model; there are {known}.")
@@ -204,18 +208,25 @@ async def answer(reply: T | Awaitable[T]) -> T:
 
 
 @asynccontextmanager
-async def opened(app: str | None, url: str | None) -> AsyncIterator[Application]:
+async def opened(
+    app: str | None, url: str | None, *, with_ttl: bool = True
+) -> AsyncIterator[Application]:
     """Give the application that was named, and close what was opened for it.
+
+    Args:
+        app: Its name; None is enough for a database whose tables are looked at without TTL.
+        url: The database's, where the application doesn't say.
+        with_ttl: Whether its targets are what has a TTL, or every table or document class.
 
     Raises:
         UsageProblem: It can't be used; the message says what to give instead.
     """
-    if app is None:
+    if app is None and (with_ttl or url is None):
         raise UsageProblem(_APP_NEEDED)
-    given = load(app, "--app")
+    given = [] if app is None else load(app, "--app")
     async with AsyncExitStack() as stack:
-        if _is_factory(given):
-            yield await _from_factory(given, app, stack)
+        if app is not None and _is_factory(given):
+            yield await _from_factory(given, app, stack, with_ttl=with_ttl)
         elif url is None:
             raise UsageProblem(
                 f"--app {app!r} doesn't say where the database is: give --url, TTL_ODM_URL, or url "
@@ -223,11 +234,13 @@ async def opened(app: str | None, url: str | None) -> AsyncIterator[Application]
             )
         elif urls.is_mongodb(url):
             database = await _mongodb(url, given, app, stack)
-            yield Application(database, document_targets(given), database=urls.shown(url))
+            targets = document_targets(given, with_ttl=with_ttl)
+            yield Application(database, targets, database=urls.shown(url))
         else:
             engine = urls.sql_engine(url)
             stack.push_async_callback(_dispose, engine)
-            yield Application(engine, table_targets(given), database=urls.shown(url))
+            targets = table_targets(given, with_ttl=with_ttl)
+            yield Application(engine, targets, database=urls.shown(url))
 
 
 def _both(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -251,7 +264,9 @@ def _is_factory(given: Any) -> bool:
     return callable(given) and not isinstance(given, type)
 
 
-async def _from_factory(given: Any, app: str, stack: AsyncExitStack) -> Application:
+async def _from_factory(
+    given: Any, app: str, stack: AsyncExitStack, *, with_ttl: bool
+) -> Application:
     try:
         made = await answer(given())
         if hasattr(made, "__aenter__"):
@@ -273,14 +288,20 @@ async def _from_factory(given: Any, app: str, stack: AsyncExitStack) -> Applicat
     base = Application(engine, options=cast("SweepOptions", options))
     if base.is_store:
         return base
-    found = document_targets(targets) if base.is_mongodb else table_targets(targets)
+    targets_of = document_targets if base.is_mongodb else table_targets
+    found = targets_of(targets, with_ttl=with_ttl)
     shown = getattr(engine, "url", None)
     database = None if shown is None else urls.shown(shown.render_as_string(hide_password=True))
     return replace(base, targets=found, database=database)
 
 
-def table_targets(given: Any) -> list[Target]:
-    """List the TTL tables of a declarative base, models, and so on."""
+def table_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
+    """List the TTL tables, or all tables, of a declarative base, models, and so on."""
+    if not with_ttl:
+        from ttl_odm.inspecting import reading_models  # noqa: PLC0415 (needs the extra)
+
+        found = reading_models.models_of(given).items() if given else ()
+        return [Target(table.fullname, name, table) for table, name in found]
     from ttl_odm.sqlalchemy.sweeping.targets import bindings_of  # noqa: PLC0415 (needs the extra)
 
     bindings = bindings_of(given)
@@ -289,23 +310,25 @@ def table_targets(given: Any) -> list[Target]:
     return [Target(each.table.fullname, each.name, each.table) for each in bindings]
 
 
-def document_targets(given: Any) -> list[Target]:
-    """List the TTL classes among document classes that `init_beanie` has seen."""
-    from ttl_odm.beanie import TTLMixin  # noqa: PLC0415 (needs the extra)
+def document_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
+    """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
+    from ttl_odm.beanie.sweeping.targets import binding_of  # noqa: PLC0415 (needs the extra)
 
     models = given if isinstance(given, (list, tuple, set)) else [given]
     classes = [each for each in models if isinstance(each, type)]
     found = [
         Target(str(each.get_settings().name), each.__name__, each)
         for each in cast("list[Any]", classes)
-        if issubclass(each, TTLMixin)
+        if not with_ttl or binding_of(each) is not None
     ]
-    if not found:
-        raise UsageProblem(f"{given!r} has no document class with a TTL: make one a TTLMixin.")
+    if with_ttl and not found:
+        raise UsageProblem(
+            f"{given!r} has no document class with a TTL: make one a TTLMixin, or enable() it."
+        )
     return found
 
 
-async def _mongodb(url: str, given: Any, app: str, stack: AsyncExitStack) -> Any:
+async def _mongodb(url: str, given: Any, app: str | None, stack: AsyncExitStack) -> Any:
     """Connect, and let Beanie see the classes."""
     name = urls.mongodb_name(url)
     from beanie import init_beanie  # noqa: PLC0415 (needs the extra)
@@ -320,7 +343,8 @@ async def _mongodb(url: str, given: Any, app: str, stack: AsyncExitStack) -> Any
         raise UsageProblem(
             f"--app {app!r}: give a list of document classes for MongoDB, not {given!r}."
         )
-    await init_beanie(database=database, document_models=models)
+    if models:
+        await init_beanie(database=database, document_models=models)
     return database
 
 

@@ -13,7 +13,7 @@ from ttl_odm.beanie.strays import Stray
 from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspecting.reading_sql import SMALL
+from ttl_odm.inspecting.evidence import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,8 @@ from sqlalchemy.schema import CreateIndex
 from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.values import NEVER
-from ttl_odm.inspecting.reading_sql import SECONDS, SMALL, index_for, reading_only
+from ttl_odm.inspecting.evidence import SMALL
+from ttl_odm.inspecting.reading_sql import SECONDS, index_for, reading_only
 from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, clock_of
 from ttl_odm.sqlalchemy.options import include_expired

@@ -1,7 +1,8 @@
-"""``ttl-odm plan``: what expires when, and what another default would change, before it does."""
+"""``ttl-odm plan``: what expires when, and what another policy would change, before it does."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,16 +17,17 @@ from ttl_odm.forecasting import (
     Forecast,
     bounds_for,
     forecast_of,
+    heading,
+    named,
     note,
     planned_policy,
     sentences,
     table,
 )
-from ttl_odm.forecasting.planning import HELP, OPTION
+from ttl_odm.forecasting.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.inspecting.evidence import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecasting import Estimate, Measured
 
@@ -36,6 +38,8 @@ _BAR: Final = 40
 @click.argument("model")
 @app_options
 @click.option(OPTION, metavar="SECONDS", help=HELP)
+@click.option(POLICY_OPTION, metavar="POLICY", help=POLICY_HELP)
+@click.option("--deep", is_flag=True, help="Count all rows, however many there are.")
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -46,21 +50,24 @@ _BAR: Final = 40
 def plan(app: str | None, url: str | None, **given: Any) -> None:
     """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d, and how old its rows are.
 
-    With --default-ttl also what that default would change: which rows it would expire at once, and
-    which expired rows it would make visible again. It changes nothing. Of more than a million rows
-    a sample is taken on PostgreSQL and MongoDB, and its error (95 %) is told.
+    With --default-ttl or --policy also what that would change: which rows it would expire at once,
+    and which expired rows it would make visible again. With --policy, MODEL may be any table of
+    the database, and no --app is needed.
+
+    It changes nothing. Of more than 100,000 rows a sample is taken, and its error (95 %) is told.
     """
+    wanted = (given["default_ttl"], given["policy"])
 
     async def work() -> Forecast:
-        async with opened(app, url) as found:
-            (target, *_) = found.narrowed([given["model"]], []).targets
+        async with opened(app, url, with_ttl=given["policy"] is None) as found:
             await found.check_connection()
-            return await _forecast(found, target, given["default_ttl"])
+            target = _target(found, given["model"], is_any=given["policy"] is not None)
+            return await _forecast(found, target, wanted, math.inf if given["deep"] else SMALL)
 
     forecast = in_loop(work)
     output = Output(as_json=given["as_json"])
     if given["html"] is not None:
-        given["html"].write_text(page(forecast, sentences(forecast), note(forecast)))
+        given["html"].write_text(page(forecast), encoding="utf-8")
     if output.as_json:
         output.json(forecast.to_dict())
         return
@@ -69,67 +76,75 @@ def plan(app: str | None, url: str | None, **given: Any) -> None:
         output.line(f"Written to {given['html']}.")
 
 
-async def _forecast(app: Application, target: Target, default: str | None) -> Forecast:
-    current = _policy(app, target)
-    planned = _planned(current, default)
-    measured = await _measured(app, target, current, planned, bounds_for(current))
-    return forecast_of(target.name, target.model or target.name, current, planned, measured)
+def _target(app: Application, model: str, *, is_any: bool) -> Target:
+    """The one that is meant; one without `Target.given` is known to the database alone."""
+    if is_any and not app.called(model):
+        return Target(model, None, None)
+    return app.narrowed([model], []).targets[0]
 
 
-def _policy(app: Application, target: Target) -> Policy:
+async def _forecast(
+    app: Application, target: Target, wanted: tuple[str | None, str | None], big: float
+) -> Forecast:
+    current = None if target.given is None else _policy(app, target)
+    try:
+        planned = planned_policy(current, *wanted)
+    except InvalidTTL as error:
+        raise UsageProblem(str(error)) from error
+    measured = await _measured(app, target, current, planned, big)
+    return forecast_of(target.name, target.model, current, planned, measured)
+
+
+def _policy(app: Application, target: Target) -> Policy | None:
+    """The policy of a model; None where it has none."""
     if app.is_mongodb:
-        from ttl_odm.beanie.declaring import policy_of  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.beanie.sweeping import targets  # noqa: PLC0415 (needs the extra)
 
-        return policy_of(target.given)
+        bound = targets.binding_of(target.given)
+        return None if bound is None else bound.policy
     from ttl_odm.sqlalchemy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.given)
-    assert binding is not None  # noqa: S101 (targets have one)
-    return binding.default.policy
-
-
-def _planned(current: Policy, default: str | None) -> Policy | None:
-    try:
-        return planned_policy(current, default)
-    except InvalidTTL as error:
-        raise UsageProblem(str(error)) from error
+    return None if binding is None else binding.default.policy
 
 
 async def _measured(
-    app: Application,
-    target: Target,
-    current: Policy,
-    planned: Policy | None,
-    bounds: Sequence[int],
+    app: Application, target: Target, current: Policy | None, planned: Policy | None, big: float
 ) -> Measured:
+    bounds = bounds_for(current, planned)
     if app.is_mongodb:
         from ttl_odm.forecasting import mongodb  # noqa: PLC0415 (needs the extra)
 
-        return await mongodb.measure(target.given, current, planned, bounds)
+        collection = mongodb.collection_for(app.engine, target.given or target.name)
+        stored = mongodb.as_stored(target.given, planned)
+        return await mongodb.measure(collection, current, stored, bounds, big)
     from ttl_odm.forecasting import sql  # noqa: PLC0415 (needs the extra)
 
+    table = target.name if target.given is None else target.given
     if app.is_async:
         async with app.engine.connect() as connection:
-            found: Measured = await connection.run_sync(sql.measure, target.given, planned, bounds)
+            found: Measured = await connection.run_sync(sql.measure, table, planned, bounds, big)
             return found
     with app.engine.connect() as connection:
-        return sql.measure(connection, target.given, planned, bounds)
+        return sql.measure(connection, table, planned, bounds, big)
 
 
 def _show(forecast: Forecast, output: Output) -> None:
-    output.line(f"{forecast.model} ({forecast.target}): {forecast.rows:,} rows", style="bold")
-    output.line(f"{forecast.own} rows have a ttl of their own.")
-    output.line(f"current  {forecast.current}", style="cyan")
-    if forecast.planned is not None:
-        output.line(f"planned  {forecast.planned}", style="cyan")
+    output.line(f"{named(forecast)}: {forecast.measured.rows} rows", style="bold")
+    if forecast.own.rows:
+        output.line(f"{forecast.own} rows have a ttl of their own.")
+    for name, policy in forecast.scenarios.items():
+        output.line(f"{name.ljust(7)}  {policy}", style="cyan")
     output.line()
     output.table(table(forecast))
     output.line()
     for each in sentences(forecast):
         output.line(each, style="yellow", mark="! ")
-    output.line("Age of the rows:", style="bold")
+    output.line(heading(forecast), style="bold")
     _show_bars(forecast.histogram(), output)
     output.line(note(forecast))
+    if forecast.measured.is_sample:
+        output.line("--deep counts all rows.")
 
 
 def _show_bars(found: list[tuple[str, Estimate]], output: Output) -> None:

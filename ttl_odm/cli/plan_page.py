@@ -5,10 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from ttl_odm.forecasting import heading, note, sentences
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.forecasting.forecast import Estimate, Forecast
+    from ttl_odm.forecasting import Estimate, Forecast
 
 _COLORS: Final = ("#3b6ea5", "#d9822b")
 _STYLE: Final = """
@@ -31,34 +33,31 @@ _BAR: Final = 20
 _GAP: Final = 10
 
 
-def page(forecast: Forecast, sentences: Sequence[str], note: str) -> str:
-    """Return the page.
-
-    Args:
-        forecast: The numbers.
-        sentences: What is to be said of the plan.
-        note: How they were counted.
-    """
+def page(forecast: Forecast) -> str:
+    """Return the page."""
     title = escape(f"{forecast.model}: what expires")
-    scenarios = [("current", forecast.current)]
-    if forecast.planned is not None:
-        scenarios.append(("planned", forecast.planned))
+    scenarios = list(forecast.scenarios.items())
     expired = [forecast.expired(name) for name, _ in scenarios]
     legend = " ".join(
         f'<span style="color:{color}">&#9632;</span> {name} <code>{escape(policy)}</code>'
         for color, (name, policy) in zip(_COLORS, scenarios, strict=False)
     )
-    said = "".join(f'<p class="warn">{escape(each)}</p>' for each in sentences)
+    said = "".join(f'<p class="warn">{escape(each)}</p>' for each in sentences(forecast))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-        f"<h1>{title}</h1><p>Table <code>{escape(forecast.target)}</code>, {forecast.rows:,} rows, "
-        f"{escape(str(forecast.own))} of them with a ttl of their own.</p>{said}"
+        f"<h1>{title}</h1><p>{_about(forecast)}</p>{said}"
         f"<h2>Expired rows, if nobody writes</h2><p>{legend}</p>{_bars(expired, forecast.rows)}"
         f"{_table(scenarios, expired)}"
-        f"<h2>Age of the rows</h2>{_bars([forecast.histogram()], None)}"
-        f'<p class="quiet">{escape(note)}</p></body></html>\n'
+        f"<h2>{escape(heading(forecast).rstrip(':'))}</h2>{_bars([forecast.histogram()], None)}"
+        f'<p class="quiet">{escape(note(forecast))}</p></body></html>\n'
     )
+
+
+def _about(forecast: Forecast) -> str:
+    own = f"; {forecast.own} with a ttl of their own" if forecast.own.rows else ""
+    table = f"Table <code>{escape(forecast.target)}</code>"
+    return f"{table}, {escape(f'{forecast.measured.rows} rows{own}')}."
 
 
 def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -> str:
@@ -78,7 +77,7 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
             parts.append(
                 f'<rect x="{_LABEL}" y="{y}" width="{width:.1f}" height="{_BAR - 3}" '
                 f'fill="{_COLORS[number]}"/>'
-                f'<text x="{_LABEL + width + 6:.1f}" y="{y + 13}">{each}{share}</text>'
+                f'<text x="{_LABEL + width + 6:.1f}" y="{y + 13}">{escape(str(each))}{share}</text>'
             )
     height = step * len(groups[0])
     return (
@@ -86,12 +85,16 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
     )
 
 
+def _cell(cell: tuple[str, Estimate]) -> str:
+    return f"<td>{escape(str(cell[1]))}</td>"
+
+
 def _table(
     scenarios: Sequence[tuple[str, str]], expired: Sequence[Sequence[tuple[str, Estimate]]]
 ) -> str:
     head = "".join(f"<th>{name}</th>" for name, _ in scenarios)
     rows = "".join(
-        f"<tr><td>{escape(cells[0][0])}</td>{''.join(f'<td>{each}</td>' for _, each in cells)}</tr>"
+        f"<tr><td>{escape(cells[0][0])}</td>{''.join(map(_cell, cells))}</tr>"
         for cells in zip(*expired, strict=True)
     )
     return f"<table><tr><th></th>{head}</tr>{rows}</table>"

@@ -1,18 +1,19 @@
 """What a plan tells: counts with their error, for now and later, and how old rows are.
 
-Pure: from what a database has counted, whole or of a sample, to the numbers. A sample comes in
-clusters (pages of a table): rows that were written together lie together, so the error is that of
-a cluster sample, which is larger than that of as many rows drawn one by one.
+Pure: from what a database has counted, see `measured`, to the numbers that are shown.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.forecasting.measured import Estimate
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+
+    from ttl_odm.forecasting.measured import Measured
 
 HOUR: Final = 3_600
 DAY: Final = 24 * HOUR
@@ -31,72 +32,6 @@ AGES: Final = (60, 600, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * 
 AHEAD: Final = (*(-each for each in reversed(AGES[2:8])), 0, *AGES[2:8])
 """Bounds of the histogram in seconds before now; for `ExpireAt`, whose instants lie ahead, both."""
 
-_TWO_SIGMA: Final = 1.96
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number of rows.
-
-    Attributes:
-        rows: How many.
-        margin: It lies within so many of the truth with a probability of 95 %; 0 when counted.
-    """
-
-    rows: int
-    margin: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.rows:,}" if not self.margin else f"{self.rows:,} ±{self.margin:,}"
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a database has counted.
-
-    Attributes:
-        names: The questions. The first is ``rows``: all rows of the sample.
-        clusters: For each cluster of the sample the answers, in that order; a single one when
-            everything was counted.
-        total: Rows of the table, when this is a sample; None when everything was counted.
-        is_drawn_singly: Whether the single cluster is a sample of rows drawn one by one.
-    """
-
-    names: Sequence[str]
-    clusters: Sequence[Sequence[int]]
-    total: int | None = None
-    is_drawn_singly: bool = False
-
-    @property
-    def sampled(self) -> int:
-        """Rows that were looked at."""
-        return sum(each[0] for each in self.clusters)
-
-    def estimate(self, plus: str, minus: str | None = None) -> Estimate:
-        """Return the answer to a question, less that to another."""
-        first = self.names.index(plus)
-        second = None if minus is None else self.names.index(minus)
-        sizes = [each[0] for each in self.clusters]
-        hits = [each[first] - (0 if second is None else each[second]) for each in self.clusters]
-        looked_at = sum(sizes)
-        if self.total is None or not looked_at:
-            return Estimate(sum(hits))
-        share = sum(hits) / looked_at
-        if self.is_drawn_singly:
-            error = math.sqrt(share * (1 - share) / looked_at)
-        else:
-            error = _cluster_error(sizes, hits, share)
-        return Estimate(round(share * self.total), math.ceil(_TWO_SIGMA * error * self.total))
-
-
-def _cluster_error(sizes: Sequence[int], hits: Sequence[int], share: float) -> float:
-    """The standard error of a share, estimated from clusters of different sizes."""
-    count = len(sizes)
-    if count < 2:  # noqa: PLR2004 (no spread can be seen in one)
-        return 1.0
-    spread = sum((hit - share * size) ** 2 for size, hit in zip(sizes, hits, strict=True))
-    return math.sqrt(count / (count - 1) * spread) / sum(sizes)
-
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -105,23 +40,31 @@ class Forecast:
     Attributes:
         target: The table.
         model: The class's name.
-        current: The policy, as source.
+        current: The policy, as source; None where there is none yet.
         planned: The other one; None when nothing is planned.
+        field: What the histogram counts from: the field of the planned policy, if there is one.
         measured: What was counted.
         bounds: Those of the histogram, seconds before now.
     """
 
     target: str
     model: str
-    current: str
+    current: str | None
     planned: str | None
+    field: str
     measured: Measured
     bounds: Sequence[int]
 
     @property
     def rows(self) -> int:
         """All rows."""
-        return self.measured.total or self.measured.sampled
+        return self.measured.rows.rows
+
+    @property
+    def scenarios(self) -> dict[str, str]:
+        """The policies that were tried, as source, by what they are: current, planned."""
+        both = {"current": self.current, "planned": self.planned}
+        return {name: policy for name, policy in both.items() if policy is not None}
 
     @property
     def own(self) -> Estimate:
@@ -131,12 +74,12 @@ class Forecast:
     @property
     def lost(self) -> Estimate:
         """Rows that live and would be expired at once."""
-        return self.measured.estimate("lost")
+        return self.measured.estimate("lost" if self.current else "planned 0")
 
     @property
     def revived(self) -> Estimate:
         """Rows that have expired, are still there, and would be visible again."""
-        return self.measured.estimate("revived")
+        return self.measured.estimate("revived") if self.current else Estimate(0)
 
     def expired(self, scenario: str) -> list[tuple[str, Estimate]]:
         """Count expired rows: ``current`` or ``planned``, now and later."""
@@ -178,33 +121,36 @@ class Forecast:
                 {"label": label, "rows": each.rows, "margin": each.margin} for label, each in found
             ]
 
-        is_planned = self.planned is not None
+        told: dict[str, Any] = {"current": None, "planned": None}
+        for name, policy in self.scenarios.items():
+            told[name] = {"policy": policy, "expired": plain(self.expired(name))}
+        if told["planned"] is not None:
+            for key, each in (("expired_at_once", self.lost), ("visible_again", self.revived)):
+                told["planned"] |= {key: each.rows, f"{key}_margin": each.margin}
         return {
             "target": self.target,
             "model": self.model,
             "rows": self.rows,
-            "sampled_rows": None if self.measured.total is None else self.measured.sampled,
+            "sampled_rows": self.measured.sampled if self.measured.is_sample else None,
             "own_ttl": self.own.rows,
-            "current": {"policy": self.current, "expired": plain(self.expired("current"))},
-            "planned": {
-                "policy": self.planned,
-                "expired": plain(self.expired("planned")),
-                "expired_at_once": self.lost.rows,
-                "visible_again": self.revived.rows,
-            }
-            if is_planned
-            else None,
+            **told,
+            "field": self.field,
             "ages": plain(self.histogram()),
         }
 
 
-def questions(*, is_planned: bool, bounds: Sequence[int]) -> list[str]:
-    """Name what has to be counted, in the order of `Measured.names`."""
-    scenarios = ["current", "planned"] if is_planned else ["current"]
+def questions(scenarios: Collection[str], bounds: Sequence[int]) -> list[str]:
+    """Name what has to be counted, in the order of `Measured.names`.
+
+    Args:
+        scenarios: Those of ``current`` and ``planned`` that there are.
+        bounds: Those of the histogram, seconds before now.
+    """
+    both = ("current", "planned")
     return [
         *("rows", "dated", "own"),
         *(f"{scenario} {seconds}" for scenario in scenarios for seconds, _ in HORIZONS),
-        *(["lost", "revived"] if is_planned else []),
+        *(["lost", "revived"] if all(each in scenarios for each in both) else []),
         *(f"older {each}" for each in bounds),
     ]
 

@@ -1,48 +1,72 @@
-"""What is planned: another default for a policy, as somebody has typed it."""
+"""What is planned: another default, or another policy, as somebody has typed it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.core.policy import ExpireAfter, ExpireAt
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import default_ttl
-from ttl_odm.errors import InvalidTTL
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.forecasting.forecast import AGES, AHEAD, Forecast
+from ttl_odm.forecasting.typed import typed_policy
 from ttl_odm.inspecting import as_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.forecasting.forecast import Measured
+    from ttl_odm.forecasting.measured import Measured
 
 OPTION: Final = "--default-ttl"
-"""How command lines call it."""
+POLICY_OPTION: Final = "--policy"
+"""How command lines call them."""
 
 HELP: Final = (
     "The default that is planned: seconds, -1 (rows never expire by default), or off. Without it, "
     "only what expires as things are."
 )
+POLICY_HELP: Final = (
+    "The policy that is planned, as it would be declared or as inspect prints it: "
+    "'ExpireAt(\"expires_at\")', 'ExpireAfter(\"created_at\", 30 * 86400)', 'TTL(3600, "
+    'last_modified="updated_at", override=None)\'.'
+)
 
 _OFF: Final = ("off", "none")
 
 
-def planned_policy(current: Policy, default: str | None) -> Policy | None:
-    """Return the same policy with another default.
+def planned_policy(
+    current: Policy | None, default: str | None, source: str | None
+) -> Policy | None:
+    """Return what is planned.
 
     Args:
-        current: The policy as it is.
-        default: Seconds, "-1" or "off"; None where nothing is planned.
+        current: The policy as it is; None where there is none.
+        default: Seconds, "-1" or "off", for the same policy with another default; or None.
+        source: Another policy, see `typed_policy`; or None.
 
     Raises:
-        InvalidTTL: It is none of these, or the policy has no default.
+        InvalidTTL: The default is none of these, or the policy has no default.
+        TTLConfigurationError: The source can't be read, or both are given, or there is no policy.
     """
-    if default is None:
-        return None
+    if default is not None and source is not None:
+        message = f"{OPTION} and {POLICY_OPTION}: give one of them."
+        raise TTLConfigurationError(message)
+    if source is not None:
+        return typed_policy(source)
+    if current is None:
+        message = f"it has no policy yet: say one with {POLICY_OPTION}."
+        raise TTLConfigurationError(message)
+    return None if default is None else _with_default(current, default)
+
+
+def _with_default(current: Policy, default: str) -> Policy:
     where = f"{OPTION} {default}"
     if isinstance(current, ExpireAt):
-        message = f"{where}: {as_source(current)} has no default; each row has its end."
+        message = (
+            f"{where}: {as_source(current)} has no default, each row has its end. Say another "
+            f"policy with {POLICY_OPTION}."
+        )
         raise InvalidTTL(message)
     try:
         if isinstance(current, ExpireAfter):
@@ -55,22 +79,41 @@ def planned_policy(current: Policy, default: str | None) -> Policy | None:
         raise InvalidTTL(message) from error
 
 
-def bounds_for(policy: Policy) -> Sequence[int]:
+def bounds_for(current: Policy | None, planned: Policy | None) -> Sequence[int]:
     """The bounds of the histogram, seconds before now; the instants of `ExpireAt` lie ahead."""
-    return AHEAD if isinstance(policy, ExpireAt) else AGES
+    return AHEAD if isinstance(_shown(current, planned), ExpireAt) else AGES
+
+
+def _shown(current: Policy | None, planned: Policy | None) -> Policy:
+    """The policy whose field the histogram shows."""
+    shown = planned or current
+    assert shown is not None  # noqa: S101 (see `planned_policy`)
+    return shown
 
 
 def forecast_of(
-    target: str, model: str, current: Policy, planned: Policy | None, measured: Measured
+    target: str,
+    model: str | None,
+    current: Policy | None,
+    planned: Policy | None,
+    measured: Measured,
 ) -> Forecast:
     """Put together what was counted for a table, by `questions` with the bounds of its policy.
 
     Args:
         target: The table.
-        model: The class's name.
-        current: The policy as it is.
+        model: The class's name; None where there is no class.
+        current: The policy as it is; None where there is none, and another is planned.
         planned: The other one; None when nothing is planned.
         measured: What was counted.
     """
-    other = None if planned is None else as_source(planned)
-    return Forecast(target, model, as_source(current), other, measured, bounds_for(current))
+    shown = _shown(current, planned)
+    return Forecast(
+        target,
+        model or target,
+        None if current is None else as_source(current),
+        None if planned is None else as_source(planned),
+        shown.last_modified if isinstance(shown, TTL) else shown.field,
+        measured,
+        bounds_for(current, planned),
+    )

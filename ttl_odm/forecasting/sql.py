@@ -1,98 +1,143 @@
-"""Counting for `ttl-odm plan` in a SQL database: one scan, or on PostgreSQL one of a sample.
+"""Counting for `ttl-odm plan` in a SQL database: one scan, or of a big table a sample.
 
-What would be expired under another default, or at another time, is asked of the very predicate
-that reads and sweeps use: over a copy of the table's policy, and of the clock.
+What would be expired by another policy, or at another time, is asked of the very predicate that
+reads and sweeps use: over another binding of the table, and a copy of the clock. How a sample is
+drawn is `sampling`.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import and_, case, func, literal, literal_column, not_, select, tablesample, true
+from sqlalchemy import MetaData, Table, and_, case, func, literal, not_, select, true
+from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.types import BigInteger
 
-from ttl_odm.forecasting.forecast import Measured, questions
+from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.forecasting import sampling
+from ttl_odm.forecasting.forecast import questions
+from ttl_odm.forecasting.measured import Measured
+from ttl_odm.inspecting.evidence import SMALL
 from ttl_odm.inspecting.reading_sql import reading_only
-from ttl_odm.sqlalchemy.binding import DefaultTTL, binding_of
+from ttl_odm.sqlalchemy import mapping
+from ttl_odm.sqlalchemy.binding import DefaultTTL, KindTTL, Variant, binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.enabling import enable, roots_of
 from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts
-from ttl_odm.sqlalchemy.sweeping.due import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.binding import Binding
     from ttl_odm.sqlalchemy.clock import Clock
-
-BIG: Final = 1_000_000
-"""Rows from which on a sample is taken, where the database can."""
-
-SAMPLED: Final = 200_000
-"""Rows of a sample, about."""
 
 _SECONDS: Final = 600
 
 
 def measure(
     connection: Connection,
-    table: Any,
+    table: Table | str,
     planned: Policy | None,
     bounds: Sequence[int],
-    big: int = BIG,
+    big: float = SMALL,
 ) -> Measured:
     """Count.
 
     Args:
         connection: Is thrown away afterwards: it has been made one that can only read.
-        table: The Table.
-        planned: Another policy over the same columns; None for none.
+        table: The Table; or where a policy is planned, the name of one that is in the database,
+            with its schema if that is not the connection's own.
+        planned: Another policy; None for none.
         bounds: Those of the histogram, seconds before now.
-        big: Rows from which on a sample is taken.
+        big: Rows beyond which a sample is taken; infinity for none.
+
+    Raises:
+        TTLConfigurationError: There is no such table, or it lacks a column that the policy needs.
     """
-    binding = binding_of(table)
-    assert binding is not None  # noqa: S101 (targets have one)
-    asked = questions(is_planned=planned is not None, bounds=bounds)
     with reading_only(connection, _SECONDS):
-        found = _measure(connection, binding, planned, asked, big)
+        bindings = _bindings(connection, table, planned)
+        found = _measure(connection, bindings, questions(bindings, bounds), big)
     connection.invalidate()
     return found
 
 
+def _bindings(
+    connection: Connection, table: Table | str, planned: Policy | None
+) -> dict[str, Binding]:
+    """What each policy means for the table."""
+    if isinstance(table, str):
+        reflected = _reflected(connection, table)
+        enable(reflected, planned)  # which nobody else will see
+        found = {"planned": binding_of(reflected)}
+    else:
+        current = binding_of(table)
+        found = {
+            "current": current,
+            "planned": None if planned is None else _as_if(table, current, planned),
+        }
+    return {name: binding for name, binding in found.items() if binding is not None}
+
+
+def _reflected(connection: Connection, name: str) -> Table:
+    schema, _, plain = name.rpartition(".")
+    place: Any = {"schema": schema or None, "autoload_with": connection, "resolve_fks": False}
+    with warnings.catch_warnings():  # of indexes and types that SQLAlchemy can't reflect
+        warnings.simplefilter("ignore")
+        try:
+            return Table(plain, MetaData(), **place)
+        except NoSuchTableError as error:
+            message = f"there is no table {name!r} in the database."
+            raise TTLConfigurationError(message) from error
+
+
+def _as_if(table: Table, current: Binding | None, planned: Policy) -> Binding:
+    """What the table's binding would be by another policy."""
+    owner = type(table.name, (), {"__ttl__": planned})
+    binding = mapping.binding_for(table, owner, next(iter(roots_of(table)), None))
+    if current is not None and isinstance(planned, TTL) and planned.by is None:
+        # Subclasses keep the defaults of their own.
+        binding.variants += [
+            Variant(DefaultTTL(each.default.owner, planned), each.identities)
+            for each in current.variants
+            if not isinstance(each.default, KindTTL)
+        ]
+    return binding
+
+
 def _measure(
-    connection: Connection, binding: Binding, planned: Policy | None, asked: list[str], big: int
+    connection: Connection, bindings: dict[str, Binding], asked: list[str], big: float
 ) -> Measured:
-    source: Any = binding.table
-    total = None
-    if connection.dialect.name == "postgresql":
-        rows = estimate(connection, binding.table)
-        if rows is not None and rows > big:
-            total = rows
-            source = tablesample(binding.table, func.system(100 * min(1.0, SAMPLED / rows)))
-    answers = _Answers(binding, planned, clock_of(connection.dialect), source)
-    sums = [func.sum(case((answers.of(name), 1), else_=0)).label(name) for name in asked]
-    statement = select(*sums).select_from(source)
-    if total is not None:
-        page = literal_column("(ctid::text::point)[0]::bigint", BigInteger())
-        statement = statement.group_by(page)
-    counted = connection.execute(statement.options(include_expired())).all()
-    clusters = [tuple(int(each or 0) for each in row) for row in counted]
-    return Measured(asked, clusters, total)
+    table = next(iter(bindings.values())).table
+    clock = clock_of(connection.dialect)
+
+    def counting(source: FromClause) -> Select[Any]:
+        answers = _Answers(bindings, clock, source)
+        sums = [func.sum(case((answers.of(name), 1), else_=0)).label(name) for name in asked]
+        return select(*sums).select_from(source).options(include_expired())
+
+    rows = sampling.size_of(connection, table)
+    if rows > big:
+        return sampling.sampled(connection, table, rows, asked, counting)
+    return Measured(asked, sampling.clusters(connection, counting(table)))
 
 
 class _Answers:
     """The condition that each question is about."""
 
-    def __init__(self, binding: Binding, planned: Policy | None, clock: Clock, source: Any) -> None:
-        self._bindings = {"current": binding}
-        if planned is not None:
-            self._bindings["planned"] = _as_if(binding, planned)
+    def __init__(self, bindings: dict[str, Binding], clock: Clock, source: FromClause) -> None:
+        self._bindings = bindings
+        # What is planned is what the histogram is about.
+        self._main = bindings.get("planned") or bindings["current"]
         self._clock = clock
-        self._columns = binding.columns_of(source)
+        self._source = source
+        self._columns = self._main.columns_of(source)
 
     def of(self, name: str) -> ColumnElement[bool]:
         """Return it."""
@@ -115,17 +160,12 @@ class _Answers:
         """True for what is expired then, never NULL."""
         later = f"({self._clock.now} + {seconds} * {self._clock.second})"
         verdicts = Verdicts(replace(self._clock, now=later))
-        expired = verdicts.expired(self._bindings[scenario], self._columns)
+        binding = self._bindings[scenario]
+        expired = verdicts.expired(binding, binding.columns_of(self._source))
         return func.coalesce(expired, not_(true()))
 
     def _older(self, seconds: int) -> ColumnElement[bool]:
         clock = self._clock
         moment = clock.literal(clock.now) - clock.span(literal(seconds, BigInteger()))
-        keeping = self._bindings["current"].instants.on(clock)
+        keeping = self._main.instants.on(clock)
         return func.coalesce(keeping.reached(self._columns.last_modified, moment), not_(true()))
-
-
-def _as_if(binding: Binding, planned: Policy) -> Binding:
-    """The same table, as it would be with another default."""
-    owner = type(binding.name, (), {"__ttl__": planned})
-    return replace(binding, policy=planned, default=DefaultTTL(owner, planned))

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ttl_odm.forecasting.forecast import Estimate, Forecast
+    from ttl_odm.forecasting.forecast import Forecast
+    from ttl_odm.forecasting.measured import Estimate
 
 
 def table(forecast: Forecast) -> list[tuple[str, ...]]:
-    """Return rows, of which the first is the head: what is expired now and later."""
-    current = forecast.expired("current")
-    if forecast.planned is None:
-        rows: list[tuple[str, ...]] = [("expired", "current", "share")]
-        rows += [(label, str(each), _share(each, forecast)) for label, each in current]
-        return rows
-    rows = [("expired", "current", "planned", "share")]
-    rows += [
-        (label, str(before), str(after), _share(after, forecast))
-        for (label, before), (_, after) in zip(current, forecast.expired("planned"), strict=True)
-    ]
+    """Return rows, of which the first is the head: what is expired now and later.
+
+    The share is that of the planned policy, if there is one.
+    """
+    names = list(forecast.scenarios)
+    columns = [forecast.expired(name) for name in names]
+    rows: list[tuple[str, ...]] = [("expired", *names, "share")]
+    for cells in zip(*columns, strict=True):
+        numbers = [each for _, each in cells]
+        rows.append((cells[0][0], *map(str, numbers), _share(numbers[-1], forecast)))
     return rows
 
 
@@ -38,12 +38,29 @@ def sentences(forecast: Forecast) -> list[str]:
             f"Expired rows, still there, that would be visible again: {forecast.revived}. Sweep "
             "first if they are to stay away."
         )
-    return said or ["Nothing would change at once."]
+    if said:
+        return said
+    unseen = max(forecast.lost.margin, forecast.revived.margin)
+    if unseen:  # a sample can't say that there are none
+        return [f"No row of the sample would change at once; of all rows, fewer than {unseen:,}."]
+    return ["Nothing would change at once."]
+
+
+def named(forecast: Forecast) -> str:
+    """Say what it is about: the model, and its table."""
+    table = f" ({forecast.target})" if forecast.model != forecast.target else ""
+    return f"{forecast.model}{table}"
+
+
+def heading(forecast: Forecast) -> str:
+    """Say what the histogram shows."""
+    what = "Rows by" if min(forecast.bounds) < 0 else "Age of the rows by"
+    return f"{what} {forecast.field}:"
 
 
 def note(forecast: Forecast) -> str:
     """Say how the numbers came about."""
-    if forecast.measured.total is None:
+    if not forecast.measured.is_sample:
         return f"All {forecast.rows:,} rows were counted."
     return (
         f"Estimated from {forecast.measured.sampled:,} of about {forecast.rows:,} rows; "

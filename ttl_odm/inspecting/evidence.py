@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.policy import Unit
 
+SMALL: Final = 100_000
+"""Rows up to which a table is read whole."""
+
 
 class Kind(Enum):
     """What a field is declared to hold (in MongoDB: what its values are)."""

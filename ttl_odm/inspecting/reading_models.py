@@ -23,7 +23,7 @@ def classes_of(given: Any) -> dict[str, str | None]:
     Raises:
         TTLConfigurationError: There are no models in it.
     """
-    return {table.fullname: name for table, name in _tables(given).items()}
+    return {table.fullname: name for table, name in models_of(given).items()}
 
 
 def tables_of(given: Any) -> Iterator[Table]:
@@ -32,7 +32,7 @@ def tables_of(given: Any) -> Iterator[Table]:
     Raises:
         TTLConfigurationError: There are no models in it.
     """
-    for table, model in sorted(_tables(given).items(), key=lambda each: each[0].fullname):
+    for table, model in sorted(models_of(given).items(), key=lambda each: each[0].fullname):
         indexed = {next(iter(each.columns)).name for each in table.indexes if each.columns}
         indexed |= {each.name for each in list(table.primary_key)[:1]}
         fields = []
@@ -50,7 +50,12 @@ def tables_of(given: Any) -> Iterator[Table]:
         yield Table(table.fullname, fields, model=model)
 
 
-def _tables(given: Any) -> dict[SQLTable, str | None]:
+def models_of(given: Any) -> dict[SQLTable, str | None]:
+    """Return the tables of models, each with the name of its class if it has one.
+
+    Raises:
+        TTLConfigurationError: There are no models in it.
+    """
     found: dict[SQLTable, str | None] = {}
     for each in given if isinstance(given, (list, tuple, set)) else [given]:
         registry = getattr(each, "registry", each)

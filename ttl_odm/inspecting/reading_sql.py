@@ -33,7 +33,7 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.inspecting.evidence import Field, Kind, Table
+from ttl_odm.inspecting.evidence import SMALL, Field, Kind, Table
 from ttl_odm.inspecting.names import is_telling
 from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
 
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 
 SAMPLE: Final = 500
 """Rows from the beginning of a table, and as many from its end."""
-
-SMALL: Final = 100_000
-"""Rows up to which a table is counted, and read for its lowest and highest values."""
 
 SECONDS: Final = 10
 """What a statement may take."""

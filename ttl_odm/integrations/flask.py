@@ -24,7 +24,7 @@ from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.forecasting import bounds_for, forecast_of, note, planned_policy, sentences, table
-from ttl_odm.forecasting.planning import HELP, OPTION
+from ttl_odm.forecasting.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.forecasting.sql import measure
 from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.sweeping.targets import bindings_of
@@ -372,19 +372,20 @@ def status() -> None:
 @commands.command()
 @click.argument("model")
 @click.option(OPTION, metavar="SECONDS", help=HELP)
-def plan(model: str, default_ttl: str | None) -> None:
-    """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d; with another default, too.
+@click.option(POLICY_OPTION, metavar="POLICY", help=POLICY_HELP)
+def plan(model: str, default_ttl: str | None, policy: str | None) -> None:
+    """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d; by another policy, too.
 
-    It changes nothing. On PostgreSQL, of more than a million rows a sample is taken.
+    It changes nothing. Of more than 100,000 rows a sample is taken.
     """
     engine, binding = _of_app().bound(model)
     current = binding.default.policy
     try:
-        planned = planned_policy(current, default_ttl)
+        planned = planned_policy(current, default_ttl, policy)
+        with engine.connect() as connection:
+            measured = measure(connection, binding.table, planned, bounds_for(current, planned))
     except TTLError as error:
         raise click.ClickException(str(error)) from error
-    with engine.connect() as connection:
-        measured = measure(connection, binding.table, planned, bounds_for(current))
     found = forecast_of(binding.table.fullname, binding.name, current, planned, measured)
     click.echo(f"{found.model} ({found.target}): {found.rows:,} rows, {found.current}")
     rows = table(found)

@@ -162,11 +162,11 @@ class _Place:
                 f"{root.class_.__name__}, and they live and die together. Enable "
                 f"{root.class_.__name__}."
             )
-        return cls(target, table, _roots(table))
+        return cls(target, table, roots_of(table))
 
     @classmethod
     def _of_table(cls, table: Table, mapped: type | None = None) -> _Place:
-        roots, binding = _roots(table), binding_of(table)
+        roots, binding = roots_of(table), binding_of(table)
         if binding is not None:
             return cls(binding.default.owner, table, roots)
         if roots:
@@ -321,7 +321,8 @@ def _root(mapper: Mapper[Any]) -> Mapper[Any]:
     return mapper
 
 
-def _roots(table: Table) -> tuple[Mapper[Any], ...]:
+def roots_of(table: Table) -> tuple[Mapper[Any], ...]:
+    """The mappers of a table that inherit from none."""
     return tuple(each for each in _mappers() if each.local_table is table and _root(each) is each)
 
 

@@ -75,6 +75,25 @@ def _add_columns_of_concrete(mapper: Mapper[Any], cls: type[Any]) -> None:
 
 def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> None:
     """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table."""
+    where = f"{owner.__name__}.__ttl__"
+    other = binding_of(table)
+    if other is not None:
+        raise TTLConfigurationError(
+            f"{where}: table {table.fullname!r} already has the policy of {other.name}; "
+            "a table has one policy, so declare __ttl__ on one class only."
+        )
+    binding = binding_for(table, owner, mapper)
+    _prepare_schema(binding, getattr(owner, "__ttl_sweep__", "index"), where)
+    bind(table, binding)
+
+
+def binding_for(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:
+    """Return what the policy of an owner means for its table, and change neither.
+
+    Raises:
+        InvalidTTL: The owner declares a number that is no ttl.
+        TTLConfigurationError: The table lacks a column that the policy needs, or is none.
+    """
     cls = owner
     where = f"{cls.__name__}.__ttl__"
     policy = as_policy(cls.__ttl__, where=where)
@@ -82,12 +101,6 @@ def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Non
         raise TTLConfigurationError(
             f"{where}: {cls.__name__} is mapped to {type(table).__name__}, not to a Table; "
             "declare __ttl__ on the models of the tables inside it."
-        )
-    other = binding_of(table)
-    if other is not None:
-        raise TTLConfigurationError(
-            f"{where}: table {table.fullname!r} already has the policy of {other.name}; "
-            "a table has one policy, so declare __ttl__ on one class only."
         )
     start = _column(mapper, table, _start_of(policy), where)
     by = policy.by if isinstance(policy, TTL) else None
@@ -107,8 +120,7 @@ def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Non
         binding.variants += [
             Variant(KindTTL(cls, policy, kind), [kind]) for kind, _ in policy.kinds
         ]
-    _prepare_schema(binding, getattr(cls, "__ttl_sweep__", "index"), where)
-    bind(table, binding)
+    return binding
 
 
 def _start_of(policy: Policy) -> str:

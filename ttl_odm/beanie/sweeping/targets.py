@@ -101,14 +101,7 @@ def _models(given: Any) -> Iterator[Any]:
 def _target_of(model: Any) -> Target:
     if not issubclass(model, Document):
         raise TTLConfigurationError(f"{model.__name__} is no document class of Beanie's.")
-    try:
-        collection = collection_of(model)
-    except CollectionWasNotInitialized as error:
-        raise TTLConfigurationError(
-            f"{model.__name__} has no collection yet: call init_beanie() first."
-        ) from error
-    database = collection.database
-    binding = registry_of(database.client).find(database.name, collection.name)
+    binding = binding_of(model)
     if binding is None:
         raise TTLConfigurationError(
             f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "
@@ -119,4 +112,20 @@ def _target_of(model: Any) -> Target:
             f"{model.__name__} is on Azure Cosmos DB, which deletes expired documents by itself: "
             "no sweeper works there."
         )
-    return Target(collection, binding)
+    return Target(collection_of(model), binding)
+
+
+def binding_of(model: Any) -> Binding | None:
+    """Return the policy of a document class, None where it has none.
+
+    Raises:
+        TTLConfigurationError: `init_beanie` has not seen it.
+    """
+    try:
+        collection = collection_of(model)
+    except CollectionWasNotInitialized as error:
+        raise TTLConfigurationError(
+            f"{model.__name__} has no collection yet: call init_beanie() first."
+        ) from error
+    database = collection.database
+    return registry_of(database.client).find(database.name, collection.name)

@@ -82,7 +82,7 @@ def _next_pages(
 
     Needs PostgreSQL 14, which reads a range of pages without reading the others.
     """
-    first, pages = resume or (0, _count_pages(connection, source))
+    first, pages = resume or (0, count_pages(connection, source))
     end = first + _PAGES
     expired = _expired(connection, binding)
     bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
@@ -99,7 +99,9 @@ def _next_pages(
     )
 
 
-class _Tid(UserDefinedType[Any]):
+class Tid(UserDefinedType[Any]):
+    """The type of a `ctid`."""
+
     cache_ok = True
 
     def get_col_spec(self, **_: Any) -> str:
@@ -108,10 +110,11 @@ class _Tid(UserDefinedType[Any]):
 
 def _beginning_of(page: int) -> ColumnElement[Any]:
     # By way of a text, which every driver can send.
-    return cast(literal(f"({page},0)", String()), _Tid())
+    return cast(literal(f"({page},0)", String()), Tid())
 
 
-def _count_pages(connection: Connection, table: Table) -> int:
+def count_pages(connection: Connection, table: Table) -> int:
+    """The pages of a table on PostgreSQL; of a partitioned one, those of the largest partition."""
     relation = regclass(connection, table)
     tree = func.pg_partition_tree(relation).table_valued("relid")
     partitions = select(func.max(func.pg_relation_size(tree.c.relid))).scalar_subquery()
