@@ -7,12 +7,11 @@ import re
 import signal
 import socket
 import subprocess
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from tests.cli import shop
 from tests.cli.running import TIMEOUT, CliRunner, command, variables
@@ -23,7 +22,6 @@ from ttl_odm.sweeper import Ending, FuseError, Skip, Sweeper, SweepReport, Targe
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 sqlite = pytest.mark.databases("sqlite")
 
 
@@ -114,40 +112,6 @@ def test_run_serves_them(engine: Engine) -> None:
     assert process.returncode == 0
     assert 'ttl_odm_rows_deleted_total{backend="sqlite",table="carts"} 10.0' in content
     assert "ttl_odm_leader" in content
-
-
-def names_of(registry: CollectorRegistry) -> set[str]:
-    """Every series name that the collectors can have."""
-    SweeperMetrics("x", registry)
-    found = set()
-    for line in generate_latest(registry).decode().splitlines():
-        if line.startswith("# TYPE"):
-            _, _, name, kind = line.split()
-            suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
-            found |= {name + suffix for suffix in suffixes}
-    return found
-
-
-@pytest.mark.parametrize("file", ["grafana-dashboard.json", "prometheus-alerts.yml"])
-def test_every_metric_that_a_dashboard_or_an_alert_names_exists(
-    file: str, registry: CollectorRegistry
-) -> None:
-    content = (DEPLOY / file).read_text()
-    used = set(re.findall(r"\bttl_odm_[a-z_]+\b", content))
-    assert len(used) > 3
-    assert used <= names_of(registry)
-
-
-def test_the_dashboard_has_panels_that_do_not_overlap() -> None:
-    board: Any = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
-    cells = [
-        (x, y)
-        for panel in board["panels"]
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert all(each["targets"] and each["title"] for each in board["panels"])
 
 
 @sqlite
