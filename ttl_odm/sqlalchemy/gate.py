@@ -28,6 +28,7 @@ from ttl_odm.sqlalchemy.keys import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.options import includes_expired
 from ttl_odm.sqlalchemy.predicate import Verdicts, grouped
 from ttl_odm.sqlalchemy.preparing import DeletedReferences, Preparation, Several, StampedBase
+from ttl_odm.sqlalchemy.recompiling import note, some_were_not_noted
 from ttl_odm.sqlalchemy.second_try import try_twice
 from ttl_odm.sqlalchemy.sources import LiveRows, LiveSource
 from ttl_odm.sqlalchemy.stamping import stamped_insert, stamped_update
@@ -262,6 +263,7 @@ def install() -> None:
         for name, handler in handlers.items():
             if not isinstance(handler, _Gateway):
                 handlers[name] = _Gateway(handler)
+                some_were_not_noted()
 
 
 def _visit(element: Any, compiler: Any, **kw: Any) -> Any:
@@ -279,4 +281,5 @@ class _Gateway:
     def __call__(self, element: Any, compiler: Any, **kw: Any) -> Any:
         if not isinstance(compiler, GatedCompiler):
             compiler.__class__ = _GATED(type(compiler))
+            note(compiler)
         return self._handler(element, compiler, **kw)

@@ -2,10 +2,11 @@
 
 What the gate adds is part of compiled SQL, and SQLAlchemy keeps that: in the cache of each engine,
 of each mapper (for flushes), in one that a user passes as ``compiled_cache``, or in a variable. A
-policy in the cache keys would not do, for statements remember their keys. So every compiled
-statement of the process that names the table is looked for, wherever it is kept, and made anew in
-its place. That takes a fraction of a second for each `ttl_odm.sqlalchemy.enable`, and nothing
-afterwards.
+policy in the cache keys would not do, for statements remember their keys. So the gate notes each
+statement that is compiled, by a weak reference, and those that name the table are made anew in
+their place, wherever they are kept. What was compiled before the gate was there, the garbage
+collector knows: the first `ttl_odm.sqlalchemy.enable` of a process asks it, which takes a fraction
+of a second.
 
 This module must not know what a policy is.
 """
@@ -13,7 +14,8 @@ This module must not know what a policy is.
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from sqlalchemy.sql.compiler import CompilerState, SQLCompiler
 
@@ -29,27 +31,48 @@ def recompile(names: Collection[str]) -> None:
     Args:
         names: of the tables, without their schemas.
     """
-    for compiled in _compiled_statements():
-        if _names_one(compiled, names):
+    if not _asked_collector:
+        for each in _before_the_gate():
+            note(each)
+        _asked_collector.append(True)
+    for reference in _noted.valuerefs():
+        compiled = reference()
+        if compiled is not None and _is_finished(compiled) and _names_one(compiled, names):
             _compile_again(compiled)
 
 
-def _compiled_statements() -> list[SQLCompiler]:
+_noted: Final[WeakValueDictionary[int, SQLCompiler]] = WeakValueDictionary()
+"""Every compiled statement of the process that is still kept somewhere, by its ``id()``."""
+
+_asked_collector: Final[list[bool]] = []
+
+
+def note(compiled: SQLCompiler) -> None:
+    """Remember a statement that is being compiled, for as long as somebody keeps it."""
+    _noted[id(compiled)] = compiled
+
+
+def some_were_not_noted() -> None:
+    """Say that statements have been compiled without the gate: `recompile` has to search again."""
+    _asked_collector.clear()
+
+
+def _before_the_gate() -> list[SQLCompiler]:
     frozen = gc.get_freeze_count()
     if frozen:  # what a server froze before it forked is hidden from get_objects()
         gc.unfreeze()
     try:
         # By type(): the __class__ of a proxy may raise.
-        found = [each for each in gc.get_objects() if issubclass(type(each), SQLCompiler)]
+        return [each for each in gc.get_objects() if issubclass(type(each), SQLCompiler)]
     finally:
         if frozen:
             gc.freeze()
-    return [
-        each
-        for each in found
-        if getattr(each, "state", None) is CompilerState.STRING_APPLIED
-        and each.statement is not None
-    ]
+
+
+def _is_finished(compiled: Any) -> bool:
+    # The collector also finds what a thread is just making.
+    state = getattr(compiled, "state", None)
+    return state is CompilerState.STRING_APPLIED and compiled.statement is not None
 
 
 def _names_one(compiled: SQLCompiler, names: Collection[str]) -> bool:
