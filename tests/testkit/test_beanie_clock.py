@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 import pytest_asyncio
-from beanie import BulkWriter, Document, Indexed, Link, TimeSeriesConfig, UpdateResponse, View
+from beanie import BulkWriter, Document, Indexed, Link, UpdateResponse, View
 from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
@@ -133,7 +133,6 @@ class Measured(TTLMixin, Document):
 
     class Settings:
         name = "measured"
-        timeseries = TimeSeriesConfig(time_field="made")
 
 
 MODELS = [Measured, Event, Fixed, Legacy, Visit, Voucher, Cached, Told, Eternal, Plain, Names]
@@ -589,6 +588,8 @@ async def test_where_mongodb_would_delete_what_lives_the_test_is_told(
 async def test_so_it_is_where_mongodb_would_delete_measurements(
     world: World, ttl_clock: TTLClock
 ) -> None:
+    world.of(Measured).drop()
+    world.raw.create_collection("measured", timeseries={"timeField": "made"})
     past = datetime(2024, 1, 1, tzinfo=timezone.utc)
     ttl_clock.freeze(at=past)
     await Measured(made=past).insert()
