@@ -8,9 +8,10 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import String, insert, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from tests.cli import shop
+from tests.cli import legacy, shop
 from tests.cli.running import CliRunner, run
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.application import opened
@@ -18,6 +19,8 @@ from ttl_odm.cli.commands import cli
 from ttl_odm.core import TTL
 from ttl_odm.forecasting import AGES, Drawn, Estimate, Measured, typed_policy
 from ttl_odm.forecasting.sql import measure
+from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.clock import clock_of
 
 if TYPE_CHECKING:
@@ -252,3 +255,114 @@ async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongo
             assert abs(expired.rows - count / 2) <= 3 * expired.margin < count / 10
             kinds[name] = measured.drawn
     assert kinds == {"events": Drawn.STRETCHES, "texts": Drawn.SINGLY}
+
+
+def test_a_policy_is_tried_on_a_table_that_no_model_knows(engine: Engine) -> None:
+    with engine.begin() as connection:
+        legacy.METADATA.create_all(connection)
+        now = connection.execute(text("SELECT CURRENT_TIMESTAMP")).scalar_one()
+        now = datetime.fromisoformat(now) if isinstance(now, str) else now
+        ends = [now.replace(tzinfo=None) + timedelta(hours=left) for left in (-30, 2, 50)]
+        connection.execute(insert(legacy.RESULTS), [{"date_done": each} for each in [*ends, None]])
+    url = engine.url.render_as_string(hide_password=False)
+    policy = ["--policy", '__ttl__ = ExpireAt("date_done")  # as inspect has it']
+    found = planned(["--url", url], *policy, model="celery_taskmeta")
+    assert found["current"] is None
+    assert found["planned"]["policy"] == 'ExpireAt("date_done")'
+    assert numbers(found["planned"]["expired"]) == [1, 1, 2, 3, 3]
+    assert (found["planned"]["expired_at_once"], found["planned"]["visible_again"]) == (1, 0)
+    assert [each["label"] for each in found["ages"]] == [
+        "in 1 d to 7 d",
+        "in 6 h to 1 d",
+        "in 1 h to 6 h",
+        *("in < 1 h", "< 1 h ago", "1 h to 6 h ago", "6 h to 1 d ago"),
+        "1 d to 7 d ago",
+        "no instant",
+    ]
+
+
+def test_another_policy_is_tried_on_a_model_that_has_one(app: list[str]) -> None:
+    found = planned(app, "--policy", 'ExpireAfter("_ts", timedelta(hours=6))')
+    assert (found["current"]["policy"], found["field"]) == ("TTL(3600)", "_ts")
+    # Rows of 2 h and 30 min live, and ttls of their own are gone: 6, of 9 h, had none to end it.
+    assert numbers(found["current"]["expired"]) == [3, 5, 5, 5, 5]
+    assert numbers(found["planned"]["expired"]) == [3, 3, 6, 6, 6]
+    assert (found["planned"]["expired_at_once"], found["planned"]["visible_again"]) == (1, 1)
+
+
+@sqlite
+def test_a_policy_is_tried_on_a_model_that_has_none(engine: Engine, app: list[str]) -> None:
+    with engine.begin() as connection:
+        legacy.METADATA.create_all(connection)
+        connection.execute(insert(legacy.TOKENS), [{"issued_at": 1, "expires_in": 0}])
+    app = ["--app", "tests.cli.legacy:METADATA", *app[2:]]
+    policy = 'TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")'
+    found = planned(app, "--policy", policy, model="oauth2_token")
+    assert numbers(found["planned"]["expired"]) == [0] * 5
+    policy = 'ExpireAfter("issued_at", 30 * 86400, unit="s")'
+    found = planned(app, "--policy", policy, model="oauth2_token")
+    assert numbers(found["planned"]["expired"]) == [1] * 5
+    assert binding_of(legacy.TOKENS) is None
+
+
+@sqlite
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["carts"], "it has no policy yet: say one with --policy"),
+        (["carts", "--policy", "ExpireAt(_ts)"], "_ts can't be read"),
+        (["carts", "--policy", 'ExpireAt("end")'], "table 'carts' has no column 'end'"),
+        (["nothing", "--policy", 'ExpireAt("end")'], "there is no table 'nothing'"),
+        (["carts", "--policy", "3600", "--default-ttl", "1"], "give one of them"),
+        (["carts", "--policy", 'ExpireAfter("_ts", -2)'], "no duration"),
+    ],
+)
+def test_what_can_not_be_planned_is_refused(
+    options: list[str], complaint: str, app: list[str]
+) -> None:
+    finished = CliRunner().invoke(cli, ["plan", *options, *app[2:]])
+    assert finished.exit_code == 2, finished.output
+    assert complaint in finished.stderr
+
+
+def test_kinds_of_rows_have_the_one_default_that_is_planned(engine: Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Note(TTLMixin, Base):
+        __tablename__ = "notes"
+        __ttl__ = TTL({"short": 10}, by="kind", other=None)
+        id: Mapped[int] = mapped_column(primary_key=True)
+        kind: Mapped[str] = mapped_column(String(10))
+
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        clock = clock_of(engine.dialect)
+        for key, kind in ((1, "short"), (2, "long")):
+            connection.execute(
+                text(
+                    f"INSERT INTO notes (id, kind, _ts) "  # noqa: S608 (a test's own)
+                    f"VALUES ({key}, '{kind}', {clock.now} - 60 * {clock.second})"
+                )
+            )
+    table = binding_of(Note.__table__)
+    assert table is not None
+    for planned_, expired in ((None, 1), (TTL(30), 2), (TTL(300), 0)):
+        with engine.connect() as connection:
+            found = measure(connection, table.table, planned_, AGES)
+        scenario = "current" if planned_ is None else "planned"
+        assert found.estimate(f"{scenario} 0") == Estimate(expired)
+
+
+def test_documents_of_a_collection_without_a_class_are_planned(mongodb: Any) -> None:
+    url, database = mongodb
+    now = datetime.now(timezone.utc)
+    database["hits"].insert_many(
+        {"at": now - timedelta(hours=hours)} for hours in (1, 3, 50, 24 * 29)
+    )
+    found = planned(["--url", url], "--policy", 'ExpireAfter("at", 2 * 3600)', model="hits")
+    assert numbers(found["planned"]["expired"]) == [3, 4, 4, 4, 4]
+    finished = CliRunner().invoke(
+        cli, ["plan", "nothing", "--url", url, "--policy", 'ExpireAt("at")']
+    )
+    assert (finished.exit_code, "no collection 'nothing'" in finished.stderr) == (2, True)

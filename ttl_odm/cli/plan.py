@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,9 +60,8 @@ def plan(app: str | None, url: str | None, **given: Any) -> None:
     wanted = (given["default_ttl"], given["policy"])
 
     async def work() -> Forecast:
-        async with opened(app, url, with_ttl=given["policy"] is None) as found:
-            await found.check_connection()
-            target = _target(found, given["model"], is_any=given["policy"] is not None)
+        async with opened(app, url, with_ttl=False) as found:
+            target = _target(found, given["model"], is_any=app is None or wanted[1] is not None)
             return await _forecast(found, target, wanted, math.inf if given["deep"] else SMALL)
 
     forecast = in_loop(work)
@@ -78,9 +78,20 @@ def plan(app: str | None, url: str | None, **given: Any) -> None:
 
 def _target(app: Application, model: str, *, is_any: bool) -> Target:
     """The one that is meant; one without `Target.given` is known to the database alone."""
+    if app.is_store:
+        raise UsageProblem("plan can't look into a store of one's own.")
     if is_any and not app.called(model):
         return Target(model, None, None)
-    return app.narrowed([model], []).targets[0]
+    target = app.narrowed([model], []).targets[0]
+    return target if app.is_mongodb else _at_root(target)
+
+
+def _at_root(target: Target) -> Target:
+    """Rows of joined subclasses live and die with those of the table at the root."""
+    from ttl_odm.sqlalchemy.binding import root_binding_of  # noqa: PLC0415 (needs the extra)
+
+    binding = root_binding_of(target.given)
+    return target if binding is None else replace(target, given=binding.table)
 
 
 async def _forecast(
@@ -142,9 +153,7 @@ def _show(forecast: Forecast, output: Output) -> None:
         output.line(each, style="yellow", mark="! ")
     output.line(heading(forecast), style="bold")
     _show_bars(forecast.histogram(), output)
-    output.line(note(forecast))
-    if forecast.measured.is_sample:
-        output.line("--deep counts all rows.")
+    output.line(note(forecast) + " --deep counts all." * forecast.measured.is_sample)
 
 
 def _show_bars(found: list[tuple[str, Estimate]], output: Output) -> None:

@@ -6,6 +6,7 @@ Pure: from what a database has counted, see `measured`, to the numbers that are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.forecasting.measured import Estimate
@@ -93,21 +94,15 @@ class Forecast:
         Empty bars at either end are left out.
         """
         names = ["dated", *(f"older {each}" for each in self.bounds)]
-        labels = [
-            f"< {span(self.bounds[0])}"
-            if self.bounds[0] > 0
-            else f"later than {_when(self.bounds[0])}"
-        ]
-        has_future = self.bounds[0] < 0
-        labels += [
-            f"{_when(low)} to {_when(high)}{' ago' * (has_future and high > 0)}"
-            for low, high in zip(self.bounds, self.bounds[1:], strict=False)
-        ]
+        first = self.bounds[0]
+        labels = [f"< {span(first)}" if first > 0 else f"in > {span(-first)}"]
+        labels += [_between(low, high, first < 0) for low, high in pairwise(self.bounds)]
         found = [
             (label, self.measured.estimate(plus, minus))
             for label, plus, minus in zip(labels, names, names[1:], strict=False)
         ]
-        found.append((f"> {span(self.bounds[-1])}", self.measured.estimate(names[-1])))
+        last = f"> {span(self.bounds[-1])}{' ago' * (first < 0)}"
+        found.append((last, self.measured.estimate(names[-1])))
         filled = [place for place, (_, each) in enumerate(found) if each.rows]
         found = found[filled[0] : filled[-1] + 1] if filled else found[:1]
         undated = self.measured.estimate("rows", "dated")
@@ -161,7 +156,9 @@ def span(seconds: int) -> str:
     return f"{seconds // size} {name}"
 
 
-def _when(seconds: int) -> str:
-    if seconds == 0:
-        return "now"
-    return span(seconds) if seconds > 0 else f"in {span(-seconds)}"
+def _between(low: int, high: int, has_future: bool) -> str:  # noqa: FBT001
+    """Name what lies between two moments, by the seconds before now."""
+    if low < 0:
+        return f"in {span(-high)} to {span(-low)}" if high else f"in < {span(-low)}"
+    ago = " ago" * has_future
+    return f"{span(low)} to {span(high)}{ago}" if low else f"< {span(high)}{ago}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import keyword
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
+
+from ttl_odm.core.policy import TTL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,13 +21,18 @@ def as_source(policy: Policy) -> str:
     """Return the call that makes a policy, without what it would be anyway."""
     cls = type(policy)
     arguments = []
+    kinds = {"default": policy.defaults, "other": policy.default} if _has_kinds(policy) else {}
     for name, parameter in inspect.signature(cls).parameters.items():
-        value = getattr(policy, name, parameter.default)
+        value = kinds[name] if name in kinds else getattr(policy, name, parameter.default)
         if name in _POSITIONAL:
             arguments.append(_literal(value))
         elif value != parameter.default:
             arguments.append(f"{name}={_literal(value)}")
     return f"{cls.__name__}({', '.join(arguments)})"
+
+
+def _has_kinds(policy: Policy) -> TypeGuard[TTL]:
+    return isinstance(policy, TTL) and policy.by is not None
 
 
 def declarations(proposals: Iterable[Proposal]) -> str:
