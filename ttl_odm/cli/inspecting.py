@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -168,6 +169,12 @@ def _show(found: Inspected, output: Output) -> None:
         output.line("To paste, after you have looked at each:", style="bold")
         output.line()
         output.code(declarations(proposals))
+    if proposals and found.database is not None:
+        first = proposals[0]
+        policy = shlex.quote(as_source(first.policy))
+        output.line()
+        output.line("What each would expire, and when, before you paste it:", style="bold")
+        output.code(f"ttl-odm plan {shlex.quote(first.table.name)} --policy {policy} --url ...")
 
 
 def _head(table: Table) -> str:

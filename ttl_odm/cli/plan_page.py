@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -50,8 +51,13 @@ def page(forecast: Forecast) -> str:
         f"<h2>Expired rows, if nobody writes</h2><p>{legend}</p>{_bars(expired, forecast.rows)}"
         f"{_table(scenarios, expired)}"
         f"<h2>{escape(heading(forecast).rstrip(':'))}</h2>{_bars([forecast.histogram()], None)}"
-        f'<p class="quiet">{escape(note(forecast))}</p></body></html>\n'
+        f'<p class="quiet">{escape(note(forecast))} Made by ttl-odm plan, {_now()}.</p>'
+        "</body></html>\n"
     )
+
+
+def _now() -> str:
+    return f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
 def _about(forecast: Forecast) -> str:
