@@ -46,7 +46,9 @@ def main() -> int:
     for name in PARTS:
         if name in (arguments.run or PARTS):
             tell(f"{name} ({size})")
-            report = report.with_part(_part(name, bench, size, versions), PARTS)
+            part = _part(name, bench, size, versions)
+            if part.findings:  # none: its database isn't there, or isn't wanted
+                report = report.with_part(part, PARTS)
             report.write(arguments.output)
     sys.stdout.write("\n".join(report.goals()) + "\n")
     tell(f"The report: {arguments.output / NAME}.md")
@@ -58,7 +60,8 @@ def _part(name: str, bench: Bench, size: str, versions: list[str]) -> Part:
     begun, load, begin = datetime.now(timezone.utc), os.getloadavg()[0], perf_counter()
     findings = list(import_module(f"benchmarks.{name}").measure(bench))
     seconds = perf_counter() - begin
-    return Part(name, f"{begun:%Y-%m-%d %H:%M}", seconds, load, size, versions, findings)
+    sizes = f"{size}: {bench.scale.text}"
+    return Part(name, f"{begun:%Y-%m-%d %H:%M}", seconds, load, sizes, versions, findings)
 
 
 def _arguments() -> argparse.Namespace:

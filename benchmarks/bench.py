@@ -30,7 +30,6 @@ class Scale:
     Attributes:
         sittings: how often to begin anew, with new connections and processes.
         rounds: how often everything takes its turn in a sitting.
-        deletions: how often every way of deleting takes its turn.
         expired: rows that each of these deletes, by database: about a second's worth.
         one_by_one: rows for the ways that take a hundred times as long; their time is per row.
         big: rows of the table of which nothing has expired, by database.
@@ -41,13 +40,25 @@ class Scale:
 
     sittings: int
     rounds: int
-    deletions: int
     expired: Mapping[str, int]
     one_by_one: int
     big: Mapping[str, int]
     migrated: int
     idle_seconds: float
     monitor: bool
+
+    @property
+    def text(self) -> str:
+        """The sizes in words."""
+        expired, big = (
+            ", ".join(f"{rows:,} ({key})" for key, rows in each.items())
+            for each in (self.expired, self.big)
+        )
+        return (
+            f"{self.sittings} sittings of {self.rounds} rounds; each way deletes {expired} rows, "
+            f"row by row {self.one_by_one:,}; nothing has expired of {big} rows; "
+            f"{self.migrated:,} rows are migrated"
+        )
 
 
 _SECONDS_WORTH = {"postgres": 1_000_000, "mariadb": 200_000, "sqlite": 200_000, "mongodb": 60_000}
@@ -57,7 +68,6 @@ SCALES = {
     "full": Scale(
         sittings=6,
         rounds=40,
-        deletions=3,
         expired=_SECONDS_WORTH,
         one_by_one=2_000,
         big=_BIG,
@@ -68,7 +78,6 @@ SCALES = {
     "quick": Scale(
         sittings=2,
         rounds=10,
-        deletions=1,
         expired=dict.fromkeys(_BIG, 20_000),
         one_by_one=200,
         big=dict.fromkeys(_BIG, 50_000),
@@ -79,7 +88,6 @@ SCALES = {
     "smoke": Scale(
         sittings=1,
         rounds=2,
-        deletions=1,
         expired=dict.fromkeys(_BIG, 1_000),
         one_by_one=20,
         big=dict.fromkeys(_BIG, 1_000),

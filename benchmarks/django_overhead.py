@@ -79,7 +79,7 @@ def _swept(bench: Bench, database: Database) -> Iterator[Finding]:
         database.made() as url,
         worker(django_worker.__name__, database.backend, url=url) as ask,
     ):
-        rounds = [[_round(ask, bench, database, number)] for number in range(scale.deletions)]
+        rounds = [[_round(ask, bench, database, number)] for number in range(scale.sittings)]
     for way in DELETIONS:
         if way != SWEEPER:  # twice the time is half the speed
             yield ratio(SPEED, way, database.name, rounds, over=way, under=SWEEPER)

@@ -96,7 +96,7 @@ class Finding:
         found = self.estimate
         parts = [shown(found.value, self.unit)]
         if found.low < found.high:
-            low, high = (_number(each, self.unit) for each in (found.low, found.high))
+            low, high = (number(each, self.unit) for each in (found.low, found.high))
             parts.append(f"({low}..{high})")
         verdict = self.verdict
         if verdict is not None:
@@ -158,11 +158,12 @@ def ratio(  # noqa: PLR0913, PLR0917 - what a line of a table has
 
 def shown(figure: float, unit: Unit) -> str:
     """A figure as people read it; what is counted is told by the line that it stands in."""
-    number = _number(figure, unit)
-    return f"{number} {unit}" if unit in _MEASURED else number
+    digits = number(figure, unit)
+    return f"{digits} {unit}" if unit in _MEASURED else digits
 
 
-def _number(figure: float, unit: Unit) -> str:
+def number(figure: float, unit: Unit) -> str:
+    """The same without its unit."""
     figure = _rounded(figure, unit)
     if unit == "ratio" and figure >= _MANY:
         return f"{figure:,.0f}"

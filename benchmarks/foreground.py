@@ -17,9 +17,6 @@ from statistics import median, quantiles
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import create_engine, text
-from sqlalchemy.exc import OperationalError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -84,6 +81,9 @@ def _wait_for_line(done: threading.Event) -> None:
 
 
 def _rows(url: str, work: Sequence[str]) -> list[Callable[[int], object]]:
+    from sqlalchemy import create_engine, text  # noqa: PLC0415 - only where it is SQL
+    from sqlalchemy.exc import OperationalError  # noqa: PLC0415 - the same
+
     patience: Any = {"timeout": _PATIENCE_SECONDS} if url.startswith("sqlite") else {}
     connection = create_engine(url, connect_args=patience).connect()
 

@@ -154,9 +154,9 @@ def _outside_of_interval(count: int) -> int:
 
     (Of as many draws as there are values, so few on one side of the median are too unlikely.)
     """
-    left_out, chance = 0, 0.0
+    left_out, chance = 0, 1 / 2**count
     while True:
-        chance += math.comb(count, left_out) / 2**count
+        chance += math.comb(count, left_out + 1) / 2**count
         if chance > (1 - _CONFIDENCE) / 2:
             return left_out
         left_out += 1

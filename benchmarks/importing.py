@@ -38,7 +38,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
     Args:
         bench: what there is.
     """
-    found = [[_import() for _ in range(_PROCESSES)] for _ in range(bench.scale.deletions)]
+    found = [[_import() for _ in range(_PROCESSES)] for _ in range(bench.scale.sittings)]
     rounds = [[{"import": took * 1e3} for took, _ in sitting] for sitting in found]
     taken = estimate(rounds, lambda each: each["import"])
     foreign = Estimate.exactly(max(number for sitting in found for _, number in sitting))

@@ -182,6 +182,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
             if database.key == "sqlite":
                 with engine.connect() as connection:
                     connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            found: list[Finding] = []
             for way, run in WAYS.items():
                 fill(engine, bench.scale.migrated)
                 for step in STEPS:
@@ -190,6 +191,9 @@ def measure(bench: Bench) -> Iterator[Finding]:
                         run(engine, step)
                         whole = perf_counter() - begin
                     for section, seconds in ((STALL, max(took)), (WHOLE, whole)):
-                        found = Estimate.exactly(seconds * 1e3)
-                        yield Finding(section, f"{step}; {way}", database.name, "ms", found)
+                        taken = Estimate.exactly(seconds * 1e3)
+                        line = Finding(section, f"{step}; {way}", database.name, "ms", taken)
+                        found.append(line)
             engine.dispose()
+        # Both ways of a step beside each other.
+        yield from sorted(found, key=lambda each: STEPS.index(each.what.partition(";")[0]))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Round
 
 DAY: Final = 86_400
-LIVE: Final = 20_000
+LIVE: Final = 10_000
 NAME: Final = "entries"
 
 _IDLE_SWEEPS: Final = 20
@@ -199,8 +199,8 @@ def measure(bench: Bench) -> Iterator[Finding]:
     try:
         with _awake(place):
             sittings = []
-            for number in range(scale.deletions):
-                tell(f"  {MONGODB}: sitting {number + 1} of {scale.deletions}")
+            for number in range(scale.sittings):
+                tell(f"  {MONGODB}: sitting {number + 1} of {scale.sittings}")
                 sittings.append(_sit(place, scale, number))
         tell(f"  {MONGODB}: a big collection")
         yield from compared(MONGODB, sittings, _ways(scale))

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.findings import Finding
+from benchmarks.findings import Finding, number, shown
 from benchmarks.goals import GOALS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Part:
         begun: when, in UTC, to the minute.
         seconds: how long it took.
         load: the machine's load over the minute before it began.
-        sizes: how much was measured.
+        sizes: how much was measured: a word, and after a colon what it means.
         versions: a line about each thing that the figures depend on.
         findings: the figures.
     """
@@ -154,12 +154,14 @@ class Report:
 
     def _circumstances(self) -> Iterable[str]:
         versions = dict.fromkeys(line for part in self.parts for line in part.versions)
-        yield from (f"- {line}" for line in (*versions, *self.missing))
-        yield from ("", _row("benchmark", "UTC", "seconds", "load before", "sizes"))
+        sizes = dict.fromkeys(part.sizes for part in self.parts)
+        yield from (f"- {line}" for line in (*versions, *sizes, *self.missing))
+        yield from ("", _row("benchmark", "UTC", "seconds", "load before", "size"))
         yield _row("---", "---", "--:", "--:", "---")
         for part in self.parts:
             took = f"{part.seconds:.0f}"
-            yield _row(part.name, part.begun, took, f"{part.load:.1f}", part.sizes)
+            size = part.sizes.partition(":")[0]
+            yield _row(part.name, part.begun, took, f"{part.load:.1f}", size)
 
 
 def _part(found: dict[str, Any]) -> Part:
@@ -178,10 +180,10 @@ def _summed(findings: Sequence[Finding]) -> str:
         return "-"
     if len(findings) == 1:
         return findings[0].text
-    ordered = sorted(findings, key=lambda each: each.estimate.value)
-    lowest, highest = (each.text.partition(" ")[0] for each in (ordered[0], ordered[-1]))
+    unit, values = findings[0].unit, [finding.estimate.value for finding in findings]
+    lowest, highest = number(min(values), unit), number(max(values), unit)
     met = sum(finding.verdict == "met" for finding in findings)
-    span = lowest if lowest == highest else f"{lowest}..{highest}"
+    span = ("" if lowest == highest else f"{lowest}..") + shown(max(values), unit)
     verdict = "all met" if met == len(findings) else f"**{met} of {len(findings)} met**"
     return f"{span}, {verdict}"
 

@@ -68,8 +68,8 @@ def measure(bench: Bench) -> Iterator[Finding]:
         with database.made() as url:
             engine = create_engine(url)
             sittings = []
-            for number in range(scale.deletions):
-                tell(f"  {database.name}: sitting {number + 1} of {scale.deletions}")
+            for number in range(scale.sittings):
+                tell(f"  {database.name}: sitting {number + 1} of {scale.sittings}")
                 sittings.append(_sit(bench, database, engine, url, number))
             tell(f"  {database.name}: a big table")
             yield from compared(database.name, sittings, WAYS)
