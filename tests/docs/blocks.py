@@ -45,6 +45,7 @@ from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCod
 
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.configuration import defaults
+from ttl_odm.testing import TTLClock
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -216,6 +217,8 @@ class Page:
 
     def _close(self) -> None:
         """Close what the page has opened, and forget the modules that it has written."""
+        if clocks := [value for value in self.names.values() if isinstance(value, TTLClock)]:
+            clocks[0].__exit__(None, None, None)  # nothing, where the page itself has ended it
         opened = {id(value): value for value in self.names.values() if isinstance(value, _OPENED)}
         for value in opened.values():
             closed = value.close() if isinstance(value, AsyncMongoClient) else value.dispose()
