@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from django.contrib.admin.sites import site
 from django.core.management import call_command
 from django.db import IntegrityError, connection, connections, models, transaction
 from django.db.models import Count, Prefetch
-from django.test import RequestFactory
+from django.test import RequestFactory, TestCase
 from django.test.utils import isolate_apps
 
 from tests.django_app.data import raw
@@ -275,6 +276,37 @@ def test_a_test_that_is_rolled_back_has_the_clock_throughout(
     Session.objects.create(pk=4, key="a")
     ttl_clock.advance(-HOUR)
     assert stored(Session, 4).last_modified > clock.database_now(connection)
+
+
+def test_the_clock_moves_in_django_s_own_test_cases(backend: Backend) -> None:
+    class Case(TestCase):
+        def setUp(self) -> None:
+            self.clock = TTLClock()
+            self.clock.__enter__()
+            self.addCleanup(self.clock.__exit__, None, None, None)
+
+        def test_expiry(self) -> None:
+            Session.objects.create(pk=1, key="a")
+            self.clock.advance(3600)
+            assert not Session.objects.exists()
+            Session.objects.create(pk=2, key="a")
+            self.clock.advance(3600)
+            call_command("ttl_sweep", model=["shop.Session"])
+            assert not include_expired(Session.objects.all()).exists()
+
+        def test_failure(self) -> None:
+            self.clock.advance(3600)
+            raise RuntimeError
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+    assert result.testsRun == 2
+    ((case, text),) = result.errors
+    assert "raise RuntimeError" in text
+    assert case.id().endswith("test_failure")
+    assert not include_expired(Session.objects.all()).exists()
+    session = Session.objects.create(key="a")
+    assert session.time_left > HOUR - timedelta(minutes=1)
 
 
 # Row helpers
