@@ -11,7 +11,7 @@ and has to see what it migrates. This module must not know SQL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,10 +97,9 @@ class Binding:
             return self.policy
         where = f"{self.model.__name__}.__ttl__"
         policy = as_policy(declared, where=where)
-        same = isinstance(policy, TTL) and isinstance(self.policy, TTL)
-        if isinstance(policy, TTL) and same and not isinstance(declared, TTL):
-            policy = replace_default(self.policy, policy.default)
-        if not same or replace_default(policy, None) != replace_default(self.policy, None):
+        if isinstance(self.policy, TTL) and isinstance(policy, TTL) and declared is not policy:
+            policy = self.policy.with_default(policy.default)
+        if _shape(policy) != _shape(self.policy):
             raise TTLConfigurationError(
                 f"{where} became {declared!r}: only the default ttl can change while the "
                 f"application runs, not the fields (they were set up as {self.policy!r})."
@@ -180,9 +179,11 @@ def _check(policy: Policy, own: Any, where: str) -> None:
         )
 
 
-def replace_default(policy: Any, default: int | None) -> Any:
-    """The same policy with another default."""
-    return policy.with_default(default)
+def _shape(policy: Policy) -> Policy:
+    """What of a policy can't change while the application runs."""
+    if isinstance(policy, TTL):
+        return policy.shape
+    return replace(policy, seconds=0) if isinstance(policy, ExpireAfter) else policy
 
 
 @dataclass(frozen=True)
