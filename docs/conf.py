@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import django  # noqa: E402 - after the path, as what follows
+from django.conf import settings  # noqa: E402
+
+# Django has to be set up before a module with models in it is imported.
+settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "ttl_odm.django"], USE_TZ=True)
+django.setup()
+
 import ttl_odm  # noqa: E402 - the line above makes it importable
 import ttl_odm.alembic  # noqa: E402 - it gives Alembic's Operations the methods to document
 

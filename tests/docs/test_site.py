@@ -93,6 +93,7 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
         "beanie": "ttl_odm.beanie",
         "sweeper": "ttl_odm.sweeper",
         "alembic": "ttl_odm.alembic",
+        "django": "ttl_odm.django",
         "testing": "ttl_odm.testing",
     }
     missing = []
