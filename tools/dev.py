@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -31,7 +32,14 @@ FAILED = 1
 CANNOT_START = 3
 _REMOVABLE = (
     *(".venv", ".venv-lowest", ".venv-demo", ".venv.lock", "build", "dist", ".hypothesis"),
-    *(".mypy_cache", ".ruff_cache", ".import_linter_cache", ".pytest_cache", ".benchmarks"),
+    *(
+        "mutants",
+        ".benchmarks",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".import_linter_cache",
+        ".pytest_cache",
+    ),
 )
 
 
@@ -145,6 +153,27 @@ def command_docs(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     return status
 
 
+def command_mutate(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
+    """Change the contract and the plan in a thousand ways and see which ones no test notices.
+
+    Some minutes. Further words go to mutmut's `run`, such as `--max-children 1` for one core.
+    """
+    development = environments.development()
+    development.make()
+    mutmut = development.program("mutmut")
+    # Of another run's results it would keep those of tests that have changed since.
+    shutil.rmtree(ROOT / "mutants", ignore_errors=True)
+    status = run([mutmut, "run", *passed_on])
+    if status == 0:
+        say("\n== not noticed (one of them: .venv/bin/mutmut show NAME)")
+        status = max(run([mutmut, "results"]), run([mutmut, "export-cicd-stats"]))
+    if status == 0:
+        found = json.loads((ROOT / "mutants" / "mutmut-cicd-stats.json").read_text())
+        noticed = found["killed"] + found["timeout"]
+        say(f"{noticed} of {found['total']} were noticed: {noticed / found['total']:.1%}")
+    return status
+
+
 def command_env(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     """Make .venv, or bring it up to date."""
     environments.development().make()
@@ -173,6 +202,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "demo": command_demo,
     "bench": command_bench,
     "docs": command_docs,
+    "mutate": command_mutate,
     "env": command_env,
     "env-lowest": command_env_lowest,
     "clean": command_clean,
@@ -196,7 +226,7 @@ def main() -> int:
             command.add_argument("--skip-lint", action="store_true", help="only the tests")
     own_words, passed_on = split_at_dashes(sys.argv[1:])
     arguments, unknown = parser.parse_known_args(own_words)
-    if unknown and arguments.command not in {"test", "demo", "bench"}:
+    if unknown and arguments.command not in {"test", "demo", "bench", "mutate"}:
         parser.error(f"{arguments.command} takes no {unknown[0]}")
     end_orderly_on_signals()
     os.chdir(ROOT)

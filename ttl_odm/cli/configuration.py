@@ -71,7 +71,8 @@ def _read(path: Path) -> Mapping[str, Any]:
             content = tomllib.load(file)
     except (OSError, ValueError) as error:
         raise UsageProblem(f"{path} can't be read: {error}.") from error
-    settings = content.get("tool", {}).get("ttl_odm", {})
+    tool = content.get("tool", {})
+    settings = tool.get("ttl_odm", {}) if isinstance(tool, dict) else {}
     if not isinstance(settings, dict):
         raise UsageProblem(f"{path}: [tool.ttl_odm] has to be a table.")
     return settings

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -64,10 +65,17 @@ def explained() -> Iterator[None]:
 
 def _is_from_a_database(error: Exception) -> bool:
     # By name: not every driver is installed, and none is to be imported for this.
-    if isinstance(error, OSError):  # asyncpg and aiomysql let it through: nobody listens there
+    # asyncpg and aiomysql let an OSError through: nobody listens there. PyMySQL can't send a
+    # password beyond Latin-1. Many drivers take a URL's options as arguments, and know few.
+    if isinstance(error, (OSError, UnicodeError)) or _is_of_an_argument(error):
         return True
     names = {base.__module__.partition(".")[0] for base in type(error).__mro__}
     return bool(names & {"sqlalchemy", "pymongo", "psycopg", "asyncpg", "pymysql", "sqlite3"})
+
+
+def _is_of_an_argument(error: Exception) -> bool:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return isinstance(error, TypeError) and last.name == "connect"
 
 
 def warn(line: str) -> None:

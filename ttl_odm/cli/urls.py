@@ -80,10 +80,12 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url.replace("postgres://", "postgresql://", 1))
         parsed = parsed.set(drivername=_with_driver(parsed.drivername))
         parsed.get_dialect()  # without its driver
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
         raise UsageProblem(
             f"{shown(url)!r} is no database URL that ttl-odm knows: give one such as {_EXAMPLES}."
         ) from error
+    if "@" in (parsed.host or ""):  # the rest of the password, which the driver would print
+        raise UsageProblem(f"{shown(url)}: write each @ of the password as %40.")
     _check_file(parsed)
     return parsed
 
@@ -118,8 +120,11 @@ def mongodb_name(url: str) -> str:
 
     try:
         name = parse_uri(url, validate=False).get("database")
-    except PyMongoError as error:
-        raise UsageProblem(f"{shown(url)!r} is no URL of MongoDB: {error}.") from error
+    except (PyMongoError, ValueError) as error:  # the last: of a port; both may quote a password
+        raise UsageProblem(
+            f"{shown(url)!r} is no URL of MongoDB: give one such as mongodb://host/database, with "
+            "whatever of : / ? # [ ] @ % a user or a password has written as quote_plus() does."
+        ) from error
     if not name:
         raise UsageProblem(f"{shown(url)}: name the database too, as in mongodb://host/database.")
     return str(name)

@@ -230,7 +230,7 @@ class _Look:
             each["column_names"]
             for each in indexes
             if not any(
-                key.endswith("_where") and value
+                key.endswith("_where") and value is not None  # on SQLite an expression
                 for key, value in each.get("dialect_options", {}).items()
             )
         ]

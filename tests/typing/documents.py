@@ -1,0 +1,82 @@
+"""Beanie documents: what a type checker knows of a document, a finder and a policy."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=error
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from beanie import Document, init_beanie
+from beanie.exceptions import DocumentNotFound
+from pymongo.asynchronous.database import AsyncDatabase
+from typing_extensions import assert_type
+
+from ttl_odm import ExpireAt, TTLError
+from ttl_odm.beanie import (
+    ExpiredError,
+    TTLMixin,
+    enable,
+    ensure_indexes,
+    touch,
+    ttl_database,
+)
+
+
+class Event(TTLMixin, Document):
+    __ttl__ = 3600
+    name: str
+
+
+class Plain(Document):
+    until: datetime
+
+
+async def a_start(database: AsyncDatabase[dict[str, Any]]) -> None:
+    enable(Plain, ExpireAt("until"))
+    await init_beanie(database=ttl_database(database), document_models=[Event, Plain])
+    await ensure_indexes(Event)
+
+
+async def a_document(event: Event) -> None:
+    assert_type(event.last_modified, datetime | None)
+    assert_type(event.expires_at, datetime | None)
+    assert_type(event.is_expired, bool)
+    assert_type(event.time_left, timedelta | None)
+    assert_type(event.name, str)
+    event.ttl = 60
+    event.ttl = timedelta(minutes=1)
+    await event.expire_in(timedelta(hours=1))
+    await event.persist()
+    await event.inherit_ttl()
+    await event.touch()
+    await touch(event)
+
+
+async def a_finder() -> None:
+    assert_type(await Event.find(Event.name == "a").to_list(), list[Event])
+    assert_type(await Event.find(Event.name == "a", include_expired=True).to_list(), list[Event])
+    assert_type(await Event.find_one(Event.name == "a"), Event | None)
+    assert_type(await Event.get("a", include_expired=True), Event | None)
+
+
+async def an_error(event: Event) -> None:
+    try:
+        await event.save()
+    except ExpiredError as error:
+        gone: DocumentNotFound = error
+        own: TTLError = error
+        print(gone, own)
+
+
+async def mistakes(event: Event) -> None:
+    """Each line is one."""
+    event.expires_at = datetime.fromtimestamp(0, timezone.utc)  # type: ignore[misc]
+    event.time_left.days  # type: ignore[union-attr]
+    await event.expire_in("1 h")  # type: ignore[arg-type]
+    await event.expire_at(60)  # type: ignore[arg-type]
+    ttl_database(None, backend="azure")  # type: ignore[arg-type]
+
+
+class Wrong(TTLMixin, Document):
+    __ttl__ = "an hour"  # type: ignore[assignment]
