@@ -74,24 +74,89 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
     }
     if engine.dialect.name != "sqlite":
         expected |= {("invalid-ttl", "carts"), ("restricting-key", "carts")}
+        expected.add(("missing-check", "carts"))
     if engine.dialect.name == "postgresql":
         expected.add(("missing-fk-index", "carts"))
     assert codes.keys() == expected
     assert codes["missing-index", "carts"]["severity"] == "error"
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for (code, _), each in codes.items():
-            if code not in ("missing-table", "restricting-key", "never-swept"):
+            if code not in ("missing-table", "missing-check", "restricting-key", "never-swept"):
                 connection.execute(text(each["mend"]))
         shop.Base.metadata.create_all(connection)
     left = found(app, "--max-age", "600", status=1)
     assert left.keys() <= {
         ("overdue", "carts"),
         ("overdue", "web_sessions"),
+        ("missing-check", "carts"),
         ("restricting-key", "carts"),
         ("never-swept", None),
     }
     assert ("overdue", "web_sessions") in left
     assert left["overdue", "web_sessions"]["mend"] == "ttl-odm sweep --model WebSession"
+
+
+def run_sql(engine: Engine, *statements: str) -> None:
+    """Run statements, each by itself."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for each in statements:
+            connection.exec_driver_sql(each)
+
+
+def test_an_index_that_is_called_like_ours_and_is_another_is_found(
+    engine: Engine, app: list[str]
+) -> None:
+    name = "ix_carts_ttl_inherited"
+    on_carts = " ON carts" if engine.dialect.name == "mysql" else ""
+    run_sql(engine, f"DROP INDEX {name}{on_carts}", f"CREATE INDEX {name} ON carts (id)")
+    finding = found(app, "--model", "Cart", status=1)["wrong-index", "carts"]
+    run_sql(engine, *finding["mend"].split("; "))
+    assert found(app, "--model", "Cart", status=0).keys() == {("never-swept", None)}
+
+
+@pytest.fixture
+def hotel(engine: Engine) -> list[str]:
+    """A table that expires by a column of its own, in which are datetimes without a zone."""
+    kind = {"postgresql": "timestamp", "mysql": "datetime(6)"}.get(engine.dialect.name, "DATETIME")
+    run_sql(
+        engine,
+        f"CREATE TABLE bookings (id INTEGER PRIMARY KEY, made_at {kind})",
+        "CREATE INDEX ix_bookings_made_at ON bookings (made_at)",
+    )
+    url = engine.url.render_as_string(hide_password=False)
+    return ["--app", "tests.cli.hotel:Base", "--url", url]
+
+
+@pytest.mark.databases("postgres", "mariadb")
+def test_a_column_that_holds_something_else_than_is_declared_is_found(
+    engine: Engine, hotel: list[str]
+) -> None:
+    assert found(hotel, status=0).keys() == {("never-swept", None)}
+    change = (
+        "MODIFY made_at timestamp"
+        if engine.dialect.name == "mysql"
+        else ("ALTER COLUMN made_at TYPE timestamptz")
+    )
+    run_sql(engine, f"ALTER TABLE bookings {change}")
+    finding = found(hotel, status=1)["wrong-type", "bookings"]
+    assert "its values are misread" in finding["message"]
+
+
+def test_rows_of_the_future_are_found_by_columns_that_are_not_ours(
+    engine: Engine, hotel: list[str]
+) -> None:
+    ahead = datetime.now(timezone.utc).replace(tzinfo=None) + timedelta(hours=2)
+    past = ahead - timedelta(hours=2, minutes=5)
+    with engine.begin() as connection:
+        rows = [{"id": 1, "at": f"{ahead}"}, {"id": 2, "at": f"{past}"}, {"id": 3, "at": None}]
+        connection.execute(text("INSERT INTO bookings VALUES (:id, :at)"), rows)
+    finding = found(hotel, status=0)["future-rows", "bookings"]
+    assert finding["message"].startswith("1 rows have a made_at more than an hour from now")
+    doubt, _, statement = finding["mend"].partition("; or ")
+    assert doubt == "declare timezone= if that is local time"
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql(statement).rowcount == 1
+    assert found(hotel, status=0).keys() == {("never-swept", None)}
 
 
 @pytest.mark.databases("postgres")

@@ -112,6 +112,10 @@ class Application:
 
         return sqlalchemy.open_store(self.engine, given)
 
+    def every_target(self) -> Sequence[Target]:
+        """The targets, also those that only a store knows."""
+        return self.targets or [Target(name, None, None) for name in self.store().targets()]
+
     async def check_connection(self) -> None:
         """Ask the database for its time: a wrong URL is told now, not after a minute of trying.
 

@@ -11,24 +11,34 @@ import click
 from ttl_odm.cli import findings
 from ttl_odm.cli.application import (
     Application,
+    Target,
     answer,
     app_options,
     in_loop,
     json_option,
     opened,
 )
-from ttl_odm.cli.findings import Finding, Severity
+from ttl_odm.cli.findings import Finding, Severity, mend_of_unreadable
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.status import Counts, Seen, look
+from ttl_odm.cli.problems import in_one_line
+from ttl_odm.cli.status import lease_of
 from ttl_odm.cli.sweeping import lease_name_option, selection_options
+from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.printing import age
 from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ttl_odm.sweeper import Due, LeaseState
+
 DAY: Final = 86_400.0
 _CLOCK_SECONDS: Final = 5.0
+_UNSEARCHABLE: Final = (
+    *("missing-table", "missing-column"),
+    *("missing-index", "invalid-index", "wrong-index"),
+)
+"""What would let the question for the first expired row fail, or read the whole table."""
 
 
 @click.command()
@@ -59,12 +69,16 @@ def check(app: str | None, url: str | None, **given: Any) -> None:
         async with opened(app, url) as opened_app:
             narrowed = opened_app.narrowed(given["models"], given["excepted"])
             found = await _of_database(narrowed, deep=given["deep"])
-            broken = {each.target for each in found if each.code.startswith("missing-")}
-            seen = await look(narrowed, given["lease_name"])
-            native = await _needs_no_sweeper(narrowed)
-            found += _of_sweeping(seen, given["max_age"], broken, is_native=native)
+            broken = {each.target for each in found if each.code in _UNSEARCHABLE}
+            looked_at = narrowed.every_target()
+            for each in looked_at:
+                if each.name not in broken:
+                    found += await _of_waiting(narrowed, each, given["max_age"])
+            if not await _needs_no_sweeper(narrowed):
+                lease = await lease_of(narrowed, given["lease_name"])
+                found += [] if lease is None else _of_lease(lease, given["max_age"])
             found += await _of_clock(narrowed)
-            return len(seen.targets), found
+            return len(looked_at), found
 
     looked_at, found = in_loop(work)
     output = Output(as_json=given["as_json"])
@@ -107,15 +121,7 @@ async def _needs_no_sweeper(app: Application) -> bool:
     return all(purge_of(each.given) == "native" for each in app.targets)
 
 
-def _of_sweeping(
-    seen: Seen, most: float, broken: set[str | None], *, is_native: bool
-) -> Iterator[Finding]:
-    for each in seen.targets:
-        if each.target.name not in broken:
-            yield from _of_counts(each, most)
-    lease = seen.lease
-    if lease is None or is_native:
-        return
+def _of_lease(lease: LeaseState, most: float) -> Iterator[Finding]:
     if lease.paused:
         yield Finding(Severity.WARNING, "paused", None, "the sweepers are paused", "ttl-odm resume")
     if lease.recorded_ago is None:
@@ -126,14 +132,21 @@ def _of_sweeping(
         yield Finding(Severity.ERROR, "not-swept", None, message, "ttl-odm run")
 
 
-def _of_counts(counts: Counts, most: float) -> Iterator[Finding]:
-    name = counts.target.name
-    if counts.problem is not None:
-        yield Finding(Severity.ERROR, "unreadable", name, counts.problem)
-    elif counts.expired and counts.oldest is not None and counts.oldest > most:
-        message = f"{counts.expired:,} expired rows wait, the oldest for {age(counts.oldest)}"
-        mend = f"ttl-odm sweep --model {counts.target.model or name}"
-        yield Finding(Severity.ERROR, "overdue", name, message, mend)
+async def _of_waiting(app: Application, target: Target, most: float) -> list[Finding]:
+    """See for how long the first expired row has been waiting, without counting the others."""
+    name = target.model or target.name
+    try:
+        due: Due | None = await answer(app.store().due(target.name))
+    except StoreError as error:
+        why = in_one_line(error)
+        mend = mend_of_unreadable(why, target.name, f"ttl-odm sweep --dry-run --model {name}")
+        return [Finding(Severity.ERROR, "unreadable", target.name, why, mend)]
+    if due is None or due.oldest is None or due.oldest <= most:
+        return []
+    message = f"expired rows wait to be deleted, the oldest for {age(due.oldest)}"
+    return [
+        Finding(Severity.ERROR, "overdue", target.name, message, f"ttl-odm sweep --model {name}")
+    ]
 
 
 async def _of_clock(app: Application) -> list[Finding]:

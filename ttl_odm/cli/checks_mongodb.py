@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.beanie import find_strays, native
 from ttl_odm.beanie.binding import registry_of
 from ttl_odm.beanie.changes import Aim
-from ttl_odm.beanie.commands import details_of, indexes_of, run
+from ttl_odm.beanie.commands import details_of, first_batch, indexes_of, run
+from ttl_odm.beanie.declaring import policy_of
 from ttl_odm.beanie.own_writes import collection_of
 from ttl_odm.beanie.strays import Stray
-from ttl_odm.cli.findings import Finding, Severity
+from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.cli.problems import in_one_line
+from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspecting.evidence import SMALL
 
@@ -91,17 +93,55 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
                 "strays",
                 target.name,
                 "the collection is big; --deep reads it all and finds what other programs left",
+                f"ttl-odm check --deep --model {target.model}",
             )
         ]
     report = await find_strays(target.given)
     return [
+        *await _future(target, collection),
         Finding(
             Severity.ERROR if each.kind in _ERRORS else Severity.WARNING,
             each.kind.name.lower().replace("_", "-"),
             target.name,
             f"{each.count:,} documents: {each.kind.value} (such as "
             f"{', '.join(map(repr, each.examples))})",
-            f"await repair_strays({target.model})" if each.kind.is_repairable else None,
+            _mend_of(each.kind, target, collection.name),
         )
         for each in report.found
     ]
+
+
+def _mend_of(kind: Stray, target: Target, name: str) -> str:
+    """What makes documents of a kind right: by ttl_odm, or for mongosh what they may have meant."""
+    if kind.is_repairable:
+        return f"await repair_strays({target.model})"
+    policy = policy_of(target.given)
+    field = policy.last_modified if isinstance(policy, TTL) else policy.field
+    documents, other = f"db[{name!r}]", "or what they should have"
+    if kind is Stray.INVALID_TTL and isinstance(policy, TTL):
+        own = policy.override
+        valid = f"{{{own}: {{$type: 'number', $gte: -1, $nin: [0]}}}}"
+        return f"{documents}.updateMany({{{own}: {{$exists: 1}}, $nor: [{valid}]}}, {{$unset: {{{own}: 1}}}})  ({other})"
+    return f"{documents}.updateMany({{{field}: {{$not: {{$type: 'date'}}}}}}, [{{$set: {{{field}: '$$NOW'}}}}])  ({other})"
+
+
+async def _future(target: Target, collection: Any) -> list[Finding]:
+    """See whether documents count from a date that has not come yet."""
+    policy = policy_of(target.given)
+    if isinstance(policy, ExpireAt) or policy.unit is not None:
+        return []
+    field = policy.last_modified if isinstance(policy, TTL) else policy.field
+    latest = {"$add": ["$$NOW", AHEAD * 1000]}
+    is_ahead = {"$and": [{"$eq": [{"$type": f"${field}"}, "date"]}, {"$gt": [f"${field}", latest]}]}
+    pipeline = [{"$match": {"$expr": is_ahead}}, {"$count": "n"}]
+    command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
+    found = await first_batch(collection, command)
+    if not found:
+        return []
+    message = (
+        f"{found[0]['n']:,} documents have a {field} more than an hour from now, and live that much "
+        "longer"
+    )
+    since = f"{{$expr: {{$gt: ['${field}', {{$add: ['$$NOW', {AHEAD * 1000}]}}]}}}}"
+    mend = f"db[{collection.name!r}].updateMany({since}, [{{$set: {{{field}: '$$NOW'}}}}])"
+    return [Finding(Severity.WARNING, "future-rows", target.name, message, mend)]

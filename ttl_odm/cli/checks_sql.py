@@ -6,33 +6,53 @@ whole table only if the table is small or the user says ``--deep``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import Integer, and_, func, inspect, select, text, type_coerce
+from sqlalchemy import (
+    TIMESTAMP,
+    Integer,
+    column,
+    func,
+    inspect,
+    select,
+    text,
+    type_coerce,
+    update,
+)
+from sqlalchemy import table as lean_table
+from sqlalchemy.dialects import registry
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.cli.findings import Finding, Severity
+from ttl_odm.cli import findings
+from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.cli.problems import in_one_line
+from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
-from ttl_odm.inspecting.evidence import SMALL
-from ttl_odm.inspecting.reading_sql import SECONDS, index_for, reading_only
+from ttl_odm.inspecting.evidence import SMALL, Kind
+from ttl_odm.inspecting.reading_sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.binding import binding_of
-from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, OWN_END, clock_of
+from ttl_odm.sqlalchemy.instants import kept_type
 from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.schema import AddSweepColumns, index_name, sweep_indexes
 from ttl_odm.sqlalchemy.sweeping.referring import ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweeping.windows import PartIndex
+from ttl_odm.sqlalchemy.types import Seconds
+from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy import Column, ColumnElement, Connection, Select, Table
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
     from ttl_odm.sqlalchemy.binding import Binding
 
-AHEAD: Final = 3_600
-"""Seconds that a last modification may lie in the future before that is worth a word."""
+_MOST: Final = 1_000
+"""Rows up to which those that are wrong are counted."""
 
 _MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
 
@@ -55,6 +75,20 @@ def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> l
     return found
 
 
+class _Index(NamedTuple):
+    """An index as the database has it.
+
+    Attributes:
+        first: Its first column; None where that is an expression, or where rows are left out.
+        is_valid: Whether it can be used.
+        definition: The statement that makes it; empty where the database tells none.
+    """
+
+    first: str | None
+    is_valid: bool
+    definition: str
+
+
 class _Check:
     """The checks of one table."""
 
@@ -73,25 +107,28 @@ class _Check:
         if not inspector.has_table(name, schema):
             yield self._error("missing-table", "the table is not in the database", _MIGRATE)
             return
-        there = {each["name"] for each in inspector.get_columns(name, schema)}
+        there = {each["name"]: each["type"] for each in inspector.get_columns(name, schema)}
         binding = self._binding
         created = None if binding.cap is None else binding.cap.created
         columns = (binding.last_modified, binding.override, created)
-        needed = [each.name for each in columns if each is not None]
+        needed = {each.name: each for each in columns if each is not None}
         missing = [each for each in needed if each not in there]
         if missing:
             yield self._error(
                 "missing-column", f"column {' and '.join(missing)} is not in the database", _MIGRATE
             )
             return
+        for each in needed.values():
+            yield from self._type(each, there[each.name])
         for look in (self._indexes, self._keys, self._values, self._future):
             try:
                 with self._connection.begin_nested():
                     found = list(look())
             except DBAPIError as error:
-                what = look.__name__.strip("_")
+                what, why = look.__name__.strip("_"), in_one_line(error)
+                mend = findings.mend_of_unreadable(why, self._quoted, self._deeper)
                 yield self._finding(
-                    Severity.SKIPPED, "unreadable", f"{what} can't be checked: {in_one_line(error)}"
+                    Severity.SKIPPED, "unreadable", f"{what} can't be checked: {why}", mend
                 )
             else:
                 yield from found
@@ -100,6 +137,23 @@ class _Check:
     def _quoted(self) -> str:
         return self._dialect.identifier_preparer.format_table(self._table)
 
+    @property
+    def _deeper(self) -> str:
+        return f"ttl-odm check --deep --model {self._name}"
+
+    def _type(self, column: Column[Any], there: TypeEngine[Any]) -> Iterator[Finding]:
+        """See that a column holds what it is declared to hold: instants are read by that."""
+        if self._dialect.name == "sqlite":
+            return  # which stores any type in any column
+        declared = kept_type(column.type, clock_of(self._dialect).family)
+        if _what(declared, self._dialect) != _what(there, self._dialect):
+            yield self._error(
+                "wrong-type",
+                f"column {column.name} is {there.compile(self._dialect)}, and is declared as "
+                f"{declared.compile(self._dialect)}: its values are misread",
+                f"declare {column.name} as it is, or: {_MIGRATE}",
+            )
+
     def _indexes(self) -> Iterator[Finding]:
         binding = self._binding
         if binding.sweep != "index":
@@ -107,12 +161,12 @@ class _Check:
         there = self._valid_indexes()
         by_column = [binding.last_modified.name] if binding.sweeps_by_column else []
         by_column += [] if binding.cap is None else [binding.cap.created.name]
-        for column in by_column:
-            if not any(first == column for first, _ in there.values()):
+        for name in by_column:
+            if not any(each.first == name for each in there.values()):
                 yield self._warning(
                     "missing-index",
-                    f"no index begins with {column}, so each sweep reads the whole table",
-                    index_for(self._name, column, self._dialect.name),
+                    f"no index begins with {name}, so each sweep reads the whole table",
+                    index_for(self._name, name, self._dialect.name),
                 )
         if binding.sweeps_by_column:
             return
@@ -124,16 +178,41 @@ class _Check:
                     f"index {name} is not there, and the sweeper searches by it",
                     self._creation(name),
                 )
-            elif not there[name][1]:
-                quoted = self._dialect.identifier_preparer.quote(name)
+            elif not there[name].is_valid:
                 yield self._error(
                     "invalid-index",
                     f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY has failed",
-                    f"DROP INDEX CONCURRENTLY {quoted}; {self._creation(name)}",
+                    f"{self._removal(name)}; {self._creation(name)}",
+                )
+            elif not self._is_as_declared(suffix, there[name]):
+                yield self._error(
+                    "wrong-index",
+                    f"index {name} is another one than the sweeper searches by: "
+                    f"{there[name].definition or there[name].first}",
+                    f"{self._removal(name)}; {self._creation(name)}",
                 )
 
-    def _valid_indexes(self) -> dict[str, tuple[str | None, bool]]:
-        """The indexes of the table: the first column (None for an expression), and validity."""
+    def _is_as_declared(self, suffix: str, index: _Index) -> bool:
+        """Whether an index of ours is over the right rows, in the right order."""
+        own = suffix == "ttl_own"
+        if self._dialect.name in MYSQL_FAMILY:
+            return index.first == (OWN_END if own else INHERITED_END)
+        assert self._binding.override is not None  # noqa: S101 (without one there are none)
+        said = "".join(each for each in index.definition.lower() if each not in '() "')
+        ttl, stamp = (
+            each.name.lower() for each in (self._binding.override, self._binding.last_modified)
+        )
+        _, _, rows = said.rpartition("where")
+        return rows == f"{ttl}>0" * own + f"{ttl}isnull" * (not own) and stamp in said
+
+    def _removal(self, name: str) -> str:
+        quoted = self._dialect.identifier_preparer.quote(name)
+        how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
+        where = f" ON {self._quoted}" if self._dialect.name in MYSQL_FAMILY else ""
+        return f"DROP {how} {quoted}{where}"
+
+    def _valid_indexes(self) -> dict[str, _Index]:
+        """The indexes of the table by their names."""
         schema, name = name_of(self._connection, self._table)
         asked = {"schema": schema, "table": name}
         quote = self._dialect.identifier_preparer.quote
@@ -143,8 +222,10 @@ class _Check:
         elif self._dialect.name in MYSQL_FAMILY:
             rows = self._connection.execute(_MYSQL_INDEXES, asked)
         else:
-            rows = self._connection.execute(_SQLITE_INDEXES, {**asked, "schema": schema or "main"})
-        return {index: (first, bool(valid)) for index, first, valid in rows}
+            place = quote(schema) if schema else "main"
+            statement = text(_SQLITE_INDEXES.format(master=f"{place}.sqlite_master"))
+            rows = self._connection.execute(statement, {**asked, "schema": schema or "main"})
+        return {name: _Index(*others) for name, *others in rows}
 
     def _creation(self, name: str) -> str:
         if self._dialect.name in MYSQL_FAMILY:
@@ -192,16 +273,20 @@ class _Check:
         number = type_coerce(own, Integer())
         if self._has_check(own.name):
             return
-        if not self._is_readable():
-            yield self._finding(
-                Severity.SKIPPED,
-                "ttl-values",
-                f"there is no CHECK on {own.name} and the table is big; --deep reads it all",
+        if isinstance(own.type, Seconds):
+            yield self._warning(
+                "missing-check",
+                f"there is no CHECK on {own.name}, so raw SQL can write what is no ttl",
+                _MIGRATE,
             )
+        if not self._is_readable():
+            message = f"there is no CHECK on {own.name} and the table is big; --deep reads it all"
+            yield self._finding(Severity.SKIPPED, "ttl-values", message, self._deeper)
             return
         name = self._dialect.identifier_preparer.quote(own.name)
         kept = " AND ".join(f"{name} <> {each}" for each in sorted(valid) if each <= 0)
-        wrong = self._some(and_(number <= 0, *(number != each for each in sorted(valid))))
+        criteria = (number <= 0, *(number != each for each in sorted(valid)))
+        wrong = _told(self._number(self._some(_MOST, *criteria)))
         if wrong:
             yield self._error(
                 "invalid-ttl",
@@ -221,37 +306,73 @@ class _Check:
 
     def _future(self) -> Iterator[Finding]:
         binding = self._binding
-        if binding.is_adopted or binding.sweep != "index" or binding.override is None:
+        if isinstance(binding.policy, ExpireAt):
+            return  # whose instants are meant to lie ahead
+        clock, stamp = clock_of(self._dialect), binding.last_modified
+        keeping = binding.instants.on(clock)
+        latest = clock.literal(f"({clock.now} + {AHEAD} * {clock.second})")
+        rows = self._latest(keeping.plain(stamp))
+        if rows is None:
+            message = f"{stamp.name} has no index and the table is big; --deep reads it all"
+            yield self._finding(Severity.SKIPPED, "future-rows", message, self._deeper)
             return
-        clock = clock_of(self._dialect)
-        latest = clock.literal(f"{clock.now} + {AHEAD} * {clock.second}")
-        stamp = type_coerce(binding.last_modified, clock.storage)
-        ahead = self._some(type_coerce(binding.override, Integer()).is_(None), stamp > latest)
+        ahead = _told(self._number(select(rows).where(keeping.instant(rows.c[0]) > latest)))
         if ahead:
-            column = self._dialect.identifier_preparer.quote(binding.last_modified.name)
             yield self._warning(
                 "future-rows",
-                f"{ahead} rows were last modified more than an hour from now, and live that much "
+                f"{ahead} rows have a {stamp.name} more than an hour from now, and live that much "
                 "longer",
-                f"UPDATE {self._quoted} SET {column} = {clock.stamp} "  # noqa: S608 (shown)
-                f"WHERE {column} > {clock.now} + {AHEAD} * {clock.second}",
+                self._rewinding(latest),
             )
 
-    def _is_readable(self) -> bool:
-        if self._deep:
-            return True
-        some = select(self._binding.last_modified).select_from(self._table).limit(SMALL + 1)
-        counted = select(func.count()).select_from(some.options(include_expired()).subquery())
-        rows = self._connection.execute(counted.options(include_expired())).scalar_one()
-        return int(rows) <= SMALL
+    def _latest(self, stamp: ColumnElement[Any]) -> Any:
+        """The latest instants, a thousand, by an index; all of them where the table is small.
 
-    def _some(self, *criteria: ColumnElement[bool]) -> str:
-        """Count rows, a thousand at most; empty for none."""
-        most = 1_000
-        some = select(self._binding.last_modified).where(*criteria).limit(most)
-        counted = select(func.count()).select_from(some.options(include_expired()).subquery())
-        rows = int(self._connection.execute(counted.options(include_expired())).scalar_one())
-        return "" if rows == 0 else f"{most:,} or more" if rows == most else f"{rows:,}"
+        None where that would read a big table.
+        """
+        binding = self._binding
+        every = select(stamp.label("latest")).where(stamp.is_not(None))
+        if binding.override is not None and binding.sweep == "index":
+            index = PartIndex(binding, Part.INHERITING, clock_of(self._dialect))
+            every = every.where(index.holds(binding.table))
+            every = every.order_by(index.end(binding.table).desc()).limit(_MOST)
+        elif any(
+            each.first == binding.last_modified.name for each in self._valid_indexes().values()
+        ):
+            every = every.order_by(stamp.desc()).limit(_MOST)
+        elif not self._is_readable():
+            return None
+        return every.options(include_expired()).subquery()
+
+    def _rewinding(self, latest: ColumnElement[Any]) -> str:
+        """The statement that sets instants of the future to now."""
+        clock, stamp = clock_of(self._dialect), self._binding.last_modified
+        keeping = self._binding.instants.on(clock)
+        lean = lean_table(self._table.name, column(stamp.name), schema=self._table.schema)
+        there = lean.c[stamp.name]
+        said = (
+            update(lean)
+            .where(keeping.instant(there) > latest)
+            .values({there: keeping.stored(clock.literal(clock.stamp))})
+        )
+        # Not by the driver's own dialect, which may double each % sign.
+        plain = registry.load(self._dialect.name)(paramstyle="named")
+        compiled = said.compile(dialect=plain, compile_kwargs={"literal_binds": True})
+        kind = kind_of(kept_type(stamp.type, clock.family))
+        is_doubtful = kind is Kind.NAIVE and self._binding.policy.timezone == "UTC"
+        zone = "declare timezone= if that is local time; or " * is_doubtful
+        return f"{zone}{' '.join(str(compiled).split())}"
+
+    def _is_readable(self) -> bool:
+        return self._deep or self._number(self._some(SMALL + 1)) <= SMALL
+
+    def _some(self, most: int, *criteria: ColumnElement[bool]) -> Select[Any]:
+        return select(self._binding.last_modified).where(*criteria).limit(most)
+
+    def _number(self, rows: Select[Any]) -> int:
+        """Count rows, expired or not."""
+        counted = select(func.count()).select_from(rows.options(include_expired()).subquery())
+        return int(self._connection.execute(counted.options(include_expired())).scalar_one())
 
     def _error(self, code: str, message: str, mend: str) -> Finding:
         return self._finding(Severity.ERROR, code, message, mend)
@@ -266,21 +387,36 @@ class _Check:
 
 
 _POSTGRESQL_INDEXES: Final = text("""
-SELECT c.relname, CASE WHEN i.indpred IS NULL THEN a.attname::text END, i.indisvalid
+SELECT c.relname, CASE WHEN i.indpred IS NULL THEN a.attname::text END, i.indisvalid,
+  pg_get_indexdef(i.indexrelid)
 FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid
 LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 WHERE i.indrelid = CAST(:relation AS text)::regclass
 """)
 _MYSQL_INDEXES: Final = text("""
-SELECT index_name, column_name, 1 FROM information_schema.statistics
+SELECT index_name, column_name, 1, '' FROM information_schema.statistics
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND seq_in_index = 1
 """)
-_SQLITE_INDEXES: Final = text("""
-SELECT l.name, CASE WHEN l.partial = 0 THEN i.name END, 1
+_SQLITE_INDEXES: Final = """
+SELECT l.name, CASE WHEN l.partial = 0 THEN i.name END, 1, COALESCE(m.sql, '')
 FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
+LEFT JOIN {master} AS m ON m.type = 'index' AND m.name = l.name
 WHERE i.seqno = 0
-""")
+"""
+
+
+def _told(rows: int) -> str:
+    """A number of rows that were counted up to `_MOST`; empty for none."""
+    return "" if rows == 0 else f"{_MOST:,} or more" if rows == _MOST else f"{rows:,}"
+
+
+def _what(kind: TypeEngine[Any], dialect: Dialect) -> tuple[Kind, bool]:
+    """What a column's type holds, as far as it decides how instants are read."""
+    held = kind_of(kind)
+    if held is Kind.AWARE and dialect.name in MYSQL_FAMILY:  # which knows no others
+        held = Kind.NAIVE
+    return held, dialect.name in MYSQL_FAMILY and isinstance(kind, TIMESTAMP)
 
 
 def run(connection: Any, targets: Sequence[Target], deep: bool) -> list[Finding]:  # noqa: FBT001

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.sweeper.printing import counted
 
 if TYPE_CHECKING:
     from ttl_odm.cli.output import Output
+
+AHEAD: Final = 3_600
+"""Seconds that a last modification may lie in the future before that is worth a word."""
 
 
 class Severity(Enum):
@@ -55,6 +58,19 @@ class Finding:
         title = _escaped(f"ttl-odm: {self.code}{where}").replace(":", "%3A").replace(",", "%2C")
         mend = f"\nMend it with: {self.mend}" if self.mend else ""
         return f"::{level} title={title}::{_escaped(self.message + mend)}"
+
+
+def mend_of_unreadable(why: str, table: str, deeper: str) -> str:
+    """Return what may let something be read that could not be.
+
+    Args:
+        why: What the database said.
+        table: Which, as the database names it.
+        deeper: The command that has no time limit.
+    """
+    if any(word in why.lower() for word in ("denied", "not authorized", "privilege")):
+        return f"GRANT SELECT ON {table} TO ...  (the user of --url)"
+    return f"{deeper}  (it has no time limit)"
 
 
 def _escaped(text: str) -> str:

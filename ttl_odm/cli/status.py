@@ -129,13 +129,17 @@ async def look(app: Application, lease_name: str | None = None) -> Seen:
     """Count, and read the lease."""
     await app.check_connection()
     store = app.store()
-    targets = app.targets or [Target(name, None, None) for name in store.targets()]
-    counted = [await _count(store, each) for each in targets]
-    try:
-        lease = await answer(app.sweeper(lease_name=lease_name).status())
-    except TTLConfigurationError:  # without a lease, on purpose
-        lease = None
+    counted = [await _count(store, each) for each in app.every_target()]
+    lease = await lease_of(app, lease_name)
     return Seen(app.database, lease, counted, time.monotonic())
+
+
+async def lease_of(app: Application, lease_name: str | None) -> LeaseState | None:
+    """Read the lease; None where none is kept."""
+    try:
+        return await answer(app.sweeper(lease_name=lease_name).status())
+    except TTLConfigurationError:  # without a lease, on purpose
+        return None
 
 
 async def _count(store: Any, target: Target) -> Counts:

@@ -108,7 +108,7 @@ class Instants:
     def _keeping(self, clock: Clock) -> Keeping:  # noqa: PLR0911 (a table)
         if self.native:
             return (Keeping if self.column.nullable else Native)(clock, clock.storage)
-        kept: Any = _kept_type(self.column.type, clock.family)
+        kept: Any = kept_type(self.column.type, clock.family)
         affinity, spelling = _affinity(kept), spelling_of(clock.family)
         offsets = offsets_of(self._zone)
         if issubclass(affinity, Integer):
@@ -201,7 +201,7 @@ def _affinity(type_: TypeEngine[Any]) -> type[Any]:
     return Enum if isinstance(type_, Enum) else affinity
 
 
-def _kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:
+def kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:
     """The type that a column has on a database: the variant for it, without decorators."""
     dialect = _dialect(family)
     kept = type_.dialect_impl(dialect)
