@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Final
+import json
+from typing import Any, Final
 
 import click
 
@@ -19,7 +20,26 @@ from ttl_odm.cli.sweeping import run, sweep
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TTL_ODM"}
 
 
-@click.group(context_settings=_SETTINGS)
+class _Commands(click.Group):
+    """A group whose commands say as JSON, too, why they failed, where JSON is asked for."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Look for ``--json`` before anything in the line can be wrong."""
+        context.meta[__name__] = "--json" in args
+        return super().parse_args(context, args)
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(context)
+        except click.ClickException as error:
+            if context.meta[__name__]:
+                said = {"message": error.format_message(), "status": error.exit_code}
+                click.echo(json.dumps({"error": said}, ensure_ascii=False))
+            raise
+
+
+@click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="ttl-odm")
 @click.pass_context
 def cli(context: click.Context) -> None:

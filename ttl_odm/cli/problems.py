@@ -42,8 +42,13 @@ def without_passwords(text: str) -> str:
 
 def in_one_line(error: BaseException) -> str:
     """Return an error for people: one line, without passwords, never empty."""
-    said = " ".join(str(getattr(error, "orig", None) or error).split())
-    return without_passwords(said) or type(error).__name__
+    original = getattr(error, "orig", None)  # SQLAlchemy's wraps the driver's
+    said = str(original or error)
+    match getattr(original, "args", ()):
+        case (int(), str(message)):  # MySQL's number before the message
+            said = message
+    said, _, _ = said.partition(", full error: {")  # PyMongo repeats the reply
+    return without_passwords(" ".join(said.split())) or type(error).__name__
 
 
 @contextmanager
