@@ -34,6 +34,7 @@ def found(app: list[str], *options: str, status: int) -> dict[tuple[str, str | N
     finished = CliRunner().invoke(cli, ["check", *app, *options, "--json"])
     assert finished.exit_code == status, finished.output
     listed = json.loads(finished.stdout)["findings"]
+    assert all(each["mend"] for each in listed)
     return {(each["code"], each["target"]): each for each in listed}
 
 
@@ -219,9 +220,19 @@ def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> N
 def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any) -> None:
     url, database = mongodb
     born = datetime.now(timezone.utc) - timedelta(minutes=2)
-    database["events"].insert_many([{"_id": 1}, {"_id": 2, "_ts": born, "ttl": 7200}])
+    database["events"].insert_many(
+        [
+            {"_id": 1},
+            {"_id": 2, "_ts": born, "ttl": 7200},
+            {"_id": 3, "_ts": born, "ttl": "20"},
+            {"_id": 4, "_ts": born + timedelta(hours=2)},
+        ]
+    )
     app = ["--app", "tests.cli.documents:MODELS", "--url", url]
     codes = found(app, status=1)
-    assert {code for code, _ in codes} == {"missing-index", "undated", "too-late"}
+    strays = {"undated", "too-late", "invalid-ttl", "future-rows"}
+    assert {code for code, _ in codes} == {"missing-index", *strays}
+    for code in ("undated", "invalid-ttl", "future-rows"):  # what mongosh is to run
+        assert codes[code, "events"]["mend"].startswith("db['events'].updateMany({")
     assert codes["missing-index", "events"]["mend"] == "await ensure_indexes(Event)"
     assert codes["too-late", "events"]["mend"] == "await repair_strays(Event)"

@@ -14,6 +14,7 @@ from ttl_odm.beanie.strays import Stray
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt
+from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspecting.evidence import SMALL
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.cli.application import Target
+    from ttl_odm.core.policy import Policy
 
 _MENDS: Final = {"created": "missing-index", "changed": "other-seconds", "removed": "old-index"}
 _ERRORS: Final = (Stray.TOO_EARLY, Stray.SEVERAL_DATES)
@@ -97,8 +99,7 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
             )
         ]
     report = await find_strays(target.given)
-    return [
-        *await _future(target, collection),
+    found = [
         Finding(
             Severity.ERROR if each.kind in _ERRORS else Severity.WARNING,
             each.kind.name.lower().replace("_", "-"),
@@ -109,20 +110,36 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
         )
         for each in report.found
     ]
+    return [*found, *await _future(target, collection)]
 
 
 def _mend_of(kind: Stray, target: Target, name: str) -> str:
-    """What makes documents of a kind right: by ttl_odm, or for mongosh what they may have meant."""
+    """What makes documents of a kind right: by ttl_odm, or, for mongosh, what they may have meant.
+
+    Args:
+        kind: What is wrong.
+        target: The class.
+        name: The collection.
+    """
     if kind.is_repairable:
         return f"await repair_strays({target.model})"
-    policy = policy_of(target.given)
-    field = policy.last_modified if isinstance(policy, TTL) else policy.field
-    documents, other = f"db[{name!r}]", "or what they should have"
+    policy, documents = policy_of(target.given), f"db[{name!r}]"
     if kind is Stray.INVALID_TTL and isinstance(policy, TTL):
         own = policy.override
-        valid = f"{{{own}: {{$type: 'number', $gte: -1, $nin: [0]}}}}"
-        return f"{documents}.updateMany({{{own}: {{$exists: 1}}, $nor: [{valid}]}}, {{$unset: {{{own}: 1}}}})  ({other})"
-    return f"{documents}.updateMany({{{field}: {{$not: {{$type: 'date'}}}}}}, [{{$set: {{{field}: '$$NOW'}}}}])  ({other})"
+        numbers = f"{{{own}: {{$type: ['int', 'long', 'double'], $gte: 1, $lte: {MAX_TTL}}}}}"
+        wrong = f"{{$nor: [{{{own}: null}}, {{{own}: {NEVER}}}, {numbers}]}}"
+        return f"{documents}.updateMany({wrong}, {{$unset: {{{own}: 1}}}})"
+    field = _counted_from(policy)
+    undated = f"{{{field}: {{$not: {{$type: 'date'}}}}}}"
+    if kind is Stray.UNDATED and not isinstance(policy, ExpireAt):
+        return f"{documents}.updateMany({undated}, [{{$set: {{{field}: '$$NOW'}}}}])"
+    several = f"{{{field}: {{$type: 'array'}}}}"
+    which = undated if kind is Stray.UNDATED else several
+    return f"{documents}.find({which})  (set one date where they are to expire)"
+
+
+def _counted_from(policy: Policy) -> str:
+    return policy.last_modified if isinstance(policy, TTL) else policy.field
 
 
 async def _future(target: Target, collection: Any) -> list[Finding]:
@@ -130,7 +147,7 @@ async def _future(target: Target, collection: Any) -> list[Finding]:
     policy = policy_of(target.given)
     if isinstance(policy, ExpireAt) or policy.unit is not None:
         return []
-    field = policy.last_modified if isinstance(policy, TTL) else policy.field
+    field = _counted_from(policy)
     latest = {"$add": ["$$NOW", AHEAD * 1000]}
     is_ahead = {"$and": [{"$eq": [{"$type": f"${field}"}, "date"]}, {"$gt": [f"${field}", latest]}]}
     pipeline = [{"$match": {"$expr": is_ahead}}, {"$count": "n"}]
@@ -139,8 +156,8 @@ async def _future(target: Target, collection: Any) -> list[Finding]:
     if not found:
         return []
     message = (
-        f"{found[0]['n']:,} documents have a {field} more than an hour from now, and live that much "
-        "longer"
+        f"{found[0]['n']:,} documents have a {field} more than an hour from now, and live that "
+        "much longer"
     )
     since = f"{{$expr: {{$gt: ['${field}', {{$add: ['$$NOW', {AHEAD * 1000}]}}]}}}}"
     mend = f"db[{collection.name!r}].updateMany({since}, [{{$set: {{{field}: '$$NOW'}}}}])"
