@@ -1,0 +1,77 @@
+"""The subjects: which there are, and how each is opened."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.backends import async_backends, fresh, server_url, sync_backends
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from tests.contract.subject import Subject
+
+SQLALCHEMY, SQLALCHEMY_ASYNC, BEANIE, DJANGO = "sqlalchemy", "sqlalchemy-async", "beanie", "django"
+
+
+def names(databases: Collection[str]) -> list[str]:
+    """Name every subject on these databases: its adapter, and the backend behind a colon."""
+    return [
+        *(f"{SQLALCHEMY}:{name}" for name in sync_backends(databases)),
+        *(f"{SQLALCHEMY_ASYNC}:{name}" for name in async_backends(databases)),
+        *(f"{BEANIE}:{name}" for name in ("mongodb",) if name in databases),
+        *(f"{DJANGO}:{name}" for name in sync_backends(databases)),
+    ]
+
+
+class Subjects:
+    """Opens each subject when it is first asked for, and closes all of them together."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[str, Subject] = {}
+        self._stack = ExitStack()
+        self._django: Any = None
+
+    def __getitem__(self, name: str) -> Subject:
+        if name not in self._open:
+            folder = self._folder / name.replace(":", "-")
+            folder.mkdir()
+            self._open[name] = self._stack.enter_context(self._opened(name, folder))
+        return self._open[name]
+
+    def close(self) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def _opened(self, name: str, folder: Path) -> Iterator[Subject]:
+        adapter, _, backend = name.partition(":")
+        if adapter == BEANIE:
+            from tests.contract.on_beanie import OnBeanie
+
+            made: Subject = OnBeanie(server_url(backend))
+            yield made
+            made.close()
+            return
+        with fresh(backend, folder) as database:
+            if adapter == DJANGO:
+                from tests.contract.on_django import OnDjango
+
+                made = OnDjango(database, self._models())
+            else:
+                from tests.contract.on_sqlalchemy import AsyncSQLAlchemy, SyncSQLAlchemy
+
+                kind = AsyncSQLAlchemy if adapter == SQLALCHEMY_ASYNC else SyncSQLAlchemy
+                made = kind(database)
+            yield made
+            made.close()
+
+    def _models(self) -> Any:
+        """Django's models, one set for all databases."""
+        if self._django is None:
+            from tests.contract.django_models import installed
+
+            self._django = self._stack.enter_context(installed())
+        return self._django

@@ -1,0 +1,283 @@
+"""Which values are a ttl, what becomes of others, and how fine time is kept."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.contract.case import COSMOS, COSMOS_MONGO, OURS, Rule, case, named, sql
+from tests.contract.cases_lifetimes import sees
+from tests.contract.subject import HOUR, SECOND
+from ttl_odm import TTL, InvalidTTL
+from ttl_odm.core import MAX_TTL
+
+if TYPE_CHECKING:
+    from tests.contract.subject import DocumentSubject, Subject, TableSubject
+
+DEFAULT = Rule(
+    "Values of the default",
+    "`None`, `-1`, or 1 to 2147483647 seconds as `int`, integral `float` or `timedelta`. Anything "
+    "else raises `InvalidTTL` when the model is declared.",
+)
+STRICT = Rule(
+    "Values of a row's own ttl, checked",
+    "The same values; others raise `InvalidTTL` and nothing is stored. This is what the contract's "
+    'own column does on SQL, and what `TTL(..., values="strict")` does on MongoDB.',
+)
+LENIENT = Rule(
+    "Values of a row's own ttl, stored as given",
+    "Int32, int64 that fits int32, and a double without decimals that fits int32 count; any other "
+    "value is stored as given and has no effect: the default applies. This is what MongoDB's "
+    "collections do by default, and columns of an application's own on SQL.",
+)
+PRECISION = Rule(
+    "Precision",
+    "Microseconds on PostgreSQL and MariaDB, milliseconds on SQLite and MongoDB. No instant is "
+    "rounded away.",
+)
+
+INTEGER = sql("an integer column holds no such value")
+FLAT = sql("a column has one name, and no fields inside")
+
+VALID: dict[str, tuple[Any, int | None]] = {
+    "None": (None, None),
+    "-1": (-1, -1),
+    "1": (1, 1),
+    "3600": (3600, 3600),
+    "3600.0": (3600.0, 3600),
+    "timedelta(hours=1)": (timedelta(hours=1), 3600),
+    "2147483647": (MAX_TTL, MAX_TTL),
+}
+INVALID: dict[str, Any] = {
+    "0": 0,
+    "-2": -2,
+    "1.5": 1.5,
+    '"3600"': "3600",
+    "True": True,
+    "NaN": math.nan,
+    "infinity": math.inf,
+    "2147483648": MAX_TTL + 1,
+    "timedelta(seconds=1.5)": timedelta(seconds=1.5),
+    "timedelta(0)": timedelta(0),
+}
+
+
+@case(DEFAULT, COSMOS, of=named(VALID))
+def a_default_is_taken(s: Subject, pair: tuple[Any, int | None]) -> None:
+    value, seconds = pair
+    s.declare(value)
+    s.set_policy("carts", value)
+    s.put("carts", 1, age=0)
+    with s.loaded("carts", 1) as row:
+        stored = s.stored("carts", 1)
+        assert stored is not None
+        if seconds in (None, -1):
+            assert row.expires_at is None
+        else:
+            assert row.expires_at == stored["at"] + timedelta(seconds=seconds or 0)
+
+
+@case(DEFAULT, COSMOS, of=named(INVALID))
+def a_default_is_refused(s: Subject, value: Any) -> None:
+    with pytest.raises(InvalidTTL):
+        s.declare(value)
+    with pytest.raises(InvalidTTL):
+        TTL(value)
+
+
+@case(DEFAULT, OURS)
+def a_default_that_becomes_invalid_fails_the_statement(s: Subject) -> None:
+    s.put("carts", 1, age=60)
+    s.set_policy("carts", 0)
+    with pytest.raises(InvalidTTL):
+        sees(s, "carts", 1)
+
+
+@case(STRICT, OURS, of=named(VALID))
+def an_own_ttl_is_taken(s: Subject, pair: tuple[Any, int | None]) -> None:
+    value, seconds = pair
+    for way, give in s.ways_to_set_ttl(s.checked).items():
+        s.clear()
+        s.put(s.checked, 1, age=0, ttl=77)
+        give(1, value)
+        stored = s.stored(s.checked, 1)
+        assert stored is not None
+        assert stored["ttl"] == seconds, way
+
+
+@case(STRICT, OURS, of=named(INVALID))
+def an_own_ttl_is_refused_and_nothing_is_stored(s: Subject, value: Any) -> None:
+    s.put(s.checked, 1, age=0, ttl=77)
+    for way, give in s.ways_to_set_ttl(s.checked).items():
+        with pytest.raises(InvalidTTL):
+            give(1, value)
+        if not s.keys(s.checked):  # a way that made room for a row of its own
+            s.put(s.checked, 1, age=0, ttl=77)
+        stored = s.stored(s.checked, 1)
+        assert stored is not None
+        assert stored["ttl"] == 77, way
+
+
+@case(
+    STRICT,
+    OURS,
+    of=[0, -2, -5],
+    not_on={"Beanie": "no CHECK; another program's value has no effect, see below"},
+)
+def raw_sql_is_kept_from_storing_it_by_a_check(s: TableSubject, value: int) -> None:
+    with pytest.raises(s.refused):
+        s.put_raw_ttl(s.checked, 1, value)
+    assert s.keys(s.checked) == set()
+
+
+def counts(s: Subject, value: Any, seconds: int) -> None:
+    """Hold a stored own ttl against the seconds that it should mean."""
+    container = s.unchecked
+    s.put(container, 1, age=seconds - 10, ttl=value)
+    s.put(container, 2, age=seconds + 10, ttl=value)
+    sees(s, container, 1)
+    assert s.sweep(container) == 1
+    assert s.keys(container) == {1}
+
+
+@case(LENIENT, COSMOS_MONGO)
+def an_int32_counts(s: Subject) -> None:
+    counts(s, 20, 20)
+
+
+@case(LENIENT, COSMOS_MONGO)
+def an_int64_that_fits_int32_counts(s: Subject) -> None:
+    counts(s, _int64(20), 20)
+
+
+@case(LENIENT, COSMOS_MONGO, not_on=INTEGER)
+def a_double_without_decimals_counts(s: Subject) -> None:
+    counts(s, 20.0, 20)
+
+
+@case(LENIENT, COSMOS)
+def minus_1_means_never(s: Subject) -> None:
+    s.put(s.unchecked, 1, age=10 * HOUR, ttl=-1)
+    sees(s, s.unchecked, 1)
+
+
+def _int64(value: int) -> Any:
+    from bson import Int64
+
+    return Int64(value)
+
+
+def means_nothing(s: Subject, value: Any) -> None:
+    """Hold a stored own ttl against the default, which should apply."""
+    container = s.unchecked
+    s.put(container, 1, age=HOUR - 10, ttl=value)
+    s.put(container, 2, age=HOUR + 10, ttl=value)
+    s.put(container, 3, age=60, ttl=value)
+    sees(s, container, 1, 3)
+    stored = s.stored(container, 1)
+    assert stored is not None
+    assert stored["ttl"] == value or value != value  # noqa: PLR0124 (NaN)
+    assert type(stored["ttl"]) is type(value) or isinstance(stored["ttl"], int)
+    assert s.sweep(container) == 1
+    assert s.keys(container) == {1, 3}
+
+
+@case(LENIENT, COSMOS_MONGO, of=named({"0": 0, "-5": -5, "null": None}))
+def a_value_has_no_effect(s: Subject, value: Any) -> None:
+    means_nothing(s, value)
+
+
+@case(LENIENT, COSMOS_MONGO, of=named({"2147483649": 2147483649}))
+def a_value_beyond_int32_has_no_effect(s: Subject, value: int) -> None:
+    means_nothing(s, _int64(value))
+
+
+def _odd() -> dict[str, Any]:
+    from bson import Decimal128
+
+    return {
+        "20.5": 20.5,
+        '"20"': "20",
+        "True": True,
+        "NaN": math.nan,
+        "Decimal128": Decimal128("20"),
+        "[]": [],
+        "[20]": [20],
+        "{}": {},
+        "2147483648.0": 2147483648.0,
+    }
+
+
+@case(LENIENT, COSMOS_MONGO, of=named(_odd()), not_on=INTEGER)
+def a_value_of_another_kind_has_no_effect(s: Subject, value: Any) -> None:
+    means_nothing(s, value)
+
+
+@case(LENIENT, COSMOS_MONGO, of=named(_odd()), not_on=INTEGER)
+def the_gate_stores_as_given(s: Subject, value: Any) -> None:
+    s.insert(s.unchecked, 1, ttl=value)
+    stored = s.stored(s.unchecked, 1)
+    assert stored is not None
+    assert type(stored["ttl"]) is type(value)
+    assert stored["ttl"] == value or value != value  # noqa: PLR0124 (NaN)
+    assert s.age_of(s.unchecked, 1) < 60 * SECOND
+    sees(s, s.unchecked, 1)
+
+
+@case(
+    LENIENT,
+    COSMOS_MONGO,
+    of=named({"meta.ttl": {"meta": {"ttl": 20}}, "TTL": {"TTL": 20}}),
+    not_on=FLAT,
+)
+def only_a_lower_case_ttl_at_the_root_counts(s: DocumentSubject, fields: dict[str, Any]) -> None:
+    s.put_document("carts", {"_id": 1, "name": "n1", "_ts": s.now() - 100 * SECOND, **fields})
+    sees(s, "carts", 1)
+    s.age("carts", 1, HOUR + 10)
+    sees(s, "carts")
+
+
+@case(PRECISION, OURS)
+def a_stamp_has_fractions_of_a_second(s: Subject) -> None:
+    fractions = set()
+    for key in range(6):
+        s.insert("carts", key)
+        stored = s.stored("carts", key)
+        assert stored is not None
+        fractions.add(stored["at"].microsecond)
+    assert any(fractions)
+    if s.tick == timedelta(microseconds=1):
+        assert any(each % 1000 for each in fractions)
+
+
+@case(PRECISION, OURS)
+def the_end_of_a_row_has_the_fraction_of_its_stamp(s: Subject) -> None:
+    now = s.now().replace(microsecond=0)
+    s.put_at("carts", 1, now + s.tick)
+    with s.loaded("carts", 1) as row:
+        assert row.expires_at == now + s.tick + HOUR * SECOND
+
+
+@case(PRECISION, OURS)
+def expire_at_is_exact(s: Subject) -> None:
+    instant = s.now().replace(microsecond=0) + 90 * SECOND + s.tick
+    s.put("carts", 1, age=60)
+    with s.loaded("carts", 1) as row:
+        row.help("expire_at", instant)
+    stored = s.stored("carts", 1)
+    assert stored is not None
+    assert stored["at"] + stored["ttl"] * SECOND == instant
+
+
+@case(PRECISION, OURS, of=[0, -5, ("`timedelta(0)`", timedelta(0))])
+def expire_in_never_writes_0_and_expires_now(s: Subject, life: Any) -> None:
+    s.put("carts", 1, age=60)
+    with s.loaded("carts", 1) as row:
+        row.help("expire_in", life)
+    stored = s.stored("carts", 1)
+    assert stored is not None
+    assert stored["ttl"] is None or stored["ttl"] > 0
+    sees(s, "carts")

@@ -1,0 +1,119 @@
+"""Run all cases on all backends and print the verdicts: `python -m tests.contract.run`.
+
+tools/conformance.py makes docs/conformance.md of the JSON. `foretold` is the same without a run:
+what the document has to say if every case is right, which is what the tests see to.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import tempfile
+import traceback
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends import DATABASES, database_of
+from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects, names
+from tests.contract.case import ORIGINS, Case
+from tests.contract.cases import CASES
+
+ADAPTERS = {
+    SQLALCHEMY: "SQLAlchemy",
+    SQLALCHEMY_ASYNC: "SQLAlchemy",
+    BEANIE: "Beanie",
+    DJANGO: "Django",
+}
+SERVERS = {
+    "sqlite": "SQLite",
+    "postgres": "PostgreSQL",
+    "mariadb": "MariaDB",
+    "mongodb": "MongoDB",
+}
+LIBRARIES = (
+    *("sqlalchemy", "psycopg", "asyncpg", "aiosqlite", "pymysql", "aiomysql"),
+    *("beanie", "pymongo", "motor", "django"),
+)
+RIGHT, WRONG, NOT_APPLICABLE = "right", "wrong", "n/a"
+
+
+def column_of(name: str) -> str:
+    """The column of a subject's name in the document."""
+    adapter, _, backend = name.partition(":")
+    return f"{ADAPTERS[adapter]}, {SERVERS[database_of(backend)]}"
+
+
+def adapter_of(name: str) -> str:
+    """The adapter of a subject's name."""
+    return ADAPTERS[name.partition(":")[0]]
+
+
+def foretold() -> dict[str, Any]:
+    """What a run gives in which every case is right, but for the versions."""
+    verdicts: dict[str, dict[str, str]] = {}
+    for case in CASES.values():
+        verdicts[case.name] = {
+            column_of(name): NOT_APPLICABLE if case.reason_not_on(adapter_of(name)) else RIGHT
+            for name in names(DATABASES)
+        }
+    return {
+        "origins": [origin._asdict() for origin in ORIGINS],
+        "rules": {case.rule.name: case.rule.says for case in CASES.values()},
+        "cases": [_described(case) for case in CASES.values()],
+        "verdicts": verdicts,
+    }
+
+
+def _described(case: Case) -> dict[str, Any]:
+    reasons = {column_of(name): case.reason_not_on(adapter_of(name)) for name in names(DATABASES)}
+    return {
+        "name": case.name,
+        "rule": case.rule.name,
+        "origin": case.origin.name,
+        "not_on": {column: reason for column, reason in reasons.items() if reason},
+    }
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """Run everything."""
+    answer = foretold()
+    servers, drivers = {}, {}
+    subjects = Subjects(folder)
+    try:
+        for name in names(DATABASES):
+            subject, column = subjects[name], column_of(name)
+            servers[subject.database] = subject.server()
+            drivers.setdefault(column, []).append(subject.driver)
+            for case in CASES.values():
+                if case.reason_not_on(adapter_of(name)):
+                    continue
+                subject.clear()
+                try:
+                    case.check(subject)
+                except (Exception, pytest.fail.Exception):  # noqa: BLE001 (it is a verdict)
+                    answer["verdicts"][case.name][column] = WRONG
+                    sys.stderr.write(f"{name}: {case.name}:\n{traceback.format_exc()}\n")
+    finally:
+        subjects.close()
+    return {**answer, "drivers": drivers, "versions": _versions(servers)}
+
+
+def _versions(servers: dict[str, str]) -> dict[str, str]:
+    found = {"Python": platform.python_version()}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return {**found, **servers}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as made:
+        sys.stdout.write(json.dumps(measured(Path(made))))

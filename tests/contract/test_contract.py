@@ -1,0 +1,87 @@
+"""Every case of the contract on every backend, and docs/conformance.md, which tells of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects
+from tests.contract.cases import CASES
+from tests.contract.run import ADAPTERS, foretold
+from tools.conformance_table import document, without_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.contract.case import Case
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subjects]:
+    opened = Subjects(tmp_path_factory.mktemp("contract"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name only: its database is there for the whole module."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def async_backend(request: pytest.FixtureRequest) -> str:
+    """The same for asynchronous drivers."""
+    name: str = request.param
+    return name
+
+
+def of(adapter: str) -> pytest.MarkDecorator:
+    """The cases that can be asked there; that the others can't, the document says with reasons."""
+    asked = [case for case in CASES.values() if not case.reason_not_on(ADAPTERS[adapter])]
+    return pytest.mark.parametrize("case", asked, ids=str)
+
+
+def check(subjects: Subjects, adapter: str, backend: str, case: Case) -> None:
+    subject = subjects[f"{adapter}:{backend}"]
+    subject.clear()
+    case.check(subject)
+
+
+@of(SQLALCHEMY)
+def test_sqlalchemy(subjects: Subjects, backend: str, case: Case) -> None:
+    check(subjects, SQLALCHEMY, backend, case)
+
+
+@of(SQLALCHEMY_ASYNC)
+def test_sqlalchemy_asynchronously(subjects: Subjects, async_backend: str, case: Case) -> None:
+    check(subjects, SQLALCHEMY_ASYNC, async_backend, case)
+
+
+@of(BEANIE)
+def test_beanie(subjects: Subjects, mongodb_url: str, case: Case) -> None:
+    check(subjects, BEANIE, "mongodb", case)
+
+
+@of(DJANGO)
+def test_django(subjects: Subjects, backend: str, case: Case) -> None:
+    check(subjects, DJANGO, backend, case)
+
+
+def test_the_document_says_that_every_case_is_right_and_why_one_is_not_asked() -> None:
+    written = DOCUMENT.read_text(encoding="utf-8")
+    expected = document([foretold()])
+    assert without_versions(written) == without_versions(expected), (
+        "run: python3 tools/conformance.py --write docs/conformance.md"
+    )
+
+
+def test_no_adapter_is_left_out_by_a_slip_of_the_pen() -> None:
+    for case in CASES.values():
+        assert case.not_on.keys() < set(ADAPTERS.values()), case.name
+    assert len(CASES) >= 60

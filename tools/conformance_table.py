@@ -1,0 +1,147 @@
+"""What was measured of the contract, and how it reads as Markdown: docs/conformance.md.
+
+A run is what `tests.contract.run` prints. Nothing here runs anything; `tools/conformance.py` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+Run = dict[str, Any]
+
+RIGHT, WRONG, NOT_APPLICABLE = "right", "wrong", "n/a"
+MARKS = {RIGHT: "✓", WRONG: "✗"}
+VERSIONS = "## Versions\n"
+COLUMNS = {
+    "SQLAlchemy, SQLite": "SQLite",
+    "SQLAlchemy, PostgreSQL": "PostgreSQL",
+    "SQLAlchemy, MariaDB": "MariaDB",
+    "Beanie, MongoDB": "MongoDB",
+    "Django, SQLite": "Django, SQLite",
+    "Django, PostgreSQL": "Django, PostgreSQL",
+    "Django, MariaDB": "Django, MariaDB",
+}
+
+PREFACE = """# Conformance
+
+<!-- Written by: python3 tools/conformance.py --write docs/conformance.md. Don't edit: change the \
+cases. -->
+
+**{summary}**
+
+The contract as named cases, each written once (`tests/contract/cases_*.py`) and run on every
+backend. A case says where its rule comes from:
+
+{origins}
+
+| column | what is asked |
+| --- | --- |
+| SQLite | SQLAlchemy through sqlite3, and asynchronously through aiosqlite |
+| PostgreSQL | SQLAlchemy through psycopg, and asynchronously through psycopg and asyncpg |
+| MariaDB | SQLAlchemy through PyMySQL, and asynchronously through aiomysql |
+| MongoDB | Beanie through PyMongo's asynchronous API; Beanie 1.30 through Motor |
+| Django, ... | Django's ORM on that database |
+
+✓: all drivers answer as the case says, with the newest libraries and with the oldest that are
+supported. ✗: one doesn't. n/a: it can't be asked there; the number leads to the reason.
+
+What a case sets up, it sets up past the library: rows are written and read by other means, and for
+the very instant of expiry the *database's* clock is stopped (on MongoDB: `$$NOW` is given with each
+command), so that a wrong library can't agree with itself. "Every way to read" and "every way to
+write" are lists in `tests/contract/on_*.py`; [where expired rows leak](leaks.md) has hundreds more.
+Each run of the tests runs all cases and compares this document with them
+(`tests/contract/test_contract.py`).
+"""
+
+
+def document(runs: list[Run]) -> str:
+    """Write the document of one or more runs of the same cases."""
+    first = runs[0]
+    verdicts = _together(runs)
+    parts = [
+        PREFACE.format(
+            summary=summary(runs),
+            origins="".join(f"- [{each['name']}]({each['url']})\n" for each in first["origins"]),
+        ).replace("\n\n\n", "\n\n"),
+        "\n## Summary\n\nCases that are right, of those that can be asked:\n\n",
+        _summary_table(first, verdicts),
+    ]
+    for rule, says in first["rules"].items():
+        parts.append(f"\n## {rule}\n\n{says}\n\n")
+        parts.append(_rule_table(first, rule, verdicts))
+    parts.append(f"\n{VERSIONS}\n")
+    parts += [f"- {_versions(run)}\n" for run in runs if "versions" in run]
+    return "".join(parts)
+
+
+def summary(runs: list[Run]) -> str:
+    """How many verdicts there are of each kind, in a line."""
+    found = Counter(each for by in _together(runs).values() for each in by.values())
+    return (
+        f"{len(runs[0]['cases'])} cases on {len(COLUMNS)} backends: {found[RIGHT]} right, "
+        f"{found[WRONG]} wrong, {found[NOT_APPLICABLE]} that can't be asked."
+    )
+
+
+def without_versions(text: str) -> str:
+    """The document without its last section, which is another one on each machine."""
+    return text.partition(VERSIONS)[0]
+
+
+def _together(runs: list[Run]) -> dict[str, dict[str, str]]:
+    """One verdict of all runs for each case and column: wrong, if it is wrong in any."""
+    found: dict[str, dict[str, str]] = {}
+    for case, columns in runs[0]["verdicts"].items():
+        found[case] = {
+            column: WRONG if WRONG in {run["verdicts"][case][column] for run in runs} else verdict
+            for column, verdict in columns.items()
+        }
+    return found
+
+
+def _summary_table(run: Run, verdicts: dict[str, dict[str, str]]) -> str:
+    rows = []
+    for rule in run["rules"]:
+        cases = [case["name"] for case in run["cases"] if case["rule"] == rule]
+        counts = [_count([verdicts[case][column] for case in cases]) for column in COLUMNS]
+        rows.append([rule, str(len(cases)), *counts])
+    total = [_count([by[column] for by in verdicts.values()]) for column in COLUMNS]
+    rows.append(["**all**", str(len(run["cases"])), *total])
+    return _table(["rule", "cases", *COLUMNS.values()], rows)
+
+
+def _count(verdicts: list[str]) -> str:
+    found = Counter(verdicts)
+    asked = found[RIGHT] + found[WRONG]
+    return f"{found[RIGHT]} / {asked}" if asked else "n/a"
+
+
+def _rule_table(run: Run, rule: str, verdicts: dict[str, dict[str, str]]) -> str:
+    origins = {origin["name"]: origin["url"] for origin in run["origins"]}
+    reasons: list[str] = []
+    rows = []
+    for case in run["cases"]:
+        if case["rule"] != rule:
+            continue
+        cells = []
+        for column in COLUMNS:
+            reason = case["not_on"].get(column)
+            if reason and reason not in reasons:
+                reasons.append(reason)
+            verdict = verdicts[case["name"]][column]
+            cells.append(f"n/a ({reasons.index(reason) + 1})" if reason else MARKS[verdict])
+        origin = f"[{case['origin']}]({origins[case['origin']]})"
+        rows.append([case["name"], origin, *cells])
+    listed = "".join(f"{number}. {reason}\n" for number, reason in enumerate(reasons, 1))
+    table = _table(["case", "origin", *COLUMNS.values()], rows)
+    return table + (f"\nNot applicable:\n\n{listed}" if listed else "")
+
+
+def _versions(run: Run) -> str:
+    return ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
