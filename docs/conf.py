@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docutils import nodes
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import declared_attr
 
@@ -118,7 +119,15 @@ def join_types(*event: Any) -> None:
         return
 
 
+def drop_comments(_app: Sphinx, page: nodes.document) -> None:
+    """Leave out HTML comments: what tests/docs needs for a page's blocks is no part of the site."""
+    for node in list(page.findall(nodes.raw)):
+        if node.astext().startswith("<!--"):
+            node.parent.remove(node)
+
+
 def setup(app: Sphinx) -> None:
-    """Say how autodoc gets attributes, and what comes after Napoleon."""
+    """Say how autodoc gets attributes, what comes after Napoleon, and what no page shows."""
     app.add_autodoc_attrgetter(type, attribute)
     app.connect("autodoc-process-docstring", join_types, priority=900)
+    app.connect("doctree-read", drop_comments)
