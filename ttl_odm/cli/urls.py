@@ -54,10 +54,10 @@ def sql_engine(url: str, **options: Any) -> Any:
     Raises:
         UsageProblem: It is no URL, or there is no driver, or no such SQLite file.
     """
+    parsed = _parsed(url)
     from sqlalchemy import create_engine  # noqa: PLC0415 (needs the extra)
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
-    parsed = _parsed(url)
     try:
         makes = create_async_engine if parsed.get_dialect().is_async else create_engine
         return makes(parsed, **options)
