@@ -107,38 +107,38 @@ class Tables:
         """Nothing is there yet."""
         self.entry = entry
         self.plain = plain
-        self._are_there = False
+        self._there: set[Any] = set()
 
-    def fill(self, rows: int, expired: str) -> None:
-        """Make and fill both.
+    def fill(self, model: Any, rows: int, expired: str) -> None:
+        """Make and fill one.
 
         Args:
+            model: whose table.
             rows: how many.
             expired: SQL over the key ``i``: whether the row has expired.
         """
-        for model in (self.entry, self.plain):
-            with connection.schema_editor() as editor:
-                if self._are_there:
-                    editor.delete_model(model)
-                editor.create_model(model)
-        self._are_there = True
+        with connection.schema_editor() as editor:
+            if model in self._there:
+                editor.delete_model(model)
+            editor.create_model(model)
+        self._there.add(model)
         numbers = NUMBERS[connection.vendor].format(rows=rows)
         payload = f"substr('{'some payload ' * 8}', 1, 100)"
-        age = f"CASE WHEN {expired} THEN {2 * DAY} ELSE 0 END - i * 0.01"
-        ends = f"CASE WHEN {expired} THEN '2000-01-01 00:00:00' ELSE '2100-01-01 00:00:00' END"
-        if connection.vendor == "postgresql":
-            ends = f"({ends})::timestamptz"
-        source = f"FROM ({numbers}) AS n"
+        if model is self.entry:
+            column = "_ts"
+            value = _ago(f"CASE WHEN {expired} THEN {2 * DAY} - i * 0.01 ELSE 0 END")
+        else:
+            column = "expires_at"
+            value = f"CASE WHEN {expired} THEN '2000-01-01 00:00:00' ELSE '2100-01-01 00:00:00' END"
+            if connection.vendor == "postgresql":
+                value = f"({value})::timestamptz"
+        table = model._meta.db_table  # noqa: SLF001 - Django's documented API
         with connection.cursor() as cursor:
             cursor.execute(
-                f"INSERT INTO entries (id, payload, _ts) SELECT i, {payload}, {_ago(age)} {source}"
+                f"INSERT INTO {table} (id, payload, {column}) "  # noqa: S608
+                f"SELECT i, {payload}, {value} FROM ({numbers}) AS n"
             )
-            cursor.execute(
-                f"INSERT INTO plain_entries (id, payload, expires_at) "
-                f"SELECT i, {payload}, {ends} {source}"
-            )
-            for table in ("entries", "plain_entries"):
-                cursor.execute(_SETTLE.get(connection.vendor, "ANALYZE").format(table))
+            cursor.execute(_SETTLE.get(connection.vendor, "ANALYZE").format(table))
 
 
 def _ago(seconds: str) -> str:
@@ -225,9 +225,9 @@ def _deletions(tables: Tables) -> dict[str, Sample]:
         for row in tables.plain.objects.filter(expires_at__lte=timezone.now()):
             row.delete()
 
-    def sample(way: Callable[[], None]) -> Sample:
+    def sample(way: Callable[[], None], model: Any) -> Sample:
         def taken(rows: int) -> float:
-            tables.fill(rows + LIVE, f"i > {LIVE}")
+            tables.fill(model, rows + LIVE, f"i > {LIVE}")
             with undisturbed():
                 begin = perf_counter()
                 way()
@@ -235,14 +235,18 @@ def _deletions(tables: Tables) -> dict[str, Sample]:
 
         return taken
 
-    ways = (sweep, delete, delete_each)
-    return {name: sample(way) for name, way in zip(DELETIONS, ways, strict=True)}
+    return {
+        SWEEPER: sample(sweep, tables.entry),
+        AT_ONCE: sample(delete, tables.entry),
+        ROW_BY_ROW: sample(delete_each, tables.plain),
+    }
 
 
 def _open(backend: str, url: str) -> Mapping[str, Sample]:
     _set_up(backend, url)
     tables = Tables(*_declare())
-    tables.fill(_ROWS, f"i % {_EXPIRES_EVERY} = 0")
+    for model in (tables.entry, tables.plain):
+        tables.fill(model, _ROWS, f"i % {_EXPIRES_EVERY} = 0")
     return {**_reads(tables), **_writes(tables), **_deletions(tables)}
 
 

@@ -1,6 +1,6 @@
 """The plot of a report: every section of ratios as a panel, every finding as a dot with its spread.
 
-A dashed line is the goal, a thin one is 1: no difference.
+A black mark is the goal of its line; the thin line is 1, no difference.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ _LINE: Final = 0.24
 _LOGARITHMIC_FROM: Final = 5.0
 """Where the largest ratio of a panel is so many times its smallest, its axis is logarithmic."""
 
+_SPARSE_FROM: Final = 1_000.0
+"""From here on it has room for the powers of ten only."""
+
 
 def draw(findings: Sequence[Finding], file: Path) -> None:
     """Draw them.
@@ -82,8 +85,10 @@ def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(axis="y", linewidth=0.3)
     axes.axvline(1, color="gray", linewidth=0.6)
-    for limit in {finding.goal.limit for finding in findings if finding.goal is not None}:
-        axes.axvline(limit, color="black", linewidth=0.8, linestyle="--")
+    for finding in findings:
+        if finding.goal is not None:  # across its own line only: others have other goals
+            line, limit = lines.index(finding.what), finding.goal.limit
+            axes.plot([limit, limit], [line - 0.45, line + 0.45], color="black", linewidth=1.0)
     databases = list(dict.fromkeys(finding.database for finding in findings))
     for number, name in enumerate(databases):
         # Side by side on a line, so that none hides another.
@@ -95,7 +100,8 @@ def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
     values = [finding.estimate.value for finding in findings]
     if max(values) > _LOGARITHMIC_FROM * min(values):
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        is_wide = max(values) > _SPARSE_FROM * min(values)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 2, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8))

@@ -47,6 +47,8 @@ BY_KEY: Final = "select by key"
 GET: Final = "session.get"
 LIST: Final = "list of 100"
 OPERATIONS: Final = (BY_KEY, GET, LIST)
+IMPOSSIBLE: Final = {(GET, BY_HAND)}
+"""``session.get()`` takes no WHERE."""
 
 _LIST = 100
 _STEP = 7

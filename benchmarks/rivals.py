@@ -58,7 +58,11 @@ def _sit(bench: Bench, url: str, ways: list[str], sittings: dict[str, list[list[
         asked = {way: start(way) for way in ways}
         asked[_AGAIN] = start(rival.NOTHING)
         for operation, found in sittings.items():
-            samples = {way: sample(ask, operation) for way, ask in asked.items()}
+            samples = {
+                way: sample(ask, operation)
+                for way, ask in asked.items()
+                if (operation, way) not in rival.IMPOSSIBLE
+            }
             found.append(sitting(samples, bench.scale.rounds))
 
 
@@ -67,7 +71,7 @@ def _findings(
 ) -> Iterator[Finding]:
     for operation, rounds in sittings.items():
         for way in (*ways, _AGAIN):
-            if way == rival.NOTHING:
+            if way == rival.NOTHING or (operation, way) in rival.IMPOSSIBLE:
                 continue
             section, what = SECTION, f"{operation}; {way}"
             if way == _AGAIN:

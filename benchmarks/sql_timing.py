@@ -1,12 +1,13 @@
 """The timed comparisons inside one process: reads, identity-map hits and flushes of new rows.
 
-What is compared has an engine of its own each: an engine on which a TTL table was met runs all
-its statements in a gated context, and a model without TTL beside it would hide that cost.
+Each sitting has a process of its own, this module as a program (see `benchmarks.workers`): where
+Python happens to put things makes a percent. What is compared has an engine of its own each: an
+engine on which a TTL table was met runs all its statements in a gated context, and a model without
+TTL beside it would hide that cost.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,7 @@ from benchmarks.sql_models import (
     live_by_hand,
 )
 from benchmarks.sql_samples import flushing, reading, reading_alone
+from benchmarks.workers import sample, serve, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -83,6 +85,16 @@ class Group:
     prepare: Prepare
     told: tuple[Comparison | Cost, ...]
 
+    @property
+    def names(self) -> list[str]:
+        """The operations that something is told of."""
+        names = [
+            name
+            for told in self.told
+            for name in ((told.of,) if isinstance(told, Cost) else (told.over, told.under))
+        ]
+        return list(dict.fromkeys(names))
+
 
 _LITERALLY = {"literal_binds": True}
 
@@ -99,7 +111,7 @@ def _reads(
         literally = text(f"({by_hand.compile(compile_kwargs=_LITERALLY)})")
         unfiltered = finish(select(ItemByHand), ItemByHand)
 
-        def sample(statement: Select[Any]) -> Sample:
+        def timed(statement: Select[Any]) -> Sample:
             keys = _keys()
 
             def make(session: Session) -> Callable[[], object]:
@@ -108,11 +120,11 @@ def _reads(
             return take(new_engine(), make)
 
         return {
-            "gate": sample(finish(select(Item), Item)),
-            "expressions": sample(unfiltered.where(by_hand)),
-            "literals": sample(unfiltered.where(literally)),
-            "none": sample(unfiltered),
-            "none again": sample(unfiltered),
+            "gate": timed(finish(select(Item), Item)),
+            "expressions": timed(unfiltered.where(by_hand)),
+            "literals": timed(unfiltered.where(literally)),
+            "none": timed(unfiltered),
+            "none again": timed(unfiltered),
         }
 
     return prepare
@@ -133,17 +145,17 @@ def _hundred(statement: Select[Any], model: Any) -> Select[Any]:
 def _gets(new_engine: NewEngine) -> Mapping[str, Sample]:
     """``session.get()`` of an object that is not in memory."""
 
-    def sample(model: Any) -> Sample:
+    def timed(model: Any) -> Sample:
         keys = _keys()
         return reading(new_engine(), lambda session: lambda: session.get_one(model, next(keys)))
 
-    return {"gate": sample(Item), "none": sample(ItemByHand), "none again": sample(ItemByHand)}
+    return {"gate": timed(Item), "none": timed(ItemByHand), "none again": timed(ItemByHand)}
 
 
 def _hits(new_engine: NewEngine) -> Mapping[str, Sample]:
     """``session.get()`` of an object that is in memory."""
 
-    def sample(model: Any) -> Sample:
+    def timed(model: Any) -> Sample:
         def make(session: Session) -> Callable[[], object]:
             objects = session.scalars(select(model).order_by(model.id).limit(_IN_MEMORY)).all()
             session.info["held"] = objects  # the identity map itself refers weakly
@@ -152,7 +164,7 @@ def _hits(new_engine: NewEngine) -> Mapping[str, Sample]:
 
         return reading(new_engine(), make)
 
-    return {"gate": sample(Item), "none": sample(ItemByHand)}
+    return {"gate": timed(Item), "none": timed(ItemByHand)}
 
 
 def _flushes(rows: int) -> Prepare:
@@ -224,17 +236,24 @@ GROUPS = (
 )
 
 
-@contextmanager
-def _engines(url: str) -> Iterator[NewEngine]:
-    """What makes engines, each with a connection of its own; they end with the block."""
-    with ExitStack() as stack:
+class _Operations(dict[str, "Sample"]):
+    """All operations on a database, by their group's place and their name.
 
-        def new_engine() -> Engine:
-            engine = create_engine(url)
-            stack.callback(engine.dispose)
-            return engine
+    A group is prepared when it is first asked for, each operation with an engine of its own.
+    """
 
-        yield new_engine
+    def __init__(self, url: str) -> None:
+        """None is prepared yet."""
+        super().__init__()
+        self._url = url
+
+    def __missing__(self, operation: str) -> Sample:
+        """Prepare the operation's group."""
+        place, _, _ = operation.partition(" ")
+        prepared = GROUPS[int(place)].prepare(lambda: create_engine(self._url))
+        found = {f"{place} {name}": each for name, each in prepared.items()}
+        self.update(found)
+        return found[operation]
 
 
 class Timing:
@@ -254,17 +273,20 @@ class Timing:
         self._sittings: dict[Group, list[list[Round]]] = {group: [] for group in GROUPS}
 
     def sit(self, number: int) -> None:
-        """Measure everything once, on new connections.
+        """Measure everything once, in a new process, on new connections.
 
         Args:
             number: how often this was done before; another engine connects first each time.
         """
-        with _engines(self._url) as new_engine:
-            empty_tables(new_engine())
-        for group, sittings in self._sittings.items():
-            with _engines(self._url) as new_engine:
-                samples = group.prepare(new_engine)
-                sittings.append(sitting(dict(rotated(samples.items(), number)), self._rounds))
+        engine = create_engine(self._url)
+        empty_tables(engine)
+        engine.dispose()
+        with worker(__name__, url=self._url) as ask:
+            for place, (group, sittings) in enumerate(self._sittings.items()):
+                samples = {
+                    name: sample(ask, f"{place} {name}") for name in rotated(group.names, number)
+                }
+                sittings.append(sitting(samples, self._rounds))
 
     def findings(self) -> Iterator[Finding]:
         """Sum up."""
@@ -285,3 +307,7 @@ def compared(told: Comparison | Cost, database: str, sittings: list[list[Round]]
         taken = estimate(sittings, lambda times: times[told.of] * 1e6)
         return Finding(told.section, told.what, database, "µs", taken)
     return ratio(told.section, told.what, database, sittings, told.over, told.under, told.goal)
+
+
+if __name__ == "__main__":
+    serve(_Operations)
