@@ -13,11 +13,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
 
+# Not under its own name: freezegun replaces `time.monotonic` wherever it finds it.
+_monotonic: Final = partial(time.monotonic)
 _FRESH_SECONDS: Final = 60
 _SHARP_SECONDS: Final = 0.005
 _RETRIES: Final = 2
@@ -69,13 +72,13 @@ class ServerClock:
     def reached(self) -> datetime:
         """Return an instant that the server has surely reached: aware, whole milliseconds."""
         sample = self._known()
-        now = sample.server + timedelta(seconds=time.monotonic() - sample.received)
+        now = sample.server + timedelta(seconds=_monotonic() - sample.received)
         return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
     def at_most(self) -> datetime:
         """Return an instant that the server has surely not passed yet: aware."""
         sample = self._known()
-        elapsed = time.monotonic() - sample.sent
+        elapsed = _monotonic() - sample.sent
         return sample.server + _MILLISECOND + timedelta(seconds=elapsed * (1 + _DRIFT))
 
     @property
@@ -86,7 +89,7 @@ class ServerClock:
     def _is_fresh(self) -> bool:
         if self._sample is None:
             return False
-        now = time.monotonic()
+        now = _monotonic()
         if now - self._sample.received > _FRESH_SECONDS:
             return False
         return abs(time.time() - now - self._sample.wall) < _JUMP_SECONDS
@@ -99,11 +102,11 @@ class ServerClock:
 
 
 async def _ask(database: Any) -> _Sample:
-    sent = time.monotonic()
+    sent = _monotonic()
     reply = await database.command(
         {"hello": 1},
         codec_options=_OPTIONS,
         read_preference=ReadPreference.PRIMARY_PREFERRED,
     )
-    received = time.monotonic()
+    received = _monotonic()
     return _Sample(reply["localTime"], sent, received, time.time() - received)
