@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from typing_extensions import Self
@@ -156,7 +157,7 @@ class TTLClock:
         offset, frozen_at = _clockwork.position
         return real_now + offset if frozen_at is None else frozen_at
 
-    def advance(self, by: float | timedelta) -> _Moved:
+    def advance(self, by: float | timedelta) -> AbstractContextManager[TTLClock]:
         """Move the now on from where it stands, also if it is frozen there.
 
         It acts at once. As a context manager (``with clock.advance(60):``) the end of the block
@@ -177,14 +178,14 @@ class TTLClock:
                     moved = _Position(offset, frozen_at + step)
                 else:
                     moved = _Position(offset + step, None)
-                    self._real_now() + moved.offset  # its range is checked here, not in a query
+                    _ = self._real_now() + moved.offset  # its range is checked here, not in a query
             except OverflowError:
                 raise ValueError(
                     f"TTLClock.advance({by!r}) would leave the years 1 to 9999."
                 ) from None
             return self._move_to(moved)
 
-    def freeze(self, at: datetime | None = None) -> _Moved:
+    def freeze(self, at: datetime | None = None) -> AbstractContextManager[TTLClock]:
         """Let the now stand still.
 
         It acts at once. As a context manager (``with clock.freeze():``) the end of the block
@@ -213,7 +214,7 @@ class TTLClock:
             instant = self._stands_at() if at is None else at.astimezone(timezone.utc)
             return self._move_to(_Position(_clockwork.position.offset, instant))
 
-    def expiring(self, target: Any, seconds: float | timedelta) -> _Moved:
+    def expiring(self, target: Any, seconds: float | timedelta) -> AbstractContextManager[TTLClock]:
         """Stand where what is written has so long to live when the block has ended.
 
         It is `advance`, by as much as the row's lifetime asks for; to be used as a context
@@ -286,7 +287,7 @@ class TTLClock:
         for adapter in _clockwork.adapters(self):
             known: datetime | None = adapter.real_now()
             if known is not None:
-                return known
+                return known.astimezone(timezone.utc)
         return datetime.now(timezone.utc)
 
     def _stands_at(self) -> datetime:
