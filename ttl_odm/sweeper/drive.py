@@ -41,6 +41,7 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
             try:
                 step = partial(plan.send, _do(command, ports))
             except Exception as error:  # noqa: BLE001 (the plan decides)
+                ports.refused(command, error)
                 step = partial(plan.throw, error)
 
 
@@ -97,6 +98,7 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                 try:
                     step = partial(plan.send, await _do_async(command, ports))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
+                    ports.refused(command, error)
                     step = partial(plan.throw, error)
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.sweeper.store import backend_of
+
 if TYPE_CHECKING:
     from ttl_odm.sweeper.report import Progress, SweepReport
 
 logger: Final = logging.getLogger("ttl_odm.sweeper")
 
 
-def log_report(report: SweepReport, backend: str) -> None:
+def log_report(report: SweepReport, store: object) -> None:
     """Log a sweep: INFO, or WARNING when something failed."""
     level = logging.WARNING if report.problems else logging.INFO
     fields: dict[str, Any] = {
         "event": "sweep",
-        "backend": backend,
+        "backend": backend_of(store),
         "outcome": report.outcome,
         "deleted": report.deleted,
         "archived": report.archived,
@@ -32,14 +34,14 @@ def log_report(report: SweepReport, backend: str) -> None:
     logger.log(level, "%s", report, extra=fields)
 
 
-def log_batch(progress: Progress, backend: str) -> None:
+def log_batch(progress: Progress, store: object) -> None:
     """Log a batch: DEBUG, or INFO when it failed (it may be tried again; the sweep will tell)."""
     level = logging.DEBUG if progress.error is None else logging.INFO
     if not logger.isEnabledFor(level):
         return
     fields: dict[str, Any] = {
         "event": "batch",
-        "backend": backend,
+        "backend": backend_of(store),
         "table": progress.table,
         "outcome": "committed" if progress.error is None else "failed",
         "deleted": progress.deleted,
@@ -67,3 +69,15 @@ def log_batch(progress: Progress, backend: str) -> None:
         progress.problem,
         extra=fields,
     )
+
+
+def log_trouble(command: str, error: Exception, store: object) -> None:
+    """Log what may pass, as INFO: it is tried again for a minute, and nobody would know why."""
+    fields = {
+        "event": "trouble",
+        "backend": backend_of(store),
+        "command": command,
+        "error": str(error),
+        "error_type": type(error).__name__,
+    }
+    logger.info("The database doesn't answer now (%s): %s", command, error, extra=fields)

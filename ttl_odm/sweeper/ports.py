@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.hooks import Hooks
-from ttl_odm.sweeper.logs import log_batch, log_report
+from ttl_odm.sweeper.logs import log_batch, log_report, log_trouble
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stopping import Stop
-from ttl_odm.sweeper.store import Hooking, backend_of
+from ttl_odm.sweeper.store import Hooking, TransientStoreError
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +36,7 @@ class Ports:
         stop: Whether to stop.
         lease: The one that is held.
         cancelled: The cancellation that is to be obeyed when the plan has come to its end.
+        trouble: What the database has said since it last answered.
     """
 
     store: Any
@@ -46,6 +47,7 @@ class Ports:
     stop: Stop = field(default_factory=Stop)
     lease: Lease | None = None
     cancelled: asyncio.CancelledError | None = None
+    trouble: str = ""
 
     def is_stopping(self) -> bool:
         """Whether anything wants the plan to come to its end."""
@@ -54,9 +56,9 @@ class Ports:
     def callback(self, event: Progress | SweepReport) -> Callable[[], object] | None:
         """The caller's function for an event, with the event, which is logged as well."""
         if isinstance(event, Progress):
-            log_batch(event, backend_of(self.store))
+            log_batch(event, self.store)
             return self.on_progress and partial(self.on_progress, event)
-        log_report(event, backend_of(self.store))
+        log_report(event, self.store)
         return self.on_report and partial(self.on_report, event)
 
     def local(self, command: c.Command[Any]) -> Callable[[], Any] | None:
@@ -98,6 +100,8 @@ class Ports:
 
     def noted(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
         """Remember the lease, and write down how long a batch took, and for what."""
+        if not isinstance(command, c.ReadLease):  # which is looked at between two tries
+            self.trouble = ""
         match command:
             case c.Acquire():
                 self.lease = reply or self.lease
@@ -106,3 +110,13 @@ class Ports:
             case c.PurgeBatch():
                 return replace(reply, elapsed=sum(watch.seconds.values()), phases=watch.seconds)
         return reply
+
+    def refused(self, command: c.Command[Any], error: Exception) -> None:
+        """Log that a command has failed, and may be given again; the same trouble only once.
+
+        Batches have records of their own, and what doesn't pass is in the report.
+        """
+        passes = isinstance(error, TransientStoreError) and not isinstance(command, c.PurgeBatch)
+        if passes and str(error) != self.trouble:
+            self.trouble = str(error)
+            log_trouble(type(command).__name__, error, self.store)
