@@ -156,8 +156,8 @@ async def _future(target: Target, collection: Any) -> list[Finding]:
     if not found:
         return []
     message = (
-        f"{found[0]['n']:,} documents have a {field} more than an hour from now, and live that "
-        "much longer"
+        f"documents whose {field} is more than an hour from now, and which live that much longer: "
+        f"{found[0]['n']:,}"
     )
     since = f"{{$expr: {{$gt: ['${field}', {{$add: ['$$NOW', {AHEAD * 1000}]}}]}}}}"
     mend = f"db[{collection.name!r}].updateMany({since}, [{{$set: {{{field}: '$$NOW'}}}}])"

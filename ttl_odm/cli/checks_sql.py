@@ -290,7 +290,7 @@ class _Check:
         if wrong:
             yield self._error(
                 "invalid-ttl",
-                f"{wrong} rows have a {own.name} that is no ttl (0, -2): the default counts there",
+                f"rows whose {own.name} is no ttl (0, -2), so that the default counts: {wrong}",
                 f"UPDATE {self._quoted} SET {name} = NULL WHERE {name} <= 0 AND {kept}",  # noqa: S608 (shown)
             )
 
@@ -320,8 +320,8 @@ class _Check:
         if ahead:
             yield self._warning(
                 "future-rows",
-                f"{ahead} rows have a {stamp.name} more than an hour from now, and live that much "
-                "longer",
+                f"rows whose {stamp.name} is more than an hour from now, and which live that much "
+                f"longer: {ahead}",
                 self._rewinding(latest),
             )
 
