@@ -7,11 +7,11 @@ cursor prefers some documents so much that the answer was off by twice its error
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from bson import Int64, ObjectId
 
-from ttl_odm.beanie import binding
+from ttl_odm.beanie import binding, instants
 from ttl_odm.beanie.commands import details_of, first_batch, run
 from ttl_odm.beanie.native import check as check_policy
 from ttl_odm.beanie.own_writes import collection_of
@@ -180,7 +180,7 @@ def _condition(name: str, policies: dict[str, Policy]) -> Any:
     if kind in policies:
         return _at(policies[kind], int(number))
     if kind == "older":
-        moment = {"$subtract": ["$$NOW", int(number) * 1000]}
+        moment = {"$subtract": [instants.server_now(), int(number) * 1000]}
         return {"$and": [is_dated, {"$lte": [field, moment]}]}
     if kind in ("lost", "revived"):
         before, after = (_at(policies[each], 0) for each in ("current", "planned"))
@@ -192,5 +192,4 @@ def _condition(name: str, policies: dict[str, Policy]) -> Any:
 
 
 def _at(policy: Policy, seconds: int) -> Any:
-    later: Any = {"$add": ["$$NOW", seconds * 1000]}
-    return expired_expr(policy, cast("str", later))
+    return expired_expr(policy, {"$add": [instants.server_now(), seconds * 1000]})
