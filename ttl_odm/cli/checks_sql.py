@@ -6,7 +6,7 @@ whole table only if the table is small or the user says ``--deep``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     TIMESTAMP,
@@ -15,7 +15,6 @@ from sqlalchemy import (
     func,
     inspect,
     select,
-    text,
     type_coerce,
     update,
 )
@@ -26,13 +25,14 @@ from sqlalchemy.schema import CreateIndex
 
 from ttl_odm.cli import findings
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
+from ttl_odm.cli.indexes_sql import indexes_of, is_as_declared
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.inspecting.evidence import SMALL, Kind
 from ttl_odm.inspecting.reading_sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.binding import binding_of
-from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, OWN_END, clock_of
+from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, clock_of
 from ttl_odm.sqlalchemy.instants import kept_type
 from ttl_odm.sqlalchemy.options import include_expired
 from ttl_odm.sqlalchemy.schema import AddSweepColumns, index_name, sweep_indexes
@@ -73,20 +73,6 @@ def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> l
                 found += _Check(connection, each.name, binding, deep=deep).findings()
     connection.invalidate()
     return found
-
-
-class _Index(NamedTuple):
-    """An index as the database has it.
-
-    Attributes:
-        first: Its first column; None where that is an expression, or where rows are left out.
-        is_valid: Whether it can be used.
-        definition: The statement that makes it; empty where the database tells none.
-    """
-
-    first: str | None
-    is_valid: bool
-    definition: str
 
 
 class _Check:
@@ -158,7 +144,7 @@ class _Check:
         binding = self._binding
         if binding.sweep != "index":
             return
-        there = self._valid_indexes()
+        there = indexes_of(self._connection, self._table)
         by_column = [binding.last_modified.name] if binding.sweeps_by_column else []
         by_column += [] if binding.cap is None else [binding.cap.created.name]
         for name in by_column:
@@ -184,7 +170,7 @@ class _Check:
                     f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY has failed",
                     f"{self._removal(name)}; {self._creation(name)}",
                 )
-            elif not self._is_as_declared(suffix, there[name]):
+            elif not is_as_declared(there[name], binding, suffix, self._dialect):
                 yield self._error(
                     "wrong-index",
                     f"index {name} is another one than the sweeper searches by: "
@@ -192,40 +178,11 @@ class _Check:
                     f"{self._removal(name)}; {self._creation(name)}",
                 )
 
-    def _is_as_declared(self, suffix: str, index: _Index) -> bool:
-        """Whether an index of ours is over the right rows, in the right order."""
-        own = suffix == "ttl_own"
-        if self._dialect.name in MYSQL_FAMILY:
-            return index.first == (OWN_END if own else INHERITED_END)
-        assert self._binding.override is not None  # noqa: S101 (without one there are none)
-        said = "".join(each for each in index.definition.lower() if each not in '() "')
-        ttl, stamp = (
-            each.name.lower() for each in (self._binding.override, self._binding.last_modified)
-        )
-        _, _, rows = said.rpartition("where")
-        return rows == f"{ttl}>0" * own + f"{ttl}isnull" * (not own) and stamp in said
-
     def _removal(self, name: str) -> str:
         quoted = self._dialect.identifier_preparer.quote(name)
         how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
         where = f" ON {self._quoted}" if self._dialect.name in MYSQL_FAMILY else ""
         return f"DROP {how} {quoted}{where}"
-
-    def _valid_indexes(self) -> dict[str, _Index]:
-        """The indexes of the table by their names."""
-        schema, name = name_of(self._connection, self._table)
-        asked = {"schema": schema, "table": name}
-        quote = self._dialect.identifier_preparer.quote
-        if self._dialect.name == "postgresql":
-            asked["relation"] = ".".join(quote(each) for each in (schema, name) if each)
-            rows = self._connection.execute(_POSTGRESQL_INDEXES, asked)
-        elif self._dialect.name in MYSQL_FAMILY:
-            rows = self._connection.execute(_MYSQL_INDEXES, asked)
-        else:
-            place = quote(schema) if schema else "main"
-            statement = text(_SQLITE_INDEXES.format(master=f"{place}.sqlite_master"))
-            rows = self._connection.execute(statement, {**asked, "schema": schema or "main"})
-        return {name: _Index(*others) for name, *others in rows}
 
     def _creation(self, name: str) -> str:
         if self._dialect.name in MYSQL_FAMILY:
@@ -336,13 +293,14 @@ class _Check:
             index = PartIndex(binding, Part.INHERITING, clock_of(self._dialect))
             every = every.where(index.holds(binding.table))
             every = every.order_by(index.end(binding.table).desc()).limit(_MOST)
-        elif any(
-            each.first == binding.last_modified.name for each in self._valid_indexes().values()
-        ):
+        elif binding.last_modified.name in self._first_columns():
             every = every.order_by(stamp.desc()).limit(_MOST)
         elif not self._is_readable():
             return None
         return every.options(include_expired()).subquery()
+
+    def _first_columns(self) -> set[str | None]:
+        return {each.first for each in indexes_of(self._connection, self._table).values()}
 
     def _rewinding(self, latest: ColumnElement[Any]) -> str:
         """The statement that sets instants of the future to now."""
@@ -384,26 +342,6 @@ class _Check:
         self, severity: Severity, code: str, message: str, mend: str | None = None
     ) -> Finding:
         return Finding(severity, code, self._name, message, mend)
-
-
-_POSTGRESQL_INDEXES: Final = text("""
-SELECT c.relname, CASE WHEN i.indpred IS NULL THEN a.attname::text END, i.indisvalid,
-  pg_get_indexdef(i.indexrelid)
-FROM pg_index i
-JOIN pg_class c ON c.oid = i.indexrelid
-LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-WHERE i.indrelid = CAST(:relation AS text)::regclass
-""")
-_MYSQL_INDEXES: Final = text("""
-SELECT index_name, column_name, 1, '' FROM information_schema.statistics
-WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND seq_in_index = 1
-""")
-_SQLITE_INDEXES: Final = """
-SELECT l.name, CASE WHEN l.partial = 0 THEN i.name END, 1, COALESCE(m.sql, '')
-FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
-LEFT JOIN {master} AS m ON m.type = 'index' AND m.name = l.name
-WHERE i.seqno = 0
-"""
 
 
 def _told(rows: int) -> str:
