@@ -276,13 +276,6 @@ def test_a_store_of_ones_own_is_swept_checked_and_shown() -> None:
     assert "can't be used with a store of one's own" in finished.stderr
 
 
-def test_a_shell_gets_its_completion() -> None:
-    finished = CliRunner().invoke(
-        cli, [], prog_name="ttl-odm", env={"_TTL_ODM_COMPLETE": "zsh_source"}
-    )
-    assert "#compdef ttl-odm" in finished.stdout
-
-
 def test_asynchronous_engines_are_swept(
     async_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

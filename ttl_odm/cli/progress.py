@@ -47,9 +47,17 @@ class Watched:
     Args:
         due: Expired rows of each target, where they were counted.
         quiet: Whether to show nothing.
+        seconds: Where there is no terminal, between two lines of one target.
     """
 
-    def __init__(self, due: Mapping[str, int] | None = None, *, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        due: Mapping[str, int] | None = None,
+        *,
+        quiet: bool = False,
+        seconds: float = _LINE_SECONDS,
+    ) -> None:
+        self._seconds = seconds
         self._due = due or {}
         self._quiet = quiet
         console = Console(stderr=True)
@@ -98,7 +106,7 @@ class Watched:
     def _tell(self, progress: Progress) -> None:
         now = time.monotonic()
         began = self._began.setdefault(progress.table, now - progress.elapsed)
-        if now - self._told < _LINE_SECONDS:
+        if now - self._told < self._seconds:
             return
         self._told = now
         rate = progress.deleted_so_far / max(now - began, 1e-9)

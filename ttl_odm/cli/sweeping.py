@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -209,9 +209,7 @@ def run(app: str | None, url: str | None, **given: Any) -> None:
     Exit status: 0 after a signal, 1 the last sweep failed, 2 usage, 3 the fuse blew in the last
     sweep.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Discreet("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[log_to(sys.stderr)])
 
     async def work() -> SweepReport | None:
         async with opened(app, url) as found:
@@ -241,6 +239,13 @@ async def _run(  # noqa: PLR0913 (by keyword, from the command line)
     sweeper = app.sweeper(**options, on_progress=told.on_progress, on_report=told.on_report)
     with stop_on_signals(sweeper):
         return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
+
+
+def log_to(stream: TextIO) -> logging.Handler:
+    """Make a handler that writes lines."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Discreet("%(asctime)s %(levelname)s %(message)s"))
+    return handler
 
 
 class _Discreet(logging.Formatter):
