@@ -29,10 +29,11 @@ from sqlalchemy.orm import Session, mapped_column
 from sqlalchemy.schema import CreateTable
 
 from tests.sql.models import web_session
-from ttl_odm.sqlalchemy import Archive, ExpiredError, expired, live
-from ttl_odm.sqlalchemy.sweeping.leases import lease_table
+from ttl_odm.sqlalchemy import Archive, ExpiredError, context, expired, live, observed
+from ttl_odm.sqlalchemy.sweeping import leases
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 from ttl_odm.testing import TTLClock, assert_no_leaks
+from ttl_odm.testing.clock import on_sqlalchemy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -348,7 +349,7 @@ def test_a_sweeper_judges_by_the_moved_clock_and_its_lease_does_not(
     engine: Engine, clock: TTLClock, sweep: str
 ) -> None:
     model = web_session(3600, __ttl_sweep__=sweep)
-    leases = lease_table(model.metadata)
+    table = leases.lease_table(model.metadata)
     model.metadata.create_all(engine)
     with Session(engine) as session:
         session.add_all([model(id="a"), model(id="b", ttl=7200), model(id="c", ttl=-1)])
@@ -365,7 +366,7 @@ def test_a_sweeper_judges_by_the_moved_clock_and_its_lease_does_not(
         with engine.connect() as connection:
             assert set(connection.scalars(everything)) == seen
     with engine.connect() as connection:
-        recorded = connection.scalar(select(leases.c.recorded_at))
+        recorded = connection.scalar(select(table.c.recorded_at))
     assert recorded < datetime.now(timezone.utc) + timedelta(minutes=30)
     assert target.oldest_before is None or target.oldest_before < 60
 
@@ -510,33 +511,37 @@ def test_freezegun_moves_this_host_only() -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_nothing_of_it_is_left(engine: Engine, model: Any) -> None:
-    from ttl_odm.sqlalchemy import context, observed
-    from ttl_odm.sqlalchemy.sweeping import leases
-
+def test_nothing_of_it_is_left() -> None:
     def pieces() -> list[Any]:
-        return [observed.Sample.now, context.observe, leases._now, Engine._has_events]
+        return [observed.Sample.now, context.observe, leases._now, on_sqlalchemy._in_use]
 
     before = pieces()
-    assert before[-1] is False
     with TTLClock():
         assert all(a is not b for a, b in zip(pieces(), before, strict=True))
     assert pieces() == before
     with pytest.raises(RuntimeError), TTLClock() as clock, clock.advance(HOUR):
         raise RuntimeError
     assert pieces() == before
-    # Unless somebody else began to listen meanwhile.
-    heard = []
 
-    def listen(*_: Any) -> None:
-        heard.append(1)
 
-    with TTLClock():
-        event.listen(Engine, "after_cursor_execute", listen)
-    try:
-        with engine.connect() as connection:
-            connection.scalars(select(model.id)).all()
-        assert heard
-    finally:
-        event.remove(Engine, "after_cursor_execute", listen)
-        Engine._has_events = False
+def test_clocks_come_and_go_while_other_threads_send_statements(engine: Engine, model: Any) -> None:
+    stop, failures = threading.Event(), []
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                with engine.connect() as connection:
+                    connection.scalars(select(model.id)).all()
+        except Exception as error:  # noqa: BLE001 (it is what we look for)
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        with TTLClock() as clock:
+            clock.advance(HOUR)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []

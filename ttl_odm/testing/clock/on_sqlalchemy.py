@@ -17,11 +17,13 @@ statement, and one that listens to the class Engine hears of every statement of 
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import ExitStack
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 from sqlalchemy import Engine, Table, event, inspect
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 _real_sample_now: Final = observed.Sample.now
 
+_in_use: TTLClock | None = None
+
 _as_it_is: ContextVar[bool] = ContextVar("ttl_odm_as_it_is", default=False)
 """True while a statement is sent that is to hear the real time."""
 
@@ -55,20 +59,15 @@ _DDL: Final = re.compile(
 
 def install(clock: TTLClock) -> Callable[[], None]:
     """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
-    undo = ExitStack()
-    try:
+    with ExitStack() as undo:
         for owner, name, value in (
             (observed.Sample, "now", _sample_now(clock)),
             (context, "observe", _observing(observed.observe)),
             (leases, "_now", _now_of_leases),
+            (sys.modules[__name__], "_in_use", clock),
         ):
-            undo.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
-        _listen(partial(_moved_statement, clock), undo)
-    except BaseException:
-        undo.close()
-        raise
-    return undo.close
+            undo.enter_context(patch.object(owner, name, value))
+        return undo.pop_all().close
 
 
 def real_now() -> datetime | None:
@@ -109,26 +108,10 @@ def lifetime(target: Any) -> timedelta | None:
     return timedelta(seconds=seconds)
 
 
-def _listen(moved: Callable[..., Any], undo: ExitStack) -> None:
-    """Pass each statement of each engine through a function, as listeners get them."""
-
-    def before_cursor_execute(*args: Any) -> Any:  # a fresh one: listeners are known by their id
-        return moved(*args)
-
-    def remove() -> None:
-        event.remove(Engine, "before_cursor_execute", before_cursor_execute)
-        # What lets statements look for listeners at all; SQLAlchemy leaves it set.
-        dispatch: Any = Engine.dispatch
-        Engine._has_events = any(
-            getattr(dispatch, name)._clslevel.get(Engine) for name in dispatch._event_names
-        )
-
-    event.listen(Engine, "before_cursor_execute", before_cursor_execute, retval=True)
-    undo.callback(remove)
-
-
-def _moved_statement(
-    clock: TTLClock,
+# Once, and never removed: that would change a list which other threads go through at that moment,
+# and fail their statements. While no clock is in use it does nothing.
+@event.listens_for(Engine, "before_cursor_execute", retval=True)
+def _as_moved(
     connection: Connection,
     _cursor: Any,
     statement: str,
@@ -136,10 +119,12 @@ def _moved_statement(
     execution: Any,
     _executemany: bool,  # noqa: FBT001 (SQLAlchemy's signature)
 ) -> tuple[str, Any]:
-    spelling = _SPELLINGS.get(connection.dialect.name)
+    clock, spelling = _in_use, _SPELLINGS.get(connection.dialect.name)
+    if clock is None or spelling is None:
+        return statement, parameters
     offset, frozen_at = clock.offset, clock.frozen_at
     is_moved = (offset or frozen_at) and not _as_it_is.get()
-    if spelling is None or not is_moved or getattr(execution, "isddl", False):
+    if not is_moved or getattr(execution, "isddl", False):
         return statement, parameters
     told, moved = spelling
     if told.search(statement) and not _DDL.match(statement):
