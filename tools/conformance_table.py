@@ -62,7 +62,7 @@ def document(runs: list[Run]) -> str:
     parts = [
         PREFACE.format(
             summary=summary(runs),
-            origins="".join(f"- [{each['name']}]({each['url']})\n" for each in first["origins"]),
+            origins="".join(f"- [{each['name']}]\n" for each in first["origins"]),
         ).replace("\n\n\n", "\n\n"),
         "\n## Summary\n\nCases that are right, of those that can be asked:\n\n",
         _summary_table(first, verdicts),
@@ -70,6 +70,8 @@ def document(runs: list[Run]) -> str:
     for rule, says in first["rules"].items():
         parts.append(f"\n## {rule}\n\n{says}\n\n")
         parts.append(_rule_table(first, rule, verdicts))
+    parts.append("\n")
+    parts += [f"[{each['name']}]: {each['url']}\n" for each in first["origins"]]
     parts.append(f"\n{VERSIONS}\n")
     parts += [f"- {_versions(run)}\n" for run in runs if "versions" in run]
     return "".join(parts)
@@ -118,7 +120,6 @@ def _count(verdicts: list[str]) -> str:
 
 
 def _rule_table(run: Run, rule: str, verdicts: dict[str, dict[str, str]]) -> str:
-    origins = {origin["name"]: origin["url"] for origin in run["origins"]}
     reasons: list[str] = []
     rows = []
     for case in run["cases"]:
@@ -131,8 +132,7 @@ def _rule_table(run: Run, rule: str, verdicts: dict[str, dict[str, str]]) -> str
                 reasons.append(reason)
             verdict = verdicts[case["name"]][column]
             cells.append(f"n/a ({reasons.index(reason) + 1})" if reason else MARKS[verdict])
-        origin = f"[{case['origin']}]({origins[case['origin']]})"
-        rows.append([case["name"], origin, *cells])
+        rows.append([case["name"], f"[{case['origin']}]", *cells])
     listed = "".join(f"{number}. {reason}\n" for number, reason in enumerate(reasons, 1))
     table = _table(["case", "origin", *COLUMNS.values()], rows)
     return table + (f"\nNot applicable:\n\n{listed}" if listed else "")

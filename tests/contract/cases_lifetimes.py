@@ -70,6 +70,7 @@ def lives(subject: Subject, default: int | None, seconds: int | None, **own: int
     with subject.stopped(now):
         sees(subject, "carts", *living)
         assert subject.update_all("carts", views=1) == len(living)
+        assert subject.delete_all("carts") == len(living)
 
 
 @case(TRUTH_TABLE, COSMOS)
@@ -118,6 +119,11 @@ def default_n_and_a_shorter_own_ttl_m_expires_after_m(s: Subject) -> None:
 
 
 @case(TRUTH_TABLE, COSMOS)
+def default_n_and_an_equal_own_ttl_expires_after_n(s: Subject) -> None:
+    lives(s, 100, 100, ttl=100)
+
+
+@case(TRUTH_TABLE, COSMOS)
 def default_n_and_a_longer_own_ttl_m_expires_after_m(s: Subject) -> None:
     lives(s, 100, 200, ttl=200)
 
@@ -152,6 +158,14 @@ def at_that_instant_a_delete_matches_what_reads_see(s: Subject) -> None:
     with around_the_end(s)():  # type: ignore[attr-defined]
         assert s.delete_all("carts") == 1
         sees(s, "carts")
+
+
+@case(BOUNDARY, OURS)
+def a_last_modification_in_the_future_is_counted_from_like_any_other(s: Subject) -> None:
+    s.put("carts", 1, age=-60, ttl=30)
+    s.put("carts", 2, age=-60)
+    sees(s, "carts", 1, 2)
+    assert s.sweep("carts") == 0
 
 
 @case(BOUNDARY, OURS)

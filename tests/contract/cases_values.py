@@ -63,6 +63,9 @@ INVALID: dict[str, Any] = {
     "timedelta(seconds=1.5)": timedelta(seconds=1.5),
     "timedelta(0)": timedelta(0),
 }
+PAST = timedelta(seconds=-1)
+"""A duration that has gone wrong, and no wish for "never"."""
+ENCODED = {"Beanie": "a limit: Beanie's encoder makes -1.0 of it before the gate sees it: never"}
 
 
 @case(DEFAULT, COSMOS, of=named(VALID))
@@ -80,7 +83,7 @@ def a_default_is_taken(s: Subject, pair: tuple[Any, int | None]) -> None:
             assert row.expires_at == stored["at"] + timedelta(seconds=seconds or 0)
 
 
-@case(DEFAULT, COSMOS, of=named(INVALID))
+@case(DEFAULT, COSMOS, of=named({**INVALID, "timedelta(seconds=-1)": PAST}))
 def a_default_is_refused(s: Subject, value: Any) -> None:
     with pytest.raises(InvalidTTL):
         s.declare(value)
@@ -119,6 +122,11 @@ def an_own_ttl_is_refused_and_nothing_is_stored(s: Subject, value: Any) -> None:
         stored = s.stored(s.checked, 1)
         assert stored is not None
         assert stored["ttl"] == 77, way
+
+
+@case(STRICT, OURS, not_on=ENCODED)
+def a_timedelta_of_minus_1_second_is_refused_too(s: Subject) -> None:
+    an_own_ttl_is_refused_and_nothing_is_stored(s, PAST)
 
 
 @case(

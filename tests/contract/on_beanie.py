@@ -338,12 +338,25 @@ class OnBeanie(DocumentSubject):
             for name, work in works.items()
         }
 
-    def upsert(self, container: str, key: int, **values: Any) -> None:
-        async def upsert() -> None:
-            handle = collection_of(MODELS[container])
-            await handle.update_one({"_id": key}, {"$set": values}, upsert=True)
+    def upserts(self, container: str) -> Mapping[str, Callable[..., object]]:
+        model = MODELS[container]
 
-        self._wait(upsert())
+        async def update_one(key: int, values: Raw) -> None:
+            await collection_of(model).update_one({"_id": key}, {"$set": values}, upsert=True)
+
+        async def bulk(key: int, values: Raw) -> None:
+            update = UpdateOne({"_id": key}, {"$set": values}, upsert=True)
+            await collection_of(model).bulk_write([update])
+
+        async def of_beanie(key: int, values: Raw) -> None:
+            new = model(id=key, **{"name": f"n{key}", **values})
+            await model.find_one(model.id == key).upsert({"$set": values}, on_insert=new)
+
+        works = {"update_one": update_one, "bulk_write": bulk, "Beanie's": of_beanie}
+        return {
+            name: lambda key, work=work, **values: self._wait(work(key, values))  # type: ignore[misc]
+            for name, work in works.items()
+        }
 
     def ways_to_set_ttl(self, container: str) -> Mapping[str, Callable[[int, Any], object]]:
         model, own = MODELS[container], CONTAINERS[container].own or ""
@@ -369,8 +382,8 @@ class OnBeanie(DocumentSubject):
 
         async def raw(key: int, value: Any) -> None:
             await model.find(model.id == key).delete()
-            # A driver takes no timedelta; documents turn it into seconds.
-            own_ttl = value.total_seconds() if isinstance(value, timedelta) else value
+            # A driver takes no timedelta; documents turn one that is a ttl into seconds.
+            own_ttl = value.total_seconds() if _is_long(value) else value
             await collection_of(model).insert_one({"_id": key, own: own_ttl})
 
         works = {
@@ -455,6 +468,10 @@ class OnBeanie(DocumentSubject):
 
         self._wait(close())
         self._loop.close()
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, timedelta) and value >= timedelta(seconds=1)
 
 
 class _Loaded:

@@ -243,9 +243,23 @@ class OnDjango(TableSubject):
             "save(force_insert)": save,
         }
 
-    def upsert(self, container: str, key: int, **values: Any) -> None:
+    def upserts(self, container: str) -> Mapping[str, Callable[..., object]]:
+        rows, model = self._rows(container), self._models[container]
         self.raw.uses(container)
-        self._rows(container).update_or_create(pk=key, defaults=values)
+
+        def update_or_create(key: int, **values: Any) -> None:
+            rows.update_or_create(pk=key, defaults=values)
+
+        def bulk_create(key: int, **values: Any) -> None:
+            target = {} if self.raw.dialect == "mysql" else {"unique_fields": ["id"]}
+            rows.bulk_create(
+                [model(pk=key, **values)],
+                update_conflicts=True,
+                update_fields=[*values],
+                **target,
+            )
+
+        return {"update_or_create": update_or_create, "bulk_create": bulk_create}
 
     def ways_to_set_ttl(self, container: str) -> Mapping[str, Callable[[int, Any], object]]:
         rows, model = self._rows(container), self._models[container]

@@ -276,15 +276,22 @@ class OnSQLAlchemy(TableSubject):
 
         return {"flush": add, "bulk insert": bulk, "Core insert": core, "merge": merge}
 
-    def upsert(self, container: str, key: int, **values: Any) -> None:
-        dialect = self.raw.dialect
-        statement = UPSERTS[dialect](MODELS[container]).values(id=key, **values)
+    def upserts(self, container: str) -> Mapping[str, Callable[..., object]]:
+        model, dialect = MODELS[container], self.raw.dialect
         self.raw.uses(container)
-        if dialect == "mysql":
-            statement = statement.on_duplicate_key_update(**values)
-        else:
-            statement = statement.on_conflict_do_update(index_elements=["id"], set_=values)
-        self.do(lambda session: session.execute(statement))
+
+        def into(target: Any) -> Callable[..., object]:
+            def upsert(key: int, **values: Any) -> None:
+                statement = UPSERTS[dialect](target).values(id=key, **{"views": 0, **values})
+                if dialect == "mysql":
+                    statement = statement.on_duplicate_key_update(**values)
+                else:
+                    statement = statement.on_conflict_do_update(index_elements=["id"], set_=values)
+                self.do(lambda session: session.execute(statement))
+
+            return upsert
+
+        return {"ORM": into(model), "Core": into(model.__table__)}
 
     def ways_to_set_ttl(self, container: str) -> Mapping[str, Callable[[int, Any], object]]:
         model, own = MODELS[container], CONTAINERS[container].own or ""

@@ -21,7 +21,7 @@ import pytest
 from tests.backends import DATABASES, database_of
 from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects, names
 from tests.contract.case import ORIGINS, Case
-from tests.contract.cases import CASES
+from tests.contract.cases import CASES, RULES
 
 ADAPTERS = {
     SQLALCHEMY: "SQLAlchemy",
@@ -63,7 +63,7 @@ def foretold() -> dict[str, Any]:
         }
     return {
         "origins": [origin._asdict() for origin in ORIGINS],
-        "rules": {case.rule.name: case.rule.says for case in CASES.values()},
+        "rules": dict(RULES),
         "cases": [_described(case) for case in CASES.values()],
         "verdicts": verdicts,
     }

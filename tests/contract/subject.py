@@ -224,8 +224,8 @@ class Subject(ABC):
         next(iter(self.inserts(container).values()))(key, **values)
 
     @abstractmethod
-    def upsert(self, container: str, key: int, **values: Any) -> None:
-        """Update a row, or insert it if it isn't there."""
+    def upserts(self, container: str) -> Mapping[str, Callable[..., object]]:
+        """Every way to update a row or insert it: called with the key, and fields by name."""
 
     @abstractmethod
     def ways_to_set_ttl(self, container: str) -> Mapping[str, Callable[[int, Any], object]]:
