@@ -5,12 +5,15 @@ locks those that nobody holds (``SKIP LOCKED``: the sweeper doesn't stand in a q
 writer), deletes them with the predicate in the DELETE, tells the hooks, and commits. Rows that
 can't go because others refer to them are tried one by one, left, and counted.
 
+On PostgreSQL, where nothing hangs on the rows, one statement locks and deletes what lies between
+two places of the index, and the keys stay in the database.
+
 Each batch begins where the one before it ended, so that none walks again over what others left.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -64,6 +67,10 @@ def count(binding: Binding, using: str) -> Counted:
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
     stretch = _Stretch(binding, using, request.part)
+    if _goes_by_windows(binding, using, request):
+        # Where others refer to one of the rows, the batch goes on by keys.
+        with suppress(IntegrityError):
+            return _purge_window(binding, using, request, stretch)
     with phase("find"):
         found = list(stretch.after(request.resume)[: request.size])
     resume = found[-1] if len(found) == request.size else None
@@ -77,6 +84,41 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
         return BatchResult(0, resume, skipped={Skip.HOOK: batch.left(keys)}, failure=error)
     except IntegrityError:
         return batch.one_by_one(keys)
+
+
+def _goes_by_windows(binding: Binding, using: str, request: BatchRequest) -> bool:
+    """Whether a batch's keys may stay in the database.
+
+    One statement then locks and deletes. Only PostgreSQL has all that this needs: it skips locked
+    rows in a subquery, and deletes from a table that the subquery reads in order and up to a limit.
+    """
+    if connections[using].vendor != "postgresql" or len(binding.model._meta.pk_fields) > 1:
+        return False
+    return Removal(binding.model, using, request.hooks).is_plain
+
+
+def _purge_window(
+    binding: Binding, using: str, request: BatchRequest, stretch: _Stretch
+) -> BatchResult:
+    """Purge from where the batch before ended to the last row of this one.
+
+    Raises:
+        IntegrityError: Others refer to one of the rows.
+    """
+    model, size = binding.model, request.size
+    with phase("find"):
+        found = stretch.after(request.resume)
+        resume = next(iter(found[size - 1 : size]), None)
+        last = resume or next(iter(found.reverse()[:1]), None)
+    if last is None:
+        return BatchResult(0)
+    batch = _Batch(binding, using, request, resume)
+    with batch.limited():
+        window = locked(stretch.after(request.resume, last), using, skip=True)
+        rows = rows_of(model, using).filter(pk__in=window.values("pk")[:size])
+        deleted = Removal(model, using, request.hooks).by_statement(rows, by_key=True)
+    left = 0 if deleted == size else stretch.after(request.resume, last).count()
+    return BatchResult(deleted, resume, skipped=_some({Skip.LOCKED: left}))
 
 
 def _parts(binding: Binding) -> list[Part]:
@@ -120,9 +162,17 @@ class _Stretch:
         cutoff = Cutoff(self._seconds, "instant", end.output_field)
         return found.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
 
-    def after(self, resume: Any) -> Any:
-        """The end and the key of each row that comes after a batch, in order."""
+    def after(self, resume: Any, last: Any = None) -> Any:
+        """The end and the key of each row that comes after a batch, in order.
+
+        Args:
+            resume: Those of the last row of that batch; None for all rows.
+            last: Those of the last row that is wanted; None for all that follow.
+        """
         found = self.rows().order_by("ttl_end", "pk").values_list("ttl_end", "pk")
+        if last is not None:
+            end, pk = last
+            found = found.filter(Q(ttl_end__lt=end) | Q(ttl_end=end, pk__lte=pk), ttl_end__lte=end)
         if resume is None:
             return found
         end, pk = resume
@@ -167,7 +217,7 @@ class _Batch:
         """
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Any] = ()
-        with _limited(self.using, self.request.timeout), self._transaction():
+        with self.limited():
             chosen = self._rows(keys)
             if removal.is_plain:
                 with phase("find"):
@@ -225,6 +275,12 @@ class _Batch:
         if not features.has_select_for_update_skip_locked:
             return None
         return list(locked(keys, self.using, skip=True))
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """The batch's transaction, whose statements wait, and run, for so long only."""
+        with _limited(self.using, self.request.timeout), self._transaction():
+            yield
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
