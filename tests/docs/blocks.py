@@ -6,7 +6,7 @@
 | `console` | the lines after `$ ` (all, if none has one) are run by bash; the lines between are what they print |
 | `text` | has to be what the block right before it printed; `...` stands for anything, a duration for any duration; what tools/cli_docs.py has written may have other numbers |
 | `sql` | each statement is run on the page's `engine` |
-| `toml`, `ini`, `yaml` | read; `[tool.ttl_odm]` by the command line's own reader; written as a file like `python` |
+| `toml`, `yaml` | read; `[tool.ttl_odm]` by the command line's own reader |
 
 What a page needs and a reader doesn't stands in `<!-- invisible-code-block: python ... -->`. A block
 that can't run has `<!-- skip: next "the reason" -->` before it; test_blocks.py counts these. Sybil
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import configparser
 import contextlib
 import doctest
 import inspect
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 60
-_FILE = re.compile(r"# ([\w./-]+\.(?:py|ini|toml|yaml))\n")
+_FILE = re.compile(r"# ([\w./-]+\.py)\n")
 _DURATION = re.compile(r"(< )?(\d+ (d|h|min) )?\d[\d.]* (s|min|h)\b")
 _OPENED = (Engine, AsyncEngine, AsyncMongoClient)
 _FOLDERS = ("benchmarks/", "examples/", "tools/")
@@ -205,10 +204,6 @@ class Page:
                     defaults(cli)
             finally:
                 os.chdir(here)
-        return ""
-
-    def _run_ini(self, example: Example, _where: str) -> str:
-        configparser.ConfigParser(interpolation=None).read_string(str(example.parsed))
         return ""
 
     def _run_yaml(self, example: Example, _where: str) -> str:
