@@ -25,56 +25,12 @@ from tests.django_app.shop.models import (
     User,
 )
 from ttl_odm import ExpiredError, InvalidTTL
-from ttl_odm.core import TTL, expires_at, is_expired
 from ttl_odm.django import clock, include_expired, keep_last_modified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.backends import Backend
 
 HOUR = 3600
-
-
-@pytest.fixture
-def default() -> Iterator[Any]:
-    """A function that changes the default ttl of sessions, for one test."""
-
-    def change(value: Any) -> None:
-        Session.__ttl__ = value
-
-    yield change
-    Session.__ttl__ = HOUR
-
-
-def test_rows_expire_as_the_contract_says(backend: Backend, default: Any) -> None:
-    ages, own = (10, HOUR // 2, HOUR + 10, 2 * HOUR + 10), (None, -1, 60, 2 * HOUR)
-    for number, (age, ttl) in enumerate((age, ttl) for age in ages for ttl in own):
-        Session.objects.create(pk=number + 1, key=str(number), ttl=ttl, number=age)
-        kill(Session, [number + 1], age)
-    for value in (None, -1, HOUR, 2 * HOUR):
-        default(value)
-        now = clock.database_now(connection)
-        live = {
-            row.pk
-            for row in Session.all_objects.all()
-            if not is_expired(expires_at(TTL(value), instant=row.last_modified, own=row.ttl), now)
-        }
-        assert {row.pk for row in Session.objects.all()} == live, value
-        assert {row.pk for row in Session.objects.only_expired()} == set(range(1, 17)) - live
-
-
-def test_a_row_expires_at_the_very_instant(backend: Backend) -> None:
-    row = Session.objects.create(key="a")
-    kill(Session, [row.pk], HOUR)
-    assert not Session.objects.exists()
-
-
-def test_a_check_keeps_out_what_is_no_ttl_whoever_writes(backend: Backend) -> None:
-    row = Session.objects.create(key="b")
-    for value in (0, -2):
-        with pytest.raises(DatabaseError), transaction.atomic():
-            raw("UPDATE shop_session SET ttl = %s WHERE id = %s", [value, row.pk])
 
 
 @pytest.mark.parametrize("value", [0, -2, 1.5, "60", True, 2**31, timedelta(seconds=-1)])

@@ -469,11 +469,3 @@ async def test_strict_values_are_refused_before_anything_is_stored(world: World,
 async def test_strict_values_cannot_be_computed_by_the_server(world: World, update: Any) -> None:
     with pytest.raises(InvalidTTL, match=r"cannot be checked"):
         await collection_of(Strict).update_many({}, update)
-
-
-@pytest.mark.parametrize("own", [None, -1, 1, 60, 60.0, 2**31 - 1])
-async def test_strict_values_that_are_right_pass(world: World, own: Any) -> None:
-    await Strict(id=1, ttl=own).insert()
-    await Strict.find().update({"$set": {"ttl": own}})
-
-    assert world.stored(Strict, 1)["ttl"] == own

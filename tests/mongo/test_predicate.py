@@ -117,36 +117,6 @@ def test_the_server_agrees_with_the_core_on_its_own_clock(mongodb_url: str, stor
 
 
 @pytest.mark.parametrize(
-    ("default", "stored", "expired_ages"),
-    [
-        (None, MISSING, []),
-        (None, -1, []),
-        (None, 20, []),
-        (-1, MISSING, []),
-        (-1, -1, []),
-        (-1, 20, [80, 540, 660, 3540, 3660, 3_000_000_000]),
-        (-1, 20.5, []),
-        (3600, MISSING, [3660, 3_000_000_000]),
-        (3600, -1, []),
-        (3600, 20, [80, 540, 660, 3540, 3660, 3_000_000_000]),
-        (3600, MAX_TTL, [3_000_000_000]),
-        (3600, "20", [3660, 3_000_000_000]),
-        (3600, 0, [3660, 3_000_000_000]),
-    ],
-    ids=lambda value: named(value) if not isinstance(value, list) else "",
-)
-def test_the_truth_table_holds_on_the_server(
-    mongodb_url: str, default: int | None, stored: object, expired_ages: list[int]
-) -> None:
-    with scratch_collection(mongodb_url) as collection:
-        collection.insert_many(
-            [document(age, _ts=NOW - timedelta(seconds=age), ttl=stored) for age in AGES]
-        )
-
-        assert expired_keys(collection, TTL(default), NOW) == expired_ages
-
-
-@pytest.mark.parametrize(
     ("default", "stored", "seconds"),
     [
         (1, MISSING, 1),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,38 +32,6 @@ def model(engine: Engine) -> Any:
 
 def ids(session: Session, model: Any) -> set[str]:
     return set(session.scalars(select(model.id)))
-
-
-def test_lowering_raising_switching_off_and_on_act_without_backfill(
-    engine: Engine, model: Any
-) -> None:
-    with Session(engine) as session:
-        seen = {}
-        for default in (3600, 60, 200, -1, None, 60, timedelta(hours=1)):
-            model.__ttl__ = default
-            seen[str(default)] = ids(session, model)
-    assert seen == {
-        "3600": {"inherits", "never"},
-        "60": {"never"},
-        "200": {"inherits", "never"},
-        "-1": {"inherits", "never"},
-        "None": {"inherits", "own", "never"},  # off: the row's own ttl is not interpreted
-        "1:00:00": {"inherits", "never"},
-    }
-
-
-def test_an_own_ttl_written_while_ttl_is_off_counts_once_it_is_on(
-    engine: Engine, model: Any
-) -> None:
-    with Session(engine) as session:
-        model.__ttl__ = None
-        session.execute(
-            update(model).where(model.id == "inherits").values(ttl=30),
-            execution_options={"keep_last_modified": True},
-        )
-        assert ids(session, model) == {"inherits", "own", "never"}
-        model.__ttl__ = -1
-        assert ids(session, model) == {"never"}
 
 
 def test_nothing_is_compiled_again_and_the_cache_does_not_grow(
