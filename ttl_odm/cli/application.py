@@ -294,7 +294,7 @@ async def _from_factory(
         return base
     targets_of = document_targets if base.is_mongodb else table_targets
     found = targets_of(targets, with_ttl=with_ttl)
-    shown = getattr(engine, "url", None)
+    shown = None if base.is_mongodb else getattr(engine, "url", None)  # there: a collection
     database = None if shown is None else urls.shown(shown.render_as_string(hide_password=True))
     return replace(base, targets=found, database=database)
 
