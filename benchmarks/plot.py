@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from benchmarks.findings import Finding
 
+    Panel = tuple[str, list[Finding]]
+
 NOISE: Final = "Noise"
 """How the titles of sections begin that are not drawn."""
 
@@ -37,7 +39,7 @@ _STYLE: Final = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_WIDTH: Final = 9.0
+_WIDTH: Final = 13.0
 _LINE: Final = 0.24
 """Inches for each line of a panel, and four of these around it."""
 
@@ -59,28 +61,56 @@ def draw(findings: Sequence[Finding], file: Path) -> None:
     for finding in findings:
         if finding.unit == "ratio" and not finding.section.startswith(NOISE):
             panels.setdefault(finding.section, []).append(finding)
-    heights = [4 + len({each.what for each in panel}) for panel in panels.values()]
+    columns = _columns(list(panels.items()))
+    height = max(sum(map(_height, column)) for column in columns)
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(_WIDTH, _LINE * sum(heights) or 1), layout="constrained")
-        if panels:
-            rows = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-            for axes, (title, panel) in zip(rows[:, 0], panels.items(), strict=True):
-                _panel(axes, title, panel)
-            figure.legend(
-                handles=[
-                    mpl.lines.Line2D([], [], marker="o", linestyle="", color=color, label=name)
-                    for name, color in _COLORS.items()
-                ],
-                loc="outside upper center",
-                ncols=len(_COLORS),
-                frameon=False,
-            )
+        figure = Figure(figsize=(_WIDTH, _LINE * height or 1), layout="constrained")
+        sides: Any = figure.subfigures(1, len(columns))
+        for side, column in zip(sides, columns, strict=True):
+            _column(side, column, height)
+        figure.legend(
+            handles=[
+                mpl.lines.Line2D([], [], marker="o", linestyle="", color=color, label=name)
+                for name, color in _COLORS.items()
+            ],
+            loc="outside upper center",
+            ncols=len(_COLORS),
+            frameon=False,
+        )
         figure.savefig(file, metadata={"Date": None})
+
+
+def _height(panel: Panel) -> int:
+    """Of a panel, in lines."""
+    _, findings = panel
+    return 4 + len({finding.what for finding in findings})
+
+
+def _columns(panels: list[Panel]) -> tuple[list[Panel], list[Panel]]:
+    """The panels in two columns that are about equally high."""
+    heights = list(map(_height, panels))
+    split = min(
+        range(len(panels) + 1), key=lambda count: abs(sum(heights[:count]) - sum(heights[count:]))
+    )
+    return panels[:split], panels[split:]
+
+
+def _column(side: Any, panels: list[Panel], height: int) -> None:
+    """Draw panels below each other, and room below them up to a height in lines."""
+    heights = [*map(_height, panels)]
+    room = [height - sum(heights)] if height > sum(heights) else []
+    if not panels:
+        return
+    rows = side.subplots(len(heights + room), 1, squeeze=False, height_ratios=heights + room)
+    for axes in rows[len(panels) :, 0]:
+        axes.set_axis_off()
+    for axes, (title, findings) in zip(rows[: len(panels), 0], panels, strict=True):
+        _panel(axes, title, findings)
 
 
 def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
     lines = list(dict.fromkeys(finding.what for finding in findings))
-    axes.set_title(title, loc="left")
+    axes.set_title(title, loc="right")  # a long one goes out over the names of the lines
     axes.set_yticks(range(len(lines)), lines)
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(axis="y", linewidth=0.3)
@@ -104,5 +134,5 @@ def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 2, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(8))
+        axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, "ratio")))
