@@ -213,6 +213,8 @@ def test_what_no_sample_has_met_may_be_there_all_the_same() -> None:
     assert drawn["singly"].estimate("hits") == Estimate(0, 200)  # 3 in 1500
     assert drawn["stretches"].estimate("hits") == Estimate(0, 10_000)  # 3 in 30
     assert str(drawn["singly"].estimate("hits")) == "< 200"
+    seldom = Measured(["rows", "hits"], [(100, 3), *[(100, 0)] * 29], Drawn.STRETCHES, 1_000)
+    assert seldom.estimate("hits") == Estimate(100, 13_334)  # there may be more of such places
     assert drawn["stretches"].rows == Estimate(100_000)
 
 

@@ -1,8 +1,9 @@
 """Numbers of rows with their error: from what was counted, whole or of a sample, to estimates.
 
 Pure. Rows that were written together lie together, so an error depends on how a sample was drawn:
-pages or stretches of a table say less than as many rows drawn one by one. What was never met in a
-sample may be there all the same: of nothing in n draws, less than 3 / n is likely.
+pages or stretches of a table say less than as many rows drawn one by one. What was met in no draw,
+or in few, shows no spread to go by, and may be there all the same: of nothing in n draws, a share
+of up to 3 / n is likely.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _TWO_SIGMA: Final = 1.96
 _RULE_OF_THREE: Final = 3
+_FEW: Final = 5
 _PAIR: Final = 2
 
 
@@ -99,10 +101,8 @@ class Measured:
             return Estimate(sum(hits))
         weight = self._weight
         error = _TWO_SIGMA * self._error(sizes, hits)
-        is_answer = plus != self.names[0] or minus is not None
-        if is_answer and sum(hits) in (0, sum(sizes)):  # what was not met may be there
-            draws = self.sampled if self.drawn is Drawn.SINGLY else len(self.clusters)
-            error = max(error, self.sampled * min(_RULE_OF_THREE / draws, 1))
+        if plus != self.names[0] or minus is not None:
+            error = max(error, self._least_error(sizes, hits))
         return Estimate(round(weight * sum(hits)), math.ceil(weight * error))
 
     @property
@@ -110,6 +110,18 @@ class Measured:
         """Rows of the table for each that was looked at."""
         drawn = len(self.clusters) if self.drawn is Drawn.STRETCHES else self.sampled
         return self.total / drawn
+
+    def _least_error(self, sizes: Sequence[int], hits: Sequence[int]) -> float:
+        """What the sum of hits may be off where few draws have met any, or few have met others."""
+        if self.drawn is Drawn.SINGLY:
+            draws, few = self.sampled, min(sum(hits), self.sampled - sum(hits))
+        else:
+            draws = len(hits)
+            others = sum(hit < size for hit, size in zip(hits, sizes, strict=True))
+            few = min(sum(hit > 0 for hit in hits), others)
+        if few > _FEW:
+            return 0.0
+        return self.sampled * min((_RULE_OF_THREE + few) / draws, 1)
 
     def _error(self, sizes: Sequence[int], hits: Sequence[int]) -> float:
         """The standard error of the sum of hits."""
