@@ -19,7 +19,7 @@ from tests.cli.running import TIMEOUT, as_json, run, variables
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.cli.progress import Watched
-from ttl_odm.cli.sweeping import log_to
+from ttl_odm.cli.sweeping import log_to, within
 from ttl_odm.sweeper import Progress
 
 if TYPE_CHECKING:
@@ -119,6 +119,11 @@ def test_a_long_sweep_says_in_a_log_now_and_then_how_far_it_is(
     with Watched() as watched:
         watched(Progress("carts", 1_000, 25_000, 1_000, elapsed=0.5))
     assert capsys.readouterr().err == ""
+
+
+def test_a_bar_ends_where_the_limit_does() -> None:
+    assert within({"a": 30, "b": 20, "c": 5}, 40) == {"a": 30, "b": 10, "c": 0}
+    assert within({"a": 30}, None) == {"a": 30}
 
 
 def test_no_password_gets_into_a_log_or_a_message() -> None:

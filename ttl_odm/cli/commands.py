@@ -23,17 +23,17 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix":
 class _Commands(click.Group):
     """A group whose commands say as JSON, too, why they failed, where JSON is asked for."""
 
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for ``--json`` before anything in the line can be wrong."""
-        context.meta[__name__] = "--json" in args
-        return super().parse_args(context, args)
+        ctx.meta[__name__] = "--json" in args
+        return super().parse_args(ctx, args)
 
-    def invoke(self, context: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:
-            return super().invoke(context)
+            return super().invoke(ctx)
         except click.ClickException as error:
-            if context.meta[__name__]:
+            if ctx.meta[__name__]:
                 said = {"message": error.format_message(), "status": error.exit_code}
                 click.echo(json.dumps({"error": said}, ensure_ascii=False))
             raise

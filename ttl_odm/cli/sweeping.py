@@ -153,13 +153,24 @@ async def _sweep(
         due = {each.table: each.due for each in counted.targets if each.due is not None}
         if due and sys.stdin.isatty() and not yes and not _is_confirmed(counted, options):
             return None
-    with Watched(due, quiet=as_json) as watched:
+    with Watched(within(due, options.get("max_rows")), quiet=as_json) as watched:
         watchers = Watchers([traced(app.backend)] if otel else [], on_progress=watched)
         sweeper = app.sweeper(**options, on_progress=watchers.on_progress)
         with stop_on_signals(sweeper):
             report = await answer(sweeper.run_once())
         watchers.on_report(report)
         return report
+
+
+def within(due: dict[str, int], most: int | None) -> dict[str, int]:
+    """Return how many of the due rows will go, table after table, if there is a limit."""
+    if most is None:
+        return due
+    totals, left = {}, most
+    for table, rows in due.items():
+        totals[table] = min(rows, left)
+        left -= totals[table]
+    return totals
 
 
 async def _counted(app: Application, **options: Any) -> SweepReport:

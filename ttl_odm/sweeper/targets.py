@@ -163,7 +163,7 @@ class TargetSweep:
         self._archived += result.archived
         self._skips.update(result.skipped)
         self._problem = self._problem or result.failure
-        phases = {**result.phases, **(yield from self._tell(result))}
+        after: Mapping[Phase, float] = yield from self._tell(result)
         yield from Emit(
             Progress(
                 self._target,
@@ -172,7 +172,7 @@ class TargetSweep:
                 deleted_so_far=self._deleted,
                 batch_size=size,
                 elapsed=result.elapsed,
-                phases=phases,
+                phases={**result.phases, **after},
                 error=result.failure,
             )
         )
