@@ -105,6 +105,7 @@ class Tid(UserDefinedType[Any]):
     cache_ok = True
 
     def get_col_spec(self, **_: Any) -> str:
+        """The name that SQL has for it."""
         return "tid"
 
 
