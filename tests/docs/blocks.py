@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 60
 _FILE = re.compile(r"# ([\w./-]+\.py)\n")
-_DURATION = re.compile(r"(< )?(\d+ (d|h|min) )?\d[\d.]* (s|min|h)\b")
+_DURATION = re.compile(r"(< )?(\d+ (d|h|min) )?\d[\d.]* ?(s|min|h)\b")
 _OPENED = (Engine, AsyncEngine, AsyncMongoClient)
 _FOLDERS = ("benchmarks/", "examples/", "tools/")
 _RENAMED = {"arguments": "language", "source": "source"}
