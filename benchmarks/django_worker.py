@@ -78,7 +78,7 @@ def _declare() -> tuple[Any, Any]:
         id = models.BigIntegerField(primary_key=True)
         payload = models.CharField(max_length=100)
 
-        class Meta:
+        class Meta:  # pyright: ignore[reportIncompatibleVariableOverride]
             """Django's."""
 
             app_label = "benchmarks"
@@ -183,7 +183,7 @@ def _writes(tables: Tables) -> dict[str, Sample]:
         run = timed(write)
 
         def taken(runs: int) -> float:
-            with transaction.atomic():
+            with transaction.atomic():  # pyright: ignore[reportGeneralTypeIssues]
                 seconds = run(runs)
                 transaction.set_rollback(True)
             return seconds

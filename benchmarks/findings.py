@@ -46,8 +46,8 @@ class Goal:
 
     @property
     def text(self) -> str:
-        """The limit in words."""
-        return f"at {'least' if self.at_least else 'most'} {shown(self.limit, self.unit)}"
+        """The limit."""
+        return f"{'≥' if self.at_least else '≤'} {shown(self.limit, self.unit)}"
 
     def allows(self, figure: float) -> bool:
         """Whether a figure, as it is shown, keeps to the limit."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from benchmarks.findings import shown
@@ -70,7 +71,7 @@ def draw(findings: Sequence[Finding], file: Path) -> None:
             _column(side, column, height)
         figure.legend(
             handles=[
-                mpl.lines.Line2D([], [], marker="o", linestyle="", color=color, label=name)
+                Line2D([], [], marker="o", linestyle="", color=color, label=name)
                 for name, color in _COLORS.items()
             ],
             loc="outside upper center",
