@@ -11,7 +11,7 @@ from typing import Any
 Run = dict[str, Any]
 
 RIGHT, WRONG, NOT_APPLICABLE = "right", "wrong", "n/a"
-MARKS = {RIGHT: "✓", WRONG: "✗"}
+MARKS = {RIGHT: "✓", WRONG: "✗", NOT_APPLICABLE: "n/a"}
 VERSIONS = "## Versions\n"
 COLUMNS = {
     "SQLAlchemy, SQLite": "SQLite",
@@ -44,7 +44,7 @@ backend. A case says where its rule comes from:
 | Django, ... | Django's ORM on that database |
 
 ✓: all drivers answer as the case says, with the newest libraries and with the oldest that are
-supported. ✗: one doesn't. n/a: it can't be asked there; the number leads to the reason.
+supported. ✗: one doesn't. n/a: it can't be asked there. Numbers lead to the reasons.
 
 What a case sets up, it sets up past the library: rows are written and read by other means, and for
 the very instant of expiry the *database's* clock is stopped (on MongoDB: `$$NOW` is given with each
@@ -127,15 +127,16 @@ def _rule_table(run: Run, rule: str, verdicts: dict[str, dict[str, str]]) -> str
             continue
         cells = []
         for column in COLUMNS:
-            reason = case["not_on"].get(column)
+            reason = case["reasons"].get(column)
             if reason and reason not in reasons:
                 reasons.append(reason)
             verdict = verdicts[case["name"]][column]
-            cells.append(f"n/a ({reasons.index(reason) + 1})" if reason else MARKS[verdict])
+            mark = MARKS[verdict]
+            cells.append(f"{mark} ({reasons.index(reason) + 1})" if reason else mark)
         rows.append([case["name"], f"[{case['origin']}]", *cells])
     listed = "".join(f"{number}. {reason}\n" for number, reason in enumerate(reasons, 1))
     table = _table(["case", "origin", *COLUMNS.values()], rows)
-    return table + (f"\nNot applicable:\n\n{listed}" if listed else "")
+    return table + (f"\nWhy not:\n\n{listed}" if listed else "")
 
 
 def _versions(run: Run) -> str:

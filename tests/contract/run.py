@@ -1,7 +1,7 @@
 """Run all cases on all backends and print the verdicts: `python -m tests.contract.run`.
 
 tools/conformance.py makes docs/conformance.md of the JSON. `foretold` is the same without a run:
-what the document has to say if every case is right, which is what the tests see to.
+what the document has to say if no case surprises, which is what the tests see to.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ def adapter_of(name: str) -> str:
 
 
 def foretold() -> dict[str, Any]:
-    """What a run gives in which every case is right, but for the versions."""
+    """What a run gives that finds no surprise, but for the versions."""
     verdicts: dict[str, dict[str, str]] = {}
     for case in CASES.values():
         verdicts[case.name] = {
-            column_of(name): NOT_APPLICABLE if case.reason_not_on(adapter_of(name)) else RIGHT
-            for name in names(DATABASES)
+            column_of(name): _foretold(case, adapter_of(name)) for name in names(DATABASES)
         }
     return {
         "origins": [origin._asdict() for origin in ORIGINS],
@@ -69,13 +68,20 @@ def foretold() -> dict[str, Any]:
     }
 
 
+def _foretold(case: Case, adapter: str) -> str:
+    if case.reason_not_on(adapter):
+        return NOT_APPLICABLE
+    return WRONG if adapter in case.wrong_on else RIGHT
+
+
 def _described(case: Case) -> dict[str, Any]:
-    reasons = {column_of(name): case.reason_not_on(adapter_of(name)) for name in names(DATABASES)}
+    why = {**case.not_on, **case.wrong_on}
+    reasons = {column_of(name): why.get(adapter_of(name)) for name in names(DATABASES)}
     return {
         "name": case.name,
         "rule": case.rule.name,
         "origin": case.origin.name,
-        "not_on": {column: reason for column, reason in reasons.items() if reason},
+        "reasons": {column: reason for column, reason in reasons.items() if reason},
     }
 
 
