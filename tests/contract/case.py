@@ -51,8 +51,6 @@ class Case:
         origin: where that comes from.
         check: raises if the backend does otherwise.
         not_on: why it can't be asked, by adapter.
-        wrong_on: why it is known to be answered wrongly, by adapter; the tests see that it still
-            is, so that whoever mends it takes it out.
     """
 
     name: str
@@ -60,7 +58,6 @@ class Case:
     origin: Origin
     check: Callable[[Subject], None]
     not_on: Mapping[str, str] = field(default_factory=dict)
-    wrong_on: Mapping[str, str] = field(default_factory=dict)
 
     def reason_not_on(self, adapter: str) -> str | None:
         """Why it can't be asked there; None if it can."""
@@ -84,7 +81,6 @@ def case(
     origin: Origin,
     *,
     not_on: Mapping[str, str] | None = None,
-    wrong_on: Mapping[str, str] | None = None,
     of: Iterable[Any] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Put a function into the table, or once for each value of `of`, which it gets as well.
@@ -95,7 +91,7 @@ def case(
     def put(check: Callable[..., None]) -> Callable[..., None]:
         words = check.__name__.replace("_", " ").replace("minus 1", "-1")
         if of is None:
-            _add(Case(words, rule, origin, check, not_on or {}, wrong_on or {}))
+            _add(Case(words, rule, origin, check, not_on or {}))
             return check
         for value in of:
             called, what = value if isinstance(value, tuple) else (f"`{value!r}`", value)
@@ -106,7 +102,6 @@ def case(
                     origin,
                     _given(check, what),
                     not_on or {},
-                    wrong_on or {},
                 )
             )
         return check

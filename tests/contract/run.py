@@ -69,14 +69,11 @@ def foretold() -> dict[str, Any]:
 
 
 def _foretold(case: Case, adapter: str) -> str:
-    if case.reason_not_on(adapter):
-        return NOT_APPLICABLE
-    return WRONG if adapter in case.wrong_on else RIGHT
+    return NOT_APPLICABLE if case.reason_not_on(adapter) else RIGHT
 
 
 def _described(case: Case) -> dict[str, Any]:
-    why = {**case.not_on, **case.wrong_on}
-    reasons = {column_of(name): why.get(adapter_of(name)) for name in names(DATABASES)}
+    reasons = {column_of(name): case.not_on.get(adapter_of(name)) for name in names(DATABASES)}
     return {
         "name": case.name,
         "rule": case.rule.name,

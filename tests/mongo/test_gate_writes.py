@@ -463,6 +463,27 @@ async def test_strict_values_are_refused_before_anything_is_stored(world: World,
     assert world.stored(Strict, 1)["ttl"] == 60
 
 
+async def test_a_timedelta_of_minus_1_second_is_never_taken_for_never(world: World) -> None:
+    gone_wrong = timedelta(seconds=-1)
+    for model in (Tracked, Strict):
+        event = await model(id=1, ttl=timedelta(minutes=1)).insert()
+        event.ttl = gone_wrong
+        writes: list[Any] = [
+            model(id=2, ttl=gone_wrong).insert(),
+            model.insert_many([model(id=3), model(id=4, ttl=gone_wrong)]),
+            event.save(),
+            event.replace(),
+            model.find().update({"$set": {"ttl": gone_wrong}}),
+            model.find_one(model.id == 1).set({model.ttl: gone_wrong}),
+        ]
+        for write in writes:
+            with pytest.raises(InvalidTTL, match=r"timedelta\(days=-1, seconds=86399\)"):
+                await write
+
+        assert world.keys(model) == [1]
+        assert world.stored(model, 1)["ttl"] == 60
+
+
 @pytest.mark.parametrize(
     "update", [{"$inc": {"ttl": 1}}, {"$rename": {"x": "ttl"}}, [{"$set": {"ttl": "$x"}}]], ids=str
 )

@@ -15,7 +15,7 @@ from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
 from beanie.odm.queries.find import FindMany, FindOne
 
-from ttl_odm.beanie import declaring
+from ttl_odm.beanie import declaring, durations
 from ttl_odm.beanie.binding import declared_policy, purge_of, registry_of
 from ttl_odm.beanie.caching import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.database import gated
@@ -119,6 +119,7 @@ def _machinery(target: Any) -> dict[str, Any]:
         declaring.check_collection(cls)
         ours = gated(collection)
         _bind(cls, ours)
+        durations.mark(cls)
         plain(cls, ours)
 
     set_collection.is_enabled_by_ttl_odm = True  # type: ignore[attr-defined]

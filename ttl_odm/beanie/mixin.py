@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
-from ttl_odm.beanie import declaring, own_writes
+from ttl_odm.beanie import declaring, durations, own_writes
 from ttl_odm.beanie.binding import registry_of
 from ttl_odm.beanie.caching import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.database import gated
@@ -111,6 +111,7 @@ class TTLMixin(_Base):
         registry = registry_of(database.client)
         binding = registry.bind(cls, database.name, ours.name, database.ttl_backend)
         mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
+        durations.mark(cls)
         super().set_collection(ours)  # type: ignore[no-untyped-call]
 
     # What its lifetime is

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.beanie import instants
+from ttl_odm.beanie import durations, instants
 from ttl_odm.beanie.instants import stored, stored_expr
 from ttl_odm.beanie.native import EXPIRY, own_expiry
 from ttl_odm.core.expiry import instant_of, own_ttl
@@ -181,27 +181,33 @@ class Stamping:
     def _check(self, document: Mapping[str, Any]) -> None:
         """Refuse, in strict mode, an own ttl that is none."""
         own = self.policy.override
-        if self.policy.values == "strict" and own is not None and own in document:
+        if own is None or own not in document:
+            return
+        durations.check(document[own], own)
+        if self.policy.values == "strict":
             row_ttl(document[own], where=own)
 
     def _check_operators(self, update: Mapping[str, Any]) -> None:
-        own = self.policy.override
-        if self.policy.values != "strict" or own is None:
+        own, is_strict = self.policy.override, self.policy.values == "strict"
+        if own is None:
             return
         for operator, fields in update.items():
             if operator in _SETS:
                 self._check(fields)
-            elif operator != "$unset" and self._touches_ttl({operator: fields}):
+            elif is_strict and operator != "$unset" and self._touches_ttl({operator: fields}):
                 raise InvalidTTL(_unchecked(own, operator))
 
     def _check_stage(self, stage: Mapping[str, Any]) -> None:
         own = self.policy.override
-        if self.policy.values != "strict" or own is None:
+        if own is None:
             return
         for operator in ("$set", "$addFields"):
             value = stage.get(operator, {}).get(own)
             if isinstance(value, Mapping) and "$literal" in value:
                 value = value["$literal"]
+            durations.check(value, own)
+            if self.policy.values != "strict":
+                continue
             if isinstance(value, str) and value.startswith("$"):
                 raise InvalidTTL(_unchecked(own, operator))
             row_ttl(value, where=own)
