@@ -106,7 +106,9 @@ def with_password(draw: Any) -> str:
     password = f"s3cr3t{draw(odd)}t0k3n"
     user = draw(st.text("abz%2", max_size=5))
     scheme = draw(st.sampled_from(SCHEMES))
-    return f"{scheme}://{user}:{password}@127.0.0.1:1/shop{draw(st.sampled_from(['', '?a=b']))}"
+    separator = draw(st.sampled_from(["://", "://", ":/", ":", "//", ""]))
+    login = f"{scheme}{separator}{user}:{password}"
+    return f"{login}@127.0.0.1:1/shop{draw(st.sampled_from(['', '?a=b']))}"
 
 
 @given(with_password())
@@ -121,6 +123,22 @@ def test_no_command_prints_a_password_that_it_was_given_in_a_url(secret: str) ->
     if secret.startswith("mongodb"):  # it would wait for the server
         secret = secret.replace("/shop", "/", 1)
     result = call(["inspect", secret])
+    for word in ("s3cr3t", "t0k3n"):
+        assert word not in result.stdout + result.stderr
+
+
+MISPLACED = ["", "status", "plan", "status --app", "run --interval", "sweep --model"]
+MISPLACED += ["inspect --models", "plan Cart --default-ttl", "plan Cart --html"]
+
+
+@pytest.mark.parametrize("place", MISPLACED)
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_no_command_prints_a_password_of_a_url_in_the_wrong_place(
+    place: str, more: list[str], url: str
+) -> None:
+    app = {"TTL_ODM_APP": "tests.cli.shop:Base", "TTL_ODM_URL": url}
+    result = call([*place.split(), "postgresql://me:s3cr3t/t0k3n@host/db", *more], **app)
+    assert result.exit_code == Status.USAGE
     for word in ("s3cr3t", "t0k3n"):
         assert word not in result.stdout + result.stderr
 

@@ -14,6 +14,7 @@ from ttl_odm.cli.check import check
 from ttl_odm.cli.inspecting import inspect_command
 from ttl_odm.cli.pausing import pause, resume
 from ttl_odm.cli.plan import plan
+from ttl_odm.cli.problems import without_passwords
 from ttl_odm.cli.status import status
 from ttl_odm.cli.sweeping import run, sweep
 
@@ -21,7 +22,7 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix":
 
 
 class _Commands(click.Group):
-    """A group whose commands say as JSON, too, why they failed, where JSON is asked for."""
+    """A group whose commands say why they failed: no password, and JSON where it is asked for."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for ``--json`` before anything in the line can be wrong."""
@@ -33,6 +34,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
+            # click quotes what it can't take, and that may be a URL in the wrong place. Each of
+            # its errors makes its text out of `message`, which is final for type checkers alone.
+            error.message = without_passwords(error.message)  # type: ignore[misc]
             if ctx.meta[__name__]:
                 said = {"message": error.format_message(), "status": error.exit_code}
                 click.echo(json.dumps({"error": said}, ensure_ascii=False))

@@ -12,7 +12,8 @@ import click
 from ttl_odm.cli.application import Application, Target, app_options, in_loop, json_option, opened
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.plan_page import page
-from ttl_odm.cli.problems import UsageProblem
+from ttl_odm.cli.problems import FailedProblem, UsageProblem
+from ttl_odm.cli.urls import shown
 from ttl_odm.errors import InvalidTTL
 from ttl_odm.forecasting import (
     Forecast,
@@ -58,6 +59,9 @@ def plan(app: str | None, url: str | None, **given: Any) -> None:
     It changes nothing. Of more than 100,000 rows a sample is taken, and its error (95 %) is told.
     """
     wanted = (given["default_ttl"], given["policy"])
+    html: Path | None = given["html"]
+    if html is not None and not html.parent.is_dir():  # better now than after the counting
+        raise UsageProblem(f"--html {shown(str(html))!r}: there is no such folder.")
 
     async def work() -> Forecast:
         async with opened(app, url, with_ttl=False) as found:
@@ -66,14 +70,21 @@ def plan(app: str | None, url: str | None, **given: Any) -> None:
 
     forecast = in_loop(work)
     output = Output(as_json=given["as_json"])
-    if given["html"] is not None:
-        given["html"].write_text(page(forecast), encoding="utf-8")
+    if html is not None:
+        _write(html, page(forecast))
     if output.as_json:
         output.json(forecast.to_dict())
         return
     _show(forecast, output)
-    if given["html"] is not None:
-        output.line(f"Written to {given['html']}.")
+    if html is not None:
+        output.line(f"Written to {html}.")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FailedProblem(f"--html {shown(str(file))!r}: {error.strerror}.") from error
 
 
 def _target(app: Application, model: str, *, is_any: bool) -> Target:

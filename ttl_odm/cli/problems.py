@@ -31,7 +31,7 @@ class FailedProblem(click.ClickException):
     exit_code = int(Status.FAILED)
 
 
-_IN_URL = re.compile(r"(?P<head>\w[\w+.-]*://[^\s:/@]*):[^\s@/]+@")
+_IN_URL = re.compile(r"(?P<head>\w[\w+.-]*://[^\s:/@]*):\S+@")
 _IN_QUERY = re.compile(r"(?i)\b(?P<head>(?:password|passwd|pwd|sslpassword)=)[^&\s'\"]+")
 
 

@@ -35,9 +35,11 @@ def shown(url: str) -> str:
     """Return a URL for people: without its password, and without what its query says.
 
     A password may have any character in it that should have been encoded, so everything up to the
-    last @ is its.
+    last @ is its. It may also stand in what has no scheme and is no URL.
     """
     scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
     secret = f"{colon}***" if colon else ""
