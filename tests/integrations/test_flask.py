@@ -318,7 +318,7 @@ def test_a_failure_shows_in_the_exit_status_and_force_overrules_the_fuse(app: Fl
     TTL(app)
     fill(app, db, model, rows=1001)
     blown = invoke(app, "sweep")
-    assert blown.exit_code == 1
+    assert blown.exit_code == 3
     assert "carts FAILED" in blown.output
     assert len(rows_of(app, db, model)) == 1002
     assert invoke(app, "sweep", "--force").exit_code == 0

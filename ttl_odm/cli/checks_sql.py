@@ -152,7 +152,7 @@ class _Check:
                 yield self._warning(
                     "missing-index",
                     f"no index begins with {name}, so each sweep reads the whole table",
-                    index_for(self._name, name, self._dialect.name),
+                    index_for(self._table.fullname, name, self._dialect.name, self._table.schema),
                 )
         if binding.sweeps_by_column:
             return

@@ -230,7 +230,8 @@ def _index(proposal: Proposal, dialect: str | None) -> str:
         return ""
     from ttl_odm.inspecting.reading_sql import index_for  # noqa: PLC0415 (needs the extra)
 
-    statement = index_for(proposal.table.name, proposal.field.name, dialect)
+    table = proposal.table
+    statement = index_for(table.name, proposal.field.name, dialect, table.schema)
     return f"no index begins with {proposal.field.name}; the sweeper wants: {statement}"
 
 

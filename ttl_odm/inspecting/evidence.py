@@ -73,6 +73,7 @@ class Table:
         is_estimated: Whether `rows` is an estimate.
         model: The class that is mapped to it, where one is known.
         is_collection: Whether it is MongoDB's.
+        schema: Where that is not the connection's own; `name` begins with it.
         problem: Why it could not be read; None if it could.
     """
 
@@ -83,6 +84,7 @@ class Table:
     is_estimated: bool = False
     model: str | None = None
     is_collection: bool = False
+    schema: str | None = None
     problem: str | None = None
 
     def values(self, field: str) -> list[object]:

@@ -155,7 +155,7 @@ class _Look:
                 note=note_of(name, each["type"]),
             )
             fields.append(self._with_ends(found, [row[name] for row in sample], rows))
-        return Table(full, fields, sample, rows, is_estimated)
+        return Table(full, fields, sample, rows, is_estimated, schema=self._schema)
 
     def _lean(self, names: Collection[str]) -> TableClause:
         # Without types: values as the driver gives them, whatever is stored.
@@ -299,17 +299,19 @@ def note_of(name: str, kind: TypeEngine[Any]) -> str:
     return ""
 
 
-def index_for(table: str, field: str, dialect: str) -> str:
+def index_for(table: str, field: str, dialect: str, schema: str | None = None) -> str:
     """Return the statement that makes an index on one column.
 
     Args:
         table: Its name, with its schema if that is not the connection's own.
         field: The column.
         dialect: SQLAlchemy's name for the database.
+        schema: The schema that the name begins with, if it does.
     """
     quote = registry.load(dialect)().identifier_preparer.quote
-    name = quote(f"ix_{table.rpartition('.')[2]}_{field}"[:60])
-    where = ".".join(quote(each) for each in table.split("."))
+    own_name = table if schema is None else table[len(schema) + 1 :]
+    name = quote(f"ix_{own_name}_{field}"[:60])
+    where = ".".join(quote(each) for each in (schema, own_name) if each)
     how = "INDEX CONCURRENTLY" if dialect == "postgresql" else "INDEX"
     return f"CREATE {how} {name} ON {where} ({quote(field)})"
 

@@ -29,6 +29,7 @@ from ttl_odm.forecasting.sql import measure
 from ttl_odm.sqlalchemy.binding import binding_of
 from ttl_odm.sqlalchemy.sweeping.targets import bindings_of
 from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
+from ttl_odm.sweeper.statuses import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,19 +306,17 @@ commands = AppGroup("ttl", help="Delete expired rows for good, and see who does 
 @click.option("--force", is_flag=True, help="Delete although the fuse warns.")
 @click.option("--max-rows", type=click.IntRange(min=1), help="Rows to delete, at most.")
 def sweep(*, dry_run: bool, force: bool, max_rows: int | None) -> None:
-    """Sweep once. Ends with status 1 if something failed."""
+    """Sweep once. Ends with the statuses of `ttl-odm sweep`: 0 if all is well."""
     given = {"force": force or None, "max_rows": max_rows}
     told = {name: value for name, value in given.items() if value is not None}
     sweepers = _sweepers({**_COUNTING, **told} if dry_run else told)
-    failed = False
+    reports = []
     with stop_on_signals(*sweepers.values()):
         for bind, sweeper in sweepers.items():
-            report = sweeper.run_once()
+            reports.append(sweeper.run_once())
             _title(bind, sweepers)
-            click.echo(str(report))
-            failed = failed or bool(report.problems)
-    if failed:
-        raise SystemExit(1)
+            click.echo(str(reports[-1]))
+    raise SystemExit(status_of(*reports))
 
 
 @commands.command()
