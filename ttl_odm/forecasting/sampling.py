@@ -118,9 +118,11 @@ def _order(connection: Connection, table: Table, rows: int) -> _Order | None:
     key = _rowid(table) if connection.dialect.name == "sqlite" else _integer_key(table)
     if key is None:
         return None
-    ends = select(func.min(key), func.max(key)).select_from(table)
+    # Each by itself: SQLite reads all rows for both in one SELECT.
+    ends = (select(end(key)).select_from(table) for end in (func.min, func.max))
+    both = select(*(end.scalar_subquery() for end in ends)).options(include_expired())
     try:
-        lowest, highest = connection.execute(ends.options(include_expired())).one()
+        lowest, highest = connection.execute(both).one()
     except OperationalError:  # SQLite: WITHOUT ROWID
         return None
     if lowest is None:
