@@ -251,6 +251,17 @@ def test_mistakes_in_pyproject_are_named(
     assert said in " ".join(finished.stderr.split())
 
 
+def test_a_variable_of_a_command_that_no_option_has_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TTL_ODM_SWEEP_SERVICE_HOST", "10.0.0.1")  # Kubernetes sets such ones
+    monkeypatch.setenv("TTL_ODM_SWEEP_MODEL", "Cart")
+    finished = call("sweep")
+    assert finished.exit_code == 2
+    said = "has 'TTL_ODM_SWEEP_MODEL', which nothing knows; did you mean 'TTL_ODM_SWEEP_MODELS'?"
+    assert said in " ".join(finished.stderr.split())
+
+
 @sqlite
 def test_an_app_may_be_a_function_with_options_of_its_own(url: str) -> None:
     assert swept("--app", "tests.cli.shop:pair")["deleted"] == 4

@@ -29,16 +29,17 @@ def defaults(group: click.Group) -> dict[str, Any]:
     """Read the file, and return click's ``default_map`` for a group of commands.
 
     Raises:
-        UsageProblem: It can't be read, or has a key that no command knows.
+        UsageProblem: It can't be read, or it or the environment has a key that no command knows.
     """
-    path = _find(Path.cwd())
-    if path is None:
-        return {}
-    settings = _read(path)
     options = {
         name: {each.name for each in command.params if each.name}
         for name, command in group.commands.items()
     }
+    _check_environment(options)
+    path = _find(Path.cwd())
+    if path is None:
+        return {}
+    settings = _read(path)
     shared = {key: value for key, value in settings.items() if not isinstance(value, dict)}
     own = {key: value for key, value in settings.items() if isinstance(value, dict)}
     _check(
@@ -76,6 +77,23 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(settings, dict):
         raise UsageProblem(f"{path}: [tool.ttl_odm] has to be a table.")
     return settings
+
+
+def _check_environment(options: Mapping[str, Iterable[str]]) -> None:
+    """Refuse variables of a command that no option has: click would pass over them.
+
+    ``TTL_ODM_SWEEP_MODEL`` for ``..._MODELS`` would then sweep everything.
+    """
+    for command, names in options.items():
+        prefix = f"TTL_ODM_{command.upper()}_"
+        # Kubernetes sets such ones for a service that is called ttl-odm-run.
+        kubernetes = (f"{prefix}SERVICE_", f"{prefix}PORT")
+        given = [
+            each
+            for each in os.environ
+            if each.startswith(prefix) and not each.startswith(kubernetes)
+        ]
+        _check(given, [prefix + name.upper() for name in names], "the environment")
 
 
 def _check(given: Iterable[str], known: Iterable[str], where: str) -> None:
