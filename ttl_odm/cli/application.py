@@ -169,10 +169,14 @@ class Application:
         for name in names:
             fitting = self.called(name)
             if not fitting:
-                known = ", ".join(each.model or each.name for each in self.targets)
-                raise UsageProblem(f"{option} {name!r}: there is no such model; there are {known}.")
+                raise self.unknown(f"{option} {name!r}")
             found += fitting
         return found
+
+    def unknown(self, given: str) -> UsageProblem:
+        """The error that something given names no target."""
+        known = ", ".join(each.model or each.name for each in self.targets)
+        return UsageProblem(f"{given}: there is no such model; there are {known}.")
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:

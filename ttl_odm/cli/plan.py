@@ -91,9 +91,12 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
     """The one that is meant; one without `Target.given` is known to the database alone."""
     if app.is_store:
         raise UsageProblem("plan can't look into a store of one's own.")
-    if is_any and not app.called(model):
-        return Target(model, None, None)
-    target = app.narrowed([model], []).targets[0]
+    called = app.called(model)
+    if not called:
+        if is_any:
+            return Target(model, None, None)
+        raise app.unknown(f"MODEL {model!r}")
+    target = called[0]
     return target if app.is_mongodb else _at_root(target)
 
 

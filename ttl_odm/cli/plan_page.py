@@ -19,7 +19,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
   color: #1c1e21; background: #fff }
 table { border-collapse: collapse; margin: 1rem 0 }
 th, td { padding: .3rem 1rem; text-align: right; border-bottom: 1px solid #ddd }
-th:first-child, td:first-child { text-align: left; padding-left: 0 }
+th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: nowrap }
 code { background: #f2f3f5; padding: .1rem .3rem; border-radius: 3px }
 svg { width: 100%; height: auto } svg text { font: 13px system-ui, sans-serif; fill: currentColor }
 .warn { border-left: 4px solid #d9822b; padding: .2rem 1rem; background: #fdf3e7 }
