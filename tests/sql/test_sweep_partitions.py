@@ -10,6 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.sql.sweeping import HOUR, left, sweeps
 from ttl_odm.sqlalchemy import Archive, TTLMixin
+from ttl_odm.sqlalchemy.sweeping.due import estimate
 from ttl_odm.sweeper import Purged, Skip, Sweeper
 
 if TYPE_CHECKING:
@@ -99,6 +100,13 @@ def statements_of(engine: Engine, kind: str, action: Callable[[], object]) -> li
 def keys_kept(engine: Engine) -> list[int]:
     with engine.connect() as connection:
         return sorted(connection.scalars(text("SELECT id FROM kept")))
+
+
+def test_the_rows_of_leaves_are_estimated_once(engine: Engine) -> None:
+    model = log("index")
+    create(engine, model)
+    with engine.connect() as connection:
+        assert estimate(connection, model.__table__) == ROWS
 
 
 @sweeps

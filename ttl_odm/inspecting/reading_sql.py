@@ -186,9 +186,10 @@ class _Look:
             quote = self._connection.dialect.identifier_preparer.quote
             relation = ".".join(quote(each) for each in (self._schema, self._name) if each)
             asked = text(
-                "SELECT sum(greatest(c.reltuples, 0))::bigint FROM pg_class c WHERE c.oid = "
-                "CAST(:relation AS text)::regclass OR c.oid IN (SELECT relid FROM "
-                "pg_partition_tree(CAST(:relation AS text)::regclass))"
+                # ANALYZE gives a partitioned table the rows of its leaves once more.
+                "SELECT sum(greatest(c.reltuples, 0))::bigint FROM pg_class c WHERE "
+                "c.relkind <> 'p' AND (c.oid = CAST(:relation AS text)::regclass OR c.oid IN "
+                "(SELECT relid FROM pg_partition_tree(CAST(:relation AS text)::regclass)))"
             )
             return self._connection.execute(asked, {"relation": relation}).scalar()
         if dialect in MYSQL_FAMILY:

@@ -11,7 +11,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import BigInteger, String, column, func, inspect, literal, not_, or_, select, text
+from sqlalchemy import (
+    BigInteger,
+    String,
+    and_,
+    column,
+    func,
+    inspect,
+    literal,
+    not_,
+    or_,
+    select,
+    text,
+)
 from sqlalchemy import table as lean_table
 
 from ttl_odm.core.values import NEVER
@@ -164,11 +176,14 @@ def estimate(connection: Connection, table: Table) -> int | None:
     dialect = connection.dialect.name
     if dialect == "postgresql":
         tree = func.pg_partition_tree(regclass(connection, table)).table_valued("relid", "isleaf")
-        catalog = lean_table("pg_class", column("oid"), column("reltuples"), schema="pg_catalog")
-        relation = regclass(connection, table)
+        catalog = lean_table(
+            "pg_class", column("oid"), column("reltuples"), column("relkind"), schema="pg_catalog"
+        )
+        # ANALYZE gives a partitioned table the rows of its leaves once more.
+        is_whole = and_(catalog.c.oid == regclass(connection, table), catalog.c.relkind != "p")
         leaves = select(tree.c.relid).where(tree.c.isleaf)
         rows = func.sum(func.greatest(catalog.c.reltuples, 0), type_=BigInteger())
-        found = select(rows).where(or_(catalog.c.oid == relation, catalog.c.oid.in_(leaves)))
+        found = select(rows).where(or_(is_whole, catalog.c.oid.in_(leaves)))
     elif dialect in MYSQL_FAMILY:
         schema, name = name_of(connection, table)
         tables = lean_table(
