@@ -16,7 +16,7 @@ from pymongo.errors import DuplicateKeyError
 from tests.mongo.models import LONG_AGO, Cached, Event, Names, Plain, World, collection_of
 from tests.mongo.scratch import connect
 from ttl_odm import TTL
-from ttl_odm.beanie import TTLMixin, rewriting, ttl_database
+from ttl_odm.beanie import TTLMixin, rewriting, server_clock, ttl_database
 from ttl_odm.beanie.judging import for_find
 from ttl_odm.beanie.predicate import live_expr
 from ttl_odm.beanie.server_clock import ServerClock
@@ -541,7 +541,7 @@ class Server:
         self.wall = 5_000_000.0
         self.asked = 0
         self.take = lambda: 0.003
-        patch.setattr(time, "monotonic", lambda: self.host)
+        patch.setattr(server_clock, "_monotonic", lambda: self.host)
         patch.setattr(time, "time", lambda: self.wall)
 
     async def command(self, command: Any, **_: Any) -> Any:
