@@ -122,7 +122,7 @@ def _order(connection: Connection, table: Table, rows: int) -> _Order | None:
     ends = (select(end(key)).select_from(table) for end in (func.min, func.max))
     both = select(*(end.scalar_subquery() for end in ends)).options(include_expired())
     try:
-        lowest, highest = connection.execute(both).one()
+        lowest, highest = tuple(connection.execute(both).one())
     except OperationalError:  # SQLite: WITHOUT ROWID
         return None
     if lowest is None:
