@@ -122,9 +122,19 @@ def mariadb_url() -> str:
 
 
 @pytest.fixture(scope="session")
-def mongodb_url() -> str:
-    """Return the address of a MongoDB replica set, `mongodb://...`."""
-    return server_url("mongodb")
+def mongodb_url() -> Iterator[str]:
+    """Return the address of a MongoDB replica set, `mongodb://...`.
+
+    Its monitor sleeps: once a minute it would take what some test has just put there. The tests of
+    MongoDB's own deletion have a server of their own.
+    """
+    from pymongo import MongoClient
+
+    url = server_url("mongodb")
+    with MongoClient[dict[str, object]](url) as client:
+        client.admin.command("setParameter", 1, ttlMonitorEnabled=False)
+        yield url
+        client.admin.command("setParameter", 1, ttlMonitorEnabled=True)
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
 from tests.cli import shop
-from tests.cli.running import run
+from tests.cli.running import CliRunner, run
 from ttl_odm.cli.commands import cli
 
 if TYPE_CHECKING:

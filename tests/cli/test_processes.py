@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, as_json, run, variables
+from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.cli.progress import Watched

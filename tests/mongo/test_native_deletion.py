@@ -75,9 +75,9 @@ def busy_monitor(mongodb_url: str, tmp_path_factory: pytest.TempPathFactory) -> 
     client: MongoClient[Document]
     with MongoClient(mongodb_url) as client:
         slept = client.admin.command("getParameter", 1, **{MONITOR: 1})[MONITOR]
-        client.admin.command("setParameter", 1, **{MONITOR: 1})
+        client.admin.command("setParameter", 1, ttlMonitorEnabled=True, **{MONITOR: 1})
         yield mongodb_url
-        client.admin.command("setParameter", 1, **{MONITOR: slept})
+        client.admin.command("setParameter", 1, ttlMonitorEnabled=False, **{MONITOR: slept})
 
 
 @pytest.fixture

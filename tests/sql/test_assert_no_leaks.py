@@ -287,9 +287,11 @@ def test_nothing_listens_after_the_end_not_even_after_an_error(
         fetch(session, READ)
         raise ZeroDivisionError
 
+    listening = engine.dispatch.before_cursor_execute  # type: ignore[attr-defined]
+    before = list(listening)
     with pytest.raises(ZeroDivisionError), assert_no_leaks(session):
         fail()
-    assert not list(engine.dispatch.before_cursor_execute)  # type: ignore[attr-defined]
+    assert list(listening) == before
 
     seen: list[str] = []
 

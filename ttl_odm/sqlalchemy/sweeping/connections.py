@@ -5,7 +5,7 @@ What is set here ends with the transaction, or is set back before the pool gets 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,12 +90,11 @@ def reading(
         lazily: Don't wait until the commit is safe on disk, where that is set for a transaction
             (PostgreSQL). After a crash the latest of such transactions may not have happened.
     """
-    with connection.begin() as transaction:
+    with ExitStack() as ending, connection.begin():
         if connection.dialect.name == "postgresql":
             connection.execute(_settings(timeout, lazily))
         yield
-        with phase("commit"):
-            transaction.commit()
+        ending.enter_context(phase("commit"))
 
 
 @lru_cache
