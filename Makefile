@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs mutate clean
 
 demo:
 	@$(PYTHON) tools/dev.py demo $(ARGS)
@@ -18,6 +18,9 @@ bench:
 
 docs:
 	@$(PYTHON) tools/dev.py docs $(ARGS)
+
+mutate:
+	@$(PYTHON) tools/dev.py mutate $(ARGS)
 
 clean:
 	@$(PYTHON) tools/dev.py clean $(ARGS)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import time_machine
 from sqlalchemy import text
 
 from tests.cli import shop
@@ -217,6 +218,24 @@ def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> N
         "  > ttl-odm run",
         "3 targets checked: 1 error, 1 warning.",
     ]
+
+
+def differing(app: list[str], *, status: int = 0) -> str:
+    """What is found when this host's clock, and nothing else, is five minutes ahead."""
+    with time_machine.travel(datetime.now(timezone.utc) + timedelta(minutes=5)):
+        message: str = found(app, status=status)["clock", None]["message"]
+    assert ("clock", None) not in found(app, status=status)
+    return message
+
+
+def test_a_clock_that_is_off_from_the_databases_is_told(app: list[str]) -> None:
+    assert "differ by 300 s" in differing(app)
+
+
+def test_a_clock_that_is_off_from_mongodbs_is_told(mongodb: Any) -> None:
+    url, _ = mongodb
+    app = ["--app", "tests.cli.documents:MODELS", "--url", url]
+    assert "differ by 300 s" in differing(app, status=1)  # it has no indexes either
 
 
 def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any) -> None:
