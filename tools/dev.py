@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import inspect
 import json
 import os
 import shutil
@@ -219,7 +220,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, function in COMMANDS.items():
         summary = (function.__doc__ or "").partition("\n")[0]
-        command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        about = inspect.getdoc(function)
+        command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
         if name in {"test", "bench"}:
             command.add_argument("--only", action="append", default=[], choices=BACKENDS)
         if name == "test":

@@ -157,6 +157,12 @@ class TTLClock:
         offset, frozen_at = _clockwork.position
         return real_now + offset if frozen_at is None else frozen_at
 
+    def __repr__(self) -> str:
+        """Where it stands."""
+        if self.frozen_at is not None:
+            return f"<{type(self).__name__} frozen at {self.frozen_at.isoformat()}>"
+        return f"<{type(self).__name__} moved by {self.offset.total_seconds():g} s>"
+
     def advance(self, by: float | timedelta) -> AbstractContextManager[TTLClock]:
         """Move the now on from where it stands, also if it is frozen there.
 
