@@ -56,11 +56,6 @@ def test_without_options_the_store_decides() -> None:
     assert 0 <= settings.jitter() <= 1
 
 
-def test_a_time_zone_of_no_window_is_a_slip() -> None:
-    with pytest.raises(TTLConfigurationError, match=r"'Nowhere/X' is the time zone of a window"):
-        settings_of({"timezone": "Nowhere/X"}, InMemoryStore())
-
-
 def test_none_is_as_good_as_nothing() -> None:
     nothing: Any = dict.fromkeys(SweepOptions.__optional_keys__ - {"lease"}, None)
     nothing |= {"force": False, "dry_run": False, "timezone": "UTC", "lease_name": "x"}

@@ -147,6 +147,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
     if unknown:
         known = ", ".join(sorted(SweepOptions.__optional_keys__))
         raise TTLConfigurationError(f"A sweeper has no option {unknown[0]!r}; it has {known}.")
+    window = options.get("window")
     settings = Settings(
         pace=_pace_of(options, store),
         limits=Limits(
@@ -157,7 +158,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         ),
         throttle=options.get("throttle") is not None,
         statement_timeout=_number(options, "statement_timeout"),
-        window=_window_of(options),
+        window=None if window is None else Window.of(window, options.get("timezone", "UTC")),
         fuse=_fuse_of(options),
         force=options.get("force", False),
         dry_run=options.get("dry_run", False),
@@ -165,18 +166,6 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
     )
     _check_offers(settings, store)
     return settings
-
-
-def _window_of(options: SweepOptions) -> Window | None:
-    window, zone = options.get("window"), options.get("timezone")
-    if window is not None:
-        return Window.of(window, zone or "UTC")
-    if zone not in (None, "UTC"):
-        raise TTLConfigurationError(
-            f"timezone = {zone!r} is the time zone of a window, and none is given: add "
-            "window='01:00-05:00', or leave it out."
-        )
-    return None
 
 
 def leases_of(options: SweepOptions, store: object) -> Any:
