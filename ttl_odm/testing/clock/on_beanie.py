@@ -38,6 +38,7 @@ from ttl_odm.beanie.time_series import SECONDS
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
+from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,22 +119,13 @@ def lifetime(target: Any) -> timedelta | None:
         return None
     policy = policy_of(model)
     if not isinstance(policy, TTL):
-        raise TTLError(
-            f"TTLClock.expiring({model.__name__}): it expires by what its field {policy.field!r} "
-            "holds, whenever it is written; set that field."
-        )
+        raise not_counted_from_writing(model.__name__, policy.field)
     default, own = policy.default, None
     if target is not model:
         held: dict[Any, Any] = own_writes._lifetime_of(target, policy)
         default = policy.default_of(held.get(policy.by))
         own = expiry.own_ttl(policy, held.get(policy.override))
-    seconds = expiry.effective_ttl(default, own)
-    if seconds is None:
-        raise TTLError(
-            f"TTLClock.expiring({model.__name__}): it lives for ever (default ttl {default!r}, "
-            f"ttl {own!r})."
-        )
-    return timedelta(seconds=seconds)
+    return life(model.__name__, default, own)
 
 
 def _whole(instant: datetime) -> datetime:

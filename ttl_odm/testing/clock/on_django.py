@@ -22,7 +22,7 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.django import clock as texts
 from ttl_odm.django.binding import binding_of
 from ttl_odm.django.leases import DjangoLeases
-from ttl_odm.errors import TTLError
+from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,18 +60,9 @@ def lifetime(target: Any) -> timedelta | None:
         return None
     policy = binding.current()
     if not isinstance(policy, TTL):
-        raise TTLError(
-            f"TTLClock.expiring({model.__name__}): it expires by what its field {policy.field!r} "
-            "holds, whenever it is written; set that field."
-        )
+        raise not_counted_from_writing(model.__name__, policy.field)
     own = None if target is model else expiry.own_ttl(policy, binding.own_of(target))
-    seconds = expiry.effective_ttl(policy.default, own)
-    if seconds is None:
-        raise TTLError(
-            f"TTLClock.expiring({model.__name__}): it lives for ever (default ttl "
-            f"{policy.default!r}, ttl {own!r})."
-        )
-    return timedelta(seconds=seconds)
+    return life(model.__name__, policy.default, own)
 
 
 def _present(clock: TTLClock, vendor: str, *, writing: bool) -> str:

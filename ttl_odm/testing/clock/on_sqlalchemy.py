@@ -29,12 +29,12 @@ from sqlalchemy import Engine, Table, event, inspect
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
-from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy import context, observed
 from ttl_odm.sqlalchemy.binding import root_binding_of
 from ttl_odm.sqlalchemy.clock import EPOCH, MYSQL_FAMILY, clock_of
 from ttl_odm.sqlalchemy.identity import lifetime_of
 from ttl_odm.sqlalchemy.sweeping import leases
+from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,16 +96,8 @@ def lifetime(target: Any) -> timedelta | None:
             stored = None if found.own is None else getattr(target, found.own)
             own = None if stored is None else expiry.own_ttl(policy, stored)
     if not binding.stamps:
-        raise TTLError(
-            f"TTLClock.expiring({name}): it expires by what its field "
-            f"{binding.last_modified.key!r} holds, whenever it is written; set that field."
-        )
-    seconds = expiry.effective_ttl(default, own)
-    if seconds is None:
-        raise TTLError(
-            f"TTLClock.expiring({name}): it lives for ever (default ttl {default!r}, ttl {own!r})."
-        )
-    return timedelta(seconds=seconds)
+        raise not_counted_from_writing(name, binding.last_modified.key)
+    return life(name, default, own)
 
 
 # Once, and never removed: that would change a list which other threads go through at that moment,
