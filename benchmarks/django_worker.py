@@ -143,7 +143,7 @@ class Tables:
 
 def _ago(seconds: str) -> str:
     """The instant so many seconds before now, as the gate stores it, in SQL."""
-    from ttl_odm.django import clock  # noqa: PLC0415 - not before Django is set up
+    from ttl_odm.django.time import clock  # noqa: PLC0415 - not before Django is set up
 
     return clock.ago(connection, "instant", f"({seconds})", writing=True).replace("%%", "%")
 

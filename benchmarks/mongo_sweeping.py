@@ -23,7 +23,7 @@ from benchmarks.harness import rotated
 from benchmarks.sweeping import compared, idle_time
 from benchmarks.sweeping_tables import AT_ONCE, BY_KEY, ROW_BY_ROW, SWEEPER
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
-from ttl_odm.beanie.native import inheriting_branches, wanted_indexes
+from ttl_odm.beanie.policy.ttl_indexes import inheriting_branches, wanted_indexes
 from ttl_odm.core.policy import TTL
 from ttl_odm.sweeper import AsyncSweeper, Hook
 

@@ -1,8 +1,8 @@
 """Counted, not timed: the statements that the gate adds to what SQLAlchemy sends anyway.
 
 A statement is what reaches a DBAPI cursor; an executemany is one. The sample of the database's
-clock, taken once per engine and every 300 seconds (`ttl_odm.sqlalchemy.observed`), is told apart
-from the others, since it belongs to no statement in particular.
+clock, taken once per engine and every 300 seconds (`ttl_odm.sqlalchemy.time.clock_sample`), is told
+apart from the others, since it belongs to no statement in particular.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.sql_models import (
     Numbered,
     NumberedPlain,
 )
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, String, and_, insert, literal_column, or_,
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.stamping import Stamp
-from ttl_odm.sqlalchemy.types import LastModified, Seconds
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

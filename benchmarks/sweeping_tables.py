@@ -11,7 +11,7 @@ from sqlalchemy import Engine, String, create_engine, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin, expired, include_expired
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tests.cli import shop
 from tests.cli.running import CliRunner, run
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.findings import Finding, Severity
-from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.store import SQLAlchemyStore
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

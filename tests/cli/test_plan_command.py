@@ -20,8 +20,8 @@ from ttl_odm.core import TTL
 from ttl_odm.forecasting import AGES, Drawn, Estimate, Measured, typed_policy
 from ttl_odm.forecasting.sql import measure
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.binding import binding_of
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from pathlib import Path

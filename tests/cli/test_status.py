@@ -17,7 +17,7 @@ from ttl_odm.cli.application import Target
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.output import aligned
 from ttl_odm.cli.status import Counts, Seen, shown
-from ttl_odm.sqlalchemy.store import SQLAlchemyStore
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

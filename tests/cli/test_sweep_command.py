@@ -18,7 +18,7 @@ from tests.cli import shop
 from tests.cli.running import TIMEOUT, CliRunner, as_json, command, run, variables
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import include_expired
-from ttl_odm.sqlalchemy.store import SQLAlchemyStore
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,7 +29,7 @@ from ttl_odm.beanie import (
     keep_last_modified,
     ttl_database,
 )
-from ttl_odm.beanie.server_clock import ServerClock
+from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.sweeper import AsyncSweeper
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tests.contract.subject import CONTAINERS, TableSubject
 from tests.django_app import project
 from ttl_odm import ExpiredError
 from ttl_odm.django import DjangoStore, TTLModel, include_expired, keep_last_modified
-from ttl_odm.django.binding import unbind
+from ttl_odm.django.policy.binding import unbind
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, models
 
 from tests.django_app.shop import models as shop
-from ttl_odm.django import clock
-from ttl_odm.django.binding import binding_of
+from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,8 +19,9 @@ from django.test.utils import isolate_apps
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Concert, Event, Link, Note, Session, Upload, User
 from ttl_odm import ExpiredError, TTLError
-from ttl_odm.django import DjangoStore, TTLModel, clock, include_expired
-from ttl_odm.django.leases import DjangoLeases
+from ttl_odm.django import DjangoStore, TTLModel, include_expired
+from ttl_odm.django.sweep.leases import DjangoLeases
+from ttl_odm.django.time import clock
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing import TTLClock
 

@@ -74,7 +74,7 @@ def test_exit_statuses_say_what_went_wrong(
 
 
 def _epoch() -> Any:
-    from ttl_odm.django import clock
+    from ttl_odm.django.time import clock
 
     connection = connections["default"]
     return clock.to_storage(connection, clock.EPOCH.replace(year=2020))

@@ -12,7 +12,8 @@ from django.db.migrations.writer import MigrationWriter
 
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Session
-from ttl_odm.django import AddTTL, clock
+from ttl_odm.django import AddTTL
+from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def detected() -> list[Any]:
     after.add_model(ModelState("shop", "Box", fields, {**box.options, "indexes": indexes}))
     (migration,) = MigrationAutodetector(before, after)._detect_changes()["shop"]
     source = MigrationWriter(migration).as_string()
-    assert "ttl_odm.django.fields.LastModifiedField(db_column='_ts')" in source
+    assert "ttl_odm.django.time.fields.LastModifiedField(db_column='_ts')" in source
     return list(migration.operations)
 
 
@@ -110,7 +111,7 @@ def _indexes_are_used() -> bool:
     connection = connections["default"]
     if connection.vendor == "mysql":
         return bool(raw("SELECT _ttl_inh, _ttl_own FROM shop_box WHERE 1 = 0") == [])
-    from ttl_odm.django.indexes import own_end_sql
+    from ttl_odm.django.policy.indexes import own_end_sql
 
     end = own_end_sql(connection, '"_ts"', '"ttl"')
     with transaction.atomic():

@@ -22,11 +22,12 @@ from oauth2_provider.oauth2_validators import OAuth2Validator
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Link
 from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, InvalidTTL, TTLConfigurationError
-from ttl_odm.django import TTLModel, binding, include_expired
-from ttl_odm.django.binding import policies_of
+from ttl_odm.django import TTLModel, include_expired
 from ttl_odm.django.checks import check_databases, check_policies
-from ttl_odm.django.declaring import declare
-from ttl_odm.django.fields import LastModifiedField
+from ttl_odm.django.declare.declaration import declare
+from ttl_odm.django.policy import binding
+from ttl_odm.django.policy.binding import policies_of
+from ttl_odm.django.time.fields import LastModifiedField
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from tests.django_app.shop.models import (
     User,
 )
 from ttl_odm import ExpiredError, InvalidTTL
-from ttl_odm.django import clock, include_expired, keep_last_modified
+from ttl_odm.django import include_expired, keep_last_modified
+from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
     from tests.backends import Backend

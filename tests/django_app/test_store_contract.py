@@ -10,7 +10,9 @@ from django.db import connections, models, transaction
 from django.db.backends.signals import connection_created
 
 from tests.django_app.data import raw
-from ttl_odm.django import DjangoStore, TTLModel, binding, clock, include_expired
+from ttl_odm.django import DjangoStore, TTLModel, include_expired
+from ttl_odm.django.policy import binding
+from ttl_odm.django.time import clock
 from ttl_odm.sweeper import Clocked, Counting, Hooking, Leasing
 from ttl_odm.testing import StoreContract, StoreRig
 from ttl_odm.testing.contract import HoldContract, PurgeContract

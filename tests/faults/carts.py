@@ -8,7 +8,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, insert, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from ttl_odm.sqlalchemy import Archive, TTLMixin, include_expired
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ from sqlalchemy import inspect, text
 from tests.faults import processes
 from tests.faults.carts import HOUR, add, cart, create, kept_keys, left
 from ttl_odm.sqlalchemy import AdvisoryLeases
-from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.sweeping.leases import TableLeases
+from ttl_odm.sqlalchemy.sweep.leases import TableLeases
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tests.cli.running import as_json, run
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.sweeping.modes import Archive
+from ttl_odm.sqlalchemy.purge.modes import Archive
 from ttl_odm.sweeper import Hook, Progress, Sweeper
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import mapped_column
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue, lines
 from ttl_odm.sqlalchemy import lease_table
-from ttl_odm.sqlalchemy.sweeping.leases import NAME
+from ttl_odm.sqlalchemy.sweep.leases import NAME
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

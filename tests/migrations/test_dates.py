@@ -13,7 +13,7 @@ from tests.migrations.conftest import models
 from tests.migrations.projects import catalogue, lines
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.alembic.wanted import Wanted
+from ttl_odm.alembic.target_schema import Wanted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -15,7 +15,8 @@ from beanie.odm.settings.timeseries import TimeSeriesConfig
 from tests.mongo.models import Event, World, collection_of
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin
-from ttl_odm.beanie.binding import Registry, declaration, purge_of
+from ttl_odm.beanie.policy.binding import declaration, purge_of
+from ttl_odm.beanie.policy.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,7 +272,7 @@ async def test_an_invalid_default_at_run_time_says_which(
 
 
 def test_a_registry_goes_with_its_client() -> None:
-    from ttl_odm.beanie import binding
+    from ttl_odm.beanie.policy import binding
 
     class Client: ...
 

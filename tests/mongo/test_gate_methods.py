@@ -15,9 +15,9 @@ from tests.mongo.models import Event, Plain, World, collection_of
 from tests.mongo.scratch import connect
 from ttl_odm import TTLConfigurationError
 from ttl_odm.beanie import ttl_database
-from ttl_odm.beanie.database import gated
-from ttl_odm.beanie.methods import GATED, PASSED
-from ttl_odm.beanie.pymongo_collection import TTLCollection, TTLDatabase
+from ttl_odm.beanie.gate.database import gated
+from ttl_odm.beanie.gate.methods import GATED, PASSED
+from ttl_odm.beanie.gate.pymongo import TTLCollection, TTLDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_the_gate_knows_every_method_of_a_database() -> None:
 def test_the_gate_knows_every_method_of_motor() -> None:
     from motor.motor_asyncio import AsyncIOMotorCollection, AsyncIOMotorDatabase
 
-    from ttl_odm.beanie.motor_collection import TTLMotorCollection, TTLMotorDatabase
+    from ttl_odm.beanie.gate.motor import TTLMotorCollection, TTLMotorDatabase
 
     assert public(AsyncIOMotorCollection) - MOTOR_ONLY <= GATED | PASSED
     # with_options comes back through wrap().

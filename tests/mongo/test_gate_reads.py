@@ -16,10 +16,12 @@ from pymongo.errors import DuplicateKeyError
 from tests.mongo.models import LONG_AGO, Cached, Event, Names, Plain, World, collection_of
 from tests.mongo.scratch import connect
 from ttl_odm import TTL
-from ttl_odm.beanie import TTLMixin, rewriting, server_clock, ttl_database
-from ttl_odm.beanie.judging import for_find
-from ttl_odm.beanie.predicate import live_expr
-from ttl_odm.beanie.server_clock import ServerClock
+from ttl_odm.beanie import TTLMixin, ttl_database
+from ttl_odm.beanie.gate.cursors import for_find
+from ttl_odm.beanie.policy.predicate import live_expr
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.time import clock as server_clock
+from ttl_odm.beanie.time.clock import ServerClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -498,7 +500,7 @@ LIVE = {"$match": {"$expr": live_expr(TTL(60))}}
 def test_pipelines_are_rewritten_where_documents_come_in(given: Any, made: Any) -> None:
     before = repr(given)
 
-    assert rewriting.live_pipeline(given, TTL(60), Known()) == made
+    assert filters.live_pipeline(given, TTL(60), Known()) == made
     assert repr(given) == before
 
 
@@ -510,7 +512,7 @@ def test_a_literal_instant_takes_the_place_of_now_in_expressions_only() -> None:
         "$expr": {"$eq": [{"$literal": "$$NOW"}, "$$NOW"]},
     }
 
-    assert rewriting.at(given, now) == {
+    assert filters.at(given, now) == {
         "name": "$$NOW",
         "$or": [{"$expr": {"$gt": ["$a", now]}}, {"b": "$$NOW"}],
         "$expr": {"$eq": [{"$literal": "$$NOW"}, now]},
@@ -526,7 +528,7 @@ def test_a_literal_instant_takes_the_place_of_now_in_expressions_only() -> None:
     ],
 )
 def test_equalities_of_a_filter_are_found(given: Any, found: Any) -> None:
-    assert rewriting.equalities(given) == found
+    assert filters.equalities(given) == found
 
 
 # The clock

@@ -15,8 +15,8 @@ from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne, Wri
 from tests.mongo.models import LONG_AGO, Event, Strict, Swept, Tracked, World, collection_of
 from ttl_odm import InvalidTTL
 from ttl_odm.beanie import ExpiredError, keep_last_modified
-from ttl_odm.beanie.guard import too_early
-from ttl_odm.beanie.native import own_expiry
+from ttl_odm.beanie.indexes.validator import too_early
+from ttl_odm.beanie.policy.ttl_indexes import own_expiry
 from ttl_odm.core.policy import TTL
 
 HALF_HOUR = 1800

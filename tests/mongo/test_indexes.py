@@ -12,8 +12,9 @@ from pymongo.errors import OperationFailure
 
 from tests.mongo.scratch import Scratch, scratch
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
-from ttl_odm.beanie import azure, native
-from ttl_odm.beanie.indexes import IndexReport, ensure_collection
+from ttl_odm.beanie.indexes import azure
+from ttl_odm.beanie.indexes.ensure import IndexReport, ensure_collection
+from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.core import MAX_TTL, Policy
 
 if TYPE_CHECKING:
@@ -95,11 +96,11 @@ async def test_a_sweeper_gets_indexes_of_the_same_order_that_delete_nothing(
 def test_the_filters_divide_all_numbers_around_the_values_that_mean_never() -> None:
     policy = TTL(60, override="life", never=(0, 600, 2**40, -5))
 
-    assert native.own_branches(policy) == [
+    assert ttl_indexes.own_branches(policy) == [
         {"life": {"$type": ["int", "long", "double"], "$gte": 1, "$lt": 600}},
         {"life": {"$type": ["int", "long", "double"], "$gt": 600, "$lte": MAX_TTL}},
     ]
-    assert native.inheriting_branches(policy)[2:] == [
+    assert ttl_indexes.inheriting_branches(policy)[2:] == [
         {"life": {"$lt": -5}},
         {"life": {"$gt": -5, "$lt": -1}},
         {"life": {"$gt": -1, "$lt": 0}},
@@ -116,8 +117,8 @@ async def test_a_query_of_one_branch_walks_just_its_part_of_a_sweepers_index(
     await ensure_collection(place.ours, policy, purge="sweeper")
     now = datetime.now(timezone.utc)
     queries = [
-        *(("__ttl_sweep_default", "_ts", each) for each in native.inheriting_branches(policy)),
-        *(("__ttl_sweep_own", "_exp", each) for each in native.own_branches(policy)),
+        *(("__ttl_sweep_default", "_ts", each) for each in ttl_indexes.inheriting_branches(policy)),
+        *(("__ttl_sweep_own", "_exp", each) for each in ttl_indexes.own_branches(policy)),
     ]
 
     for index, field, branch in queries:
@@ -204,7 +205,7 @@ async def test_another_filter_or_field_is_built_again_only_when_told_to(
 
     assert "__ttl_default" in report.removed
     assert "__ttl_default" in report.created
-    for each in native.wanted_indexes(policy, "native"):
+    for each in ttl_indexes.wanted_indexes(policy, "native"):
         assert place.indexes()[each.name]["partialFilterExpression"] == each.filter
 
 
@@ -247,7 +248,7 @@ async def test_many_processes_may_start_at_once(place: Scratch) -> None:
             *(ensure_collection(place.ours, policy, rebuild=True) for _ in range(8))
         )
 
-        wanted = native.wanted_indexes(policy, "native")
+        wanted = ttl_indexes.wanted_indexes(policy, "native")
         assert seconds(place) == {each.name: each.seconds for each in wanted}
 
 
@@ -329,7 +330,7 @@ async def test_a_ttl_index_that_says_the_same_is_relied_on(
 
 async def test_an_index_in_the_way_is_named(place: Scratch) -> None:
     policy = TTL(60)
-    wanted = native.wanted_indexes(policy, "sweeper")[0]
+    wanted = ttl_indexes.wanted_indexes(policy, "sweeper")[0]
     copy = {**wanted.document(), "name": "copied"}
     place.database.command({"createIndexes": "documents", "indexes": [copy]})
 
@@ -442,7 +443,7 @@ async def test_a_time_series_can_have_no_other_policy(
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("build", [native.wanted_indexes, azure.wanted_indexes])
+@pytest.mark.parametrize("build", [ttl_indexes.wanted_indexes, azure.wanted_indexes])
 def test_a_field_that_no_ttl_index_can_be_on_is_refused(
     build: Any, policy: Policy, message: str
 ) -> None:

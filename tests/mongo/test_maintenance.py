@@ -18,7 +18,7 @@ from ttl_odm.beanie import (
     repair_strays,
     ttl_database,
 )
-from ttl_odm.beanie.strays import Stray
+from ttl_odm.beanie.indexes.strays import Stray
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

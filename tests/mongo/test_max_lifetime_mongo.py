@@ -23,9 +23,9 @@ from tests.mongo.test_predicate import (
 )
 from ttl_odm import NEVER, TTL, ExpiredError, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
-from ttl_odm.beanie.azure import wanted_indexes as wanted_on_azure
-from ttl_odm.beanie.native import wanted_indexes
-from ttl_odm.beanie.predicate import expired_expr, touching_is
+from ttl_odm.beanie.indexes.azure import wanted_indexes as wanted_on_azure
+from ttl_odm.beanie.policy.predicate import expired_expr, touching_is
+from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

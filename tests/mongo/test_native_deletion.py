@@ -30,9 +30,9 @@ from tests.mongo.test_predicate import (
     named,
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt
-from ttl_odm.beanie.indexes import ensure_collection
-from ttl_odm.beanie.native import own_expiry
-from ttl_odm.beanie.strays import repair_in
+from ttl_odm.beanie.indexes.ensure import ensure_collection
+from ttl_odm.beanie.indexes.strays import repair_in
+from ttl_odm.beanie.policy.ttl_indexes import own_expiry
 from ttl_odm.core import MAX_TTL, expires_at, is_expired
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import MongoClient
 
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
-from ttl_odm.beanie.judging import end_of
-from ttl_odm.beanie.predicate import expired_expr, live_expr
+from ttl_odm.beanie.gate.cursors import end_of
+from ttl_odm.beanie.policy.predicate import expired_expr, live_expr
 from ttl_odm.core import MAX_TTL, Policy, is_expired
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from pymongo.errors import WriteError
 from tests.mongo.scratch import Scratch, scratch
 from tests.mongo.test_predicate import DATES, JUNK, MISSING, NOT_DATES, VALID, document, named
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
-from ttl_odm.beanie.guard import validator
-from ttl_odm.beanie.indexes import ensure_collection
-from ttl_odm.beanie.native import own_expiry
-from ttl_odm.beanie.strays import Stray, StrayReport, Strays, find_in, repair_in
+from ttl_odm.beanie.indexes.ensure import ensure_collection
+from ttl_odm.beanie.indexes.strays import Stray, StrayReport, Strays, find_in, repair_in
+from ttl_odm.beanie.indexes.validator import validator
+from ttl_odm.beanie.policy.ttl_indexes import own_expiry
 from ttl_odm.core import MAX_TTL, own_ttl
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from tests.mongo.models import collection_of
 from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
 from ttl_odm import TTLConfigurationError
 from ttl_odm.beanie import TTLMixin
-from ttl_odm.beanie.sweeping.faults import in_short, store_errors
-from ttl_odm.beanie.sweeping.modes import Archive
+from ttl_odm.beanie.purge.errors import in_short, store_errors
+from ttl_odm.beanie.purge.modes import Archive
 from ttl_odm.sweeper import (
     Hook,
     HookError,

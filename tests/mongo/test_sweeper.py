@@ -384,7 +384,7 @@ async def test_a_time_series_is_left_to_mongodb(mongodb_url: str) -> None:
 async def test_where_there_are_no_transactions_rows_are_deleted_and_hooks_refused(
     carts: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ttl_odm.beanie.sweeping import place as places
+    from ttl_odm.beanie.purge import raw_collection as places
 
     real = places.Place.server
 

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session, mapped_column
 from tests.sql.adopted import DAY, KINDS, kinds_of, new_base, table
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.sqlalchemy import include_expired
-from ttl_odm.sqlalchemy.binding import binding_of
-from ttl_odm.sqlalchemy.sweeping.due import count, find_due
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.sweep.due import count, find_due
 from ttl_odm.sweeper import Part, Sweeper
 
 if TYPE_CHECKING:
@@ -193,8 +193,8 @@ def plan_of_expired(session: Session, model: Any) -> str:
 
 def expired_bare(session: Session, model: Any) -> Any:
     """The predicate as the sweeper has it."""
-    from ttl_odm.sqlalchemy.clock import clock_of
-    from ttl_odm.sqlalchemy.predicate import Verdicts
+    from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+    from ttl_odm.sqlalchemy.time.clock import clock_of
 
     binding = binding_of(model.__table__)
     assert binding is not None

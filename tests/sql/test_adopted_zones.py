@@ -18,7 +18,7 @@ from tests.sql.adopted import new_base, table
 from ttl_odm import TTL, ExpireAt
 from ttl_odm.core.expiry import instant_of
 from ttl_odm.sqlalchemy import expires_at
-from ttl_odm.sqlalchemy.zones import offsets_of
+from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -229,7 +229,7 @@ def naming_convention() -> Any:
 
 
 def imperative() -> Any:
-    from ttl_odm.sqlalchemy.types import LastModified
+    from ttl_odm.sqlalchemy.time.column_types import LastModified
 
     mapping = registry()
     table = Table(

@@ -26,7 +26,7 @@ from tests.clocks import age
 from tests.sql.models import web_session
 from ttl_odm import TTL, InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin, disable, enable, expires_at, include_expired, live
-from ttl_odm.sqlalchemy.mixin import last_modified_column, ttl_column
+from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

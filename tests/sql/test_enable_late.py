@@ -37,7 +37,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from tests.clocks import age
 from ttl_odm import TTL, TTLConfigurationError
 from ttl_odm.sqlalchemy import ExpiredError, disable, enable, expired, expires_at, live
-from ttl_odm.sqlalchemy.mixin import last_modified_column, ttl_column
+from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

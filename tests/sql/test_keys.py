@@ -33,7 +33,7 @@ from sqlalchemy.orm import (
 
 from tests.clocks import age
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.sweeping.modes import Archive
+from ttl_odm.sqlalchemy.purge.modes import Archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tests.sql.adopted import KINDS
 from ttl_odm import TTL
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.types import LastModified
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -27,11 +27,12 @@ from sqlalchemy.orm import Session, aliased
 from tests.clocks import stop_clock
 from tests.sql.models import web_session
 from ttl_odm.core import effective_ttl
-from ttl_odm.sqlalchemy import ExpiredError, observed
-from ttl_odm.sqlalchemy.binding import binding_of
-from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.deleting import SweepDelete
-from ttl_odm.sqlalchemy.predicate import Verdicts
+from ttl_odm.sqlalchemy import ExpiredError
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sqlalchemy.time import clock_sample
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from tests.backends import Backend
@@ -92,7 +93,7 @@ def machine(connection: Connection) -> type[RuleBasedStateMachine]:  # noqa: C90
 
         def set_clock(self) -> None:
             stop_clock(connection, self.world.now)
-            observed.forget(connection.dialect)
+            clock_sample.forget(connection.dialect)
 
         def teardown(self) -> None:
             self.transaction.rollback()

@@ -14,7 +14,7 @@ from sqlalchemy import (
 )
 
 from tests.sql.models import web_session
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     AsyncSweeper,
     Progress,

@@ -12,9 +12,9 @@ from tests.sql.sweeping import HOUR, add, cart, sweeps
 from tests.sql.test_purge_plans import EXPIRED, LIVE, explained, fill, reads_whole_table
 from tests.sql.test_purge_plans import cart as wide_cart
 from tests.sql.test_sweeper import fleet
-from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.store import SQLAlchemyStore
-from ttl_odm.sqlalchemy.sweeping import due
+from ttl_odm.sqlalchemy.sweep import due
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Sweeper
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     Skip,
     StoreError,

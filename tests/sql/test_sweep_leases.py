@@ -12,7 +12,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tests.sql.sweeping import HOUR, add, cart
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import AdvisoryLeases, TTLMixin, lease_table
-from ttl_odm.sqlalchemy.sweeping.leases import TableLeases
+from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sweeper import AsyncSweeper, Ending, LeaseState, StoreError, Sweeper
 
 if TYPE_CHECKING:

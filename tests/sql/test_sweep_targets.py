@@ -20,7 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, regi
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     AsyncSweeper,
     Sweeper,

@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.sql.models import web_session
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     AsyncSweeper,
     Progress,

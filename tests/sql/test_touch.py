@@ -24,7 +24,7 @@ from ttl_odm.sqlalchemy import (
     time_left,
     touch,
 )
-from ttl_odm.sqlalchemy.mixin import last_modified_column, ttl_column
+from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

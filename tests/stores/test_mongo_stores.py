@@ -14,7 +14,7 @@ from pymongo.monitoring import CommandListener
 
 from tests.mongo.scratch import connect
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
-from ttl_odm.beanie.store import open_store
+from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Hooking, Leasing
 from ttl_odm.testing import StoreContract, StoreRig
 from ttl_odm.testing.contract import HoldContract, PurgeContract

@@ -23,8 +23,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from ttl_odm.sqlalchemy import AdvisoryLeases, AsyncAdvisoryLeases, TTLMixin, include_expired
-from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.store import open_store
+from ttl_odm.sqlalchemy.sweep.store import open_store
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Clocked, Counting, Hooking, Leasing
 from ttl_odm.testing import StoreContract, StoreRig
 from ttl_odm.testing.contract import HoldContract, LeaseContract, PurgeContract

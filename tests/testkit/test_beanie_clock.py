@@ -16,13 +16,16 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from tests.mongo.models import World, collection_of, opened
 from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, TTLError
-from ttl_odm.beanie import TTLMixin, ensure_indexes, instants, predicate, rewriting
-from ttl_odm.beanie.binding import registry_of
-from ttl_odm.beanie.gate import Gate
-from ttl_odm.beanie.judging import Lifetime
-from ttl_odm.beanie.server_clock import ServerClock
-from ttl_odm.beanie.stamping import Stamping
-from ttl_odm.beanie.sweeping.place import Place
+from ttl_odm.beanie import TTLMixin, ensure_indexes
+from ttl_odm.beanie.gate.cursors import Lifetime
+from ttl_odm.beanie.gate.gate import Gate
+from ttl_odm.beanie.policy import predicate
+from ttl_odm.beanie.policy.registry import registry_of
+from ttl_odm.beanie.purge.raw_collection import Place
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.stamps import Stamping
+from ttl_odm.beanie.time import instants
+from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.sweeper import AsyncSweeper
 from ttl_odm.testing import TTLClock
 from ttl_odm.testing.clock import on_beanie
@@ -660,7 +663,7 @@ async def test_what_has_no_end_counted_from_its_writing_cant_be_made_so(
 
 PIECES = [
     (instants, "server_now"),
-    (rewriting, "live"),
+    (filters, "live"),
     (ServerClock, "reached"),
     (ServerClock, "at_most"),
     (Stamping, "needs_now"),
@@ -688,8 +691,8 @@ async def test_after_a_failure_everything_is_as_it_was(world: World) -> None:
     assert await Event.get(1) is not None
     await Fixed.find_one(Fixed.id == 1).update({"$inc": {"score": 1}})
     assert abs(world.stored(Fixed, 1)["_ts"] - world.now()) < timedelta(minutes=1)
-    assert rewriting.live(TTL(60)) == predicate.live_expr(TTL(60))
-    assert "$$NOW" in str(rewriting.live(TTL(60)))
+    assert filters.live(TTL(60)) == predicate.live_expr(TTL(60))
+    assert "$$NOW" in str(filters.live(TTL(60)))
 
 
 async def test_clocks_nest(world: World) -> None:

@@ -9,8 +9,8 @@ An operation never stalls a writer for longer than a moment, and finishes when i
 after it failed in the middle. docs/migrating.md says how, and what each option costs.
 """
 
-from ttl_odm.alembic import carrying_out, comparing  # noqa: F401 - importing them registers both
+from ttl_odm.alembic import autogenerate, implementation  # noqa: F401 - importing them registers both
+from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
-from ttl_odm.alembic.refusing import MigrationRefusedError
 
 __all__ = ["AddTTLOp", "AlterTTLOp", "DropTTLOp", "MigrationRefusedError"]

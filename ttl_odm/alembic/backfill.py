@@ -24,8 +24,8 @@ from sqlalchemy import (
     update,
 )
 
-from ttl_odm.alembic.found import read_columns
-from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY
+from ttl_odm.alembic.reflection import read_columns
+from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.alembic.running import Runner
-    from ttl_odm.alembic.wanted import Wanted
+    from ttl_odm.alembic.runner import Runner
+    from ttl_odm.alembic.target_schema import Wanted
 
 log = logging.getLogger("alembic.ttl_odm")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
-from ttl_odm.sqlalchemy.clock import INHERITED_END, OWN_END
-from ttl_odm.sqlalchemy.schema import sweep_columns, sweep_indexes
+from ttl_odm.sqlalchemy.policy.schema import sweep_columns, sweep_indexes
+from ttl_odm.sqlalchemy.time.clock import INHERITED_END, OWN_END
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """``op.add_ttl``, ``op.alter_ttl`` and ``op.drop_ttl``.
 
 What users write and what autogenerate writes for them: each operation stands beside its reverse and
-its text in a revision. What it then does to a database is in `ttl_odm.alembic.carrying_out`.
+its text in a revision. What it then does to a database is in `ttl_odm.alembic.implementation`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ttl_odm.core.policy import ExpireAfter, ExpireAt, Policy
 if TYPE_CHECKING:
     from alembic.autogenerate.api import AutogenContext
 
-    from ttl_odm.alembic.enforcing import Enforce
-    from ttl_odm.alembic.wanted import Sweep
+    from ttl_odm.alembic.enforcement import Enforce
+    from ttl_odm.alembic.target_schema import Sweep
 
 Declared = int | float | timedelta | Policy | None
 """What ``__ttl__`` may be."""

@@ -25,11 +25,11 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable, DropTable
 
-from ttl_odm.alembic.refusing import MigrationRefusedError
-from ttl_odm.sqlalchemy.sweeping.faults import in_short
+from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.sqlalchemy.purge.errors import in_short
 
 if TYPE_CHECKING:
-    from ttl_odm.alembic.running import Runner
+    from ttl_odm.alembic.runner import Runner
 
 PROGRESS_TABLE: Final = "ttl_odm_migration"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.alembic.found import sqlite_master
+from ttl_odm.alembic.reflection import sqlite_master
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
 from ttl_odm.errors import TTLError
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from ttl_odm.alembic.wanted import default_sql
-from ttl_odm.sqlalchemy.clock import clock_of
+from ttl_odm.alembic.target_schema import default_sql
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ttl_odm.alembic.found import Found
-    from ttl_odm.alembic.running import Runner
-    from ttl_odm.alembic.wanted import Wanted
+    from ttl_odm.alembic.reflection import Found
+    from ttl_odm.alembic.runner import Runner
+    from ttl_odm.alembic.target_schema import Wanted
 
 ENOUGH_FOR_OLD_ROWS = "-1"
 """The ttl that rows get which are to be left alone."""

@@ -7,13 +7,13 @@ expired document raises. `ensure_indexes` has MongoDB delete what has expired, `
 This package imports the core; the core and the SQL adapters never import it.
 """
 
-from ttl_odm.beanie.database import ttl_database
-from ttl_odm.beanie.enabling import disable, enable
-from ttl_odm.beanie.errors import ExpiredError
-from ttl_odm.beanie.maintenance import ensure_indexes, find_strays, repair_strays
-from ttl_odm.beanie.mixin import TTLMixin
-from ttl_odm.beanie.options import keep_last_modified
-from ttl_odm.beanie.own_writes import touch
+from ttl_odm.beanie.declare.enable import disable, enable
+from ttl_odm.beanie.declare.mixin import TTLMixin
+from ttl_odm.beanie.gate.database import ttl_database
+from ttl_odm.beanie.indexes.maintenance import ensure_indexes, find_strays, repair_strays
+from ttl_odm.beanie.objects.lifetime import touch
+from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.policy.options import keep_last_modified
 
 __all__ = [
     "ExpiredError",

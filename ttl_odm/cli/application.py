@@ -105,10 +105,10 @@ class Application:
             return self.engine
         given = [each.given for each in self.targets]
         if self.is_mongodb:
-            from ttl_odm.beanie import store as beanie  # noqa: PLC0415 (needs the extra)
+            from ttl_odm.beanie.sweep import store as beanie  # noqa: PLC0415 (needs the extra)
 
             return beanie.open_store(self.engine, given)
-        from ttl_odm.sqlalchemy import store as sqlalchemy  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.sqlalchemy.sweep import store as sqlalchemy  # noqa: PLC0415 (needs the extra)
 
         return sqlalchemy.open_store(self.engine, given)
 
@@ -310,7 +310,7 @@ def table_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
 
         found = reading_models.models_of(given).items() if given else ()
         return [Target(table.fullname, name, table) for table, name in found]
-    from ttl_odm.sqlalchemy.sweeping.targets import bindings_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.sweep.targets import bindings_of  # noqa: PLC0415 (needs the extra)
 
     bindings = bindings_of(given)
     if not bindings:
@@ -320,7 +320,7 @@ def table_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
 
 def document_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
     """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
-    from ttl_odm.beanie.sweeping.targets import binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.beanie.policy.registry import binding_of  # noqa: PLC0415 (needs the extra)
 
     models = given if isinstance(given, (list, tuple, set)) else [given]
     classes = [each for each in models if isinstance(each, type)]

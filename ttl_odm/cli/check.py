@@ -116,7 +116,7 @@ async def _needs_no_sweeper(app: Application) -> bool:
     """Whether MongoDB itself deletes everything."""
     if not app.is_mongodb:
         return False
-    from ttl_odm.beanie.binding import purge_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.beanie.policy.binding import purge_of  # noqa: PLC0415 (needs the extra)
 
     return all(purge_of(each.given) == "native" for each in app.targets)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.beanie import find_strays, native
-from ttl_odm.beanie.binding import registry_of
-from ttl_odm.beanie.changes import Aim
-from ttl_odm.beanie.commands import details_of, first_batch, indexes_of, run
-from ttl_odm.beanie.declaring import policy_of
-from ttl_odm.beanie.own_writes import collection_of
-from ttl_odm.beanie.strays import Stray
+from ttl_odm.beanie import find_strays
+from ttl_odm.beanie.indexes.changes import Aim
+from ttl_odm.beanie.indexes.strays import Stray
+from ttl_odm.beanie.policy import ttl_indexes
+from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
+from ttl_odm.beanie.policy.registry import collection_of, policy_of, registry_of
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt
@@ -54,8 +53,8 @@ async def _indexes(target: Target) -> list[Finding]:
     policy = binding.policy
     aim = Aim(
         collection=collection.name,
-        wanted=native.wanted_indexes(policy, binding.purge),
-        fields=native.date_fields(policy),
+        wanted=ttl_indexes.wanted_indexes(policy, binding.purge),
+        fields=ttl_indexes.date_fields(policy),
         rebuild=False,
         can_change=True,
     )

@@ -31,14 +31,14 @@ from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.inspecting.evidence import SMALL, Kind
 from ttl_odm.inspecting.reading_sql import SECONDS, index_for, kind_of, reading_only
-from ttl_odm.sqlalchemy.binding import binding_of
-from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, clock_of
-from ttl_odm.sqlalchemy.instants import kept_type
-from ttl_odm.sqlalchemy.options import include_expired
-from ttl_odm.sqlalchemy.schema import AddSweepColumns, index_name, sweep_indexes
-from ttl_odm.sqlalchemy.sweeping.referring import ReferringKeys, name_of
-from ttl_odm.sqlalchemy.sweeping.windows import PartIndex
-from ttl_odm.sqlalchemy.types import Seconds
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, index_name, sweep_indexes
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex
+from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
-    from ttl_odm.sqlalchemy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _MOST: Final = 1_000
 """Rows up to which those that are wrong are counted."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import text
 
-from ttl_odm.sqlalchemy.clock import INHERITED_END, MYSQL_FAMILY, OWN_END
-from ttl_odm.sqlalchemy.sweeping.referring import name_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, OWN_END
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
 class Index(NamedTuple):

@@ -102,7 +102,7 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
 
 def _at_root(target: Target) -> Target:
     """Rows of joined subclasses live and die with those of the table at the root."""
-    from ttl_odm.sqlalchemy.binding import root_binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.binding import root_binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = root_binding_of(target.given)
     return target if binding is None else replace(target, given=binding.table)
@@ -123,11 +123,11 @@ async def _forecast(
 def _policy(app: Application, target: Target) -> Policy | None:
     """The policy of a model; None where it has none."""
     if app.is_mongodb:
-        from ttl_odm.beanie.sweeping import targets  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.beanie.policy import registry  # noqa: PLC0415 (needs the extra)
 
-        bound = targets.binding_of(target.given)
+        bound = registry.binding_of(target.given)
         return None if bound is None else bound.policy
-    from ttl_odm.sqlalchemy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.given)
     return None if binding is None else binding.default.policy

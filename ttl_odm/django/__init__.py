@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.django.flags import include_expired, keep_last_modified, only_expired
+from ttl_odm.django.policy.options import include_expired, keep_last_modified, only_expired
 
 if TYPE_CHECKING:
-    from ttl_odm.django.guard import ExpiredRowError
-    from ttl_odm.django.mixin import TTLModel
-    from ttl_odm.django.operations import AddTTL
-    from ttl_odm.django.querysets import TTLManager, TTLQuerySet
-    from ttl_odm.django.store import DjangoStore
+    from ttl_odm.django.declare.mixin import TTLModel
+    from ttl_odm.django.declare.operations import AddTTL
+    from ttl_odm.django.objects.querysets import TTLManager, TTLQuerySet
+    from ttl_odm.django.objects.save import ExpiredRowError
+    from ttl_odm.django.sweep.store import DjangoStore
 
 __all__ = [
     "AddTTL",

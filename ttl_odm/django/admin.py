@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
-from ttl_odm.django import flags
-from ttl_odm.django.binding import binding_of
+from ttl_odm.django.policy import options
+from ttl_odm.django.policy.binding import binding_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,8 +41,8 @@ class ExpiryFilter(admin.SimpleListFilter):
     def queryset(self, request: Any, queryset: Any) -> Any:  # noqa: ARG002
         """Let the list read what was chosen."""
         if self.value() == "expired":
-            return flags.only_expired(queryset)
-        return flags.include_expired(queryset) if self.value() == "all" else queryset
+            return options.only_expired(queryset)
+        return options.include_expired(queryset) if self.value() == "all" else queryset
 
 
 class TTLAdminMixin:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 
-from ttl_odm.django import declaring
+from ttl_odm.django.declare import declaration
 
 # Here, and not in ready(): Django imports every app's config before it imports any models.
-declaring.install()
+declaration.install()
 
 
 class TTLConfig(AppConfig):
@@ -24,10 +24,10 @@ class TTLConfig(AppConfig):
         from django.conf import settings  # noqa: PLC0415
 
         from ttl_odm.django import checks  # noqa: PLC0415
-        from ttl_odm.django.binding import SETTING, bind_subclass, policies_of  # noqa: PLC0415
+        from ttl_odm.django.policy.binding import SETTING, bind_subclass, policies_of  # noqa: PLC0415
 
         checks.register()
         for model, declared, where in policies_of(getattr(settings, SETTING, {})):
-            declaring.declare(model, declared, where=where)
+            declaration.declare(model, declared, where=where)
         for model in apps.get_models(include_auto_created=True):
             bind_subclass(model)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from django.core import checks
 from django.db import models, router
 
-from ttl_odm.django import clock
-from ttl_odm.django.binding import Binding, bindings
-from ttl_odm.django.declaring import has_contract_fields
-from ttl_odm.django.indexes import TTLIndex
+from ttl_odm.django.policy.binding import Binding, bindings
+from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
+from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from ttl_odm.django.binding import bindings
-from ttl_odm.django.store import DjangoStore
+from ttl_odm.django.policy.binding import bindings
+from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.sweeper.statuses import Status
 
 

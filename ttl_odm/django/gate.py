@@ -24,16 +24,16 @@ from django.db.models.sql.constants import INNER
 from django.db.models.sql.datastructures import Join
 from django.db.models.sql.where import AND, WhereNode
 
-from ttl_odm.django import flags
-from ttl_odm.django.binding import Place, is_historical, place_of
 from ttl_odm.django.keys import KeyedInsert, KeyedUpdate
-from ttl_odm.django.predicate import Verdict, condition
-from ttl_odm.django.stamping import Kept, Stamp
+from ttl_odm.django.policy import options
+from ttl_odm.django.policy.binding import Place, is_historical, place_of
+from ttl_odm.django.policy.predicate import Verdict, condition
+from ttl_odm.django.time.stamps import Kept, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.predicate import Kind
+    from ttl_odm.django.policy.predicate import Kind
 
 _MARK: Final = "_ttl_odm_gate"
 
@@ -98,7 +98,7 @@ class GatedSelect(_Gated):
     def get_from_clause(self) -> Any:
         """FROM, with the predicate of every table in it."""
         base: Any = super()
-        rows = flags.rows_of(self.query)
+        rows = options.rows_of(self.query)
         if rows == "all":
             return base.get_from_clause()
         verdicts: list[Any] = []
@@ -151,7 +151,7 @@ class GatedSelect(_Gated):
         base: Any = super()
         used = {alias for alias, count in query.alias_refcount.items() if count}
         related: Any = base.get_related_selections(*args, **kwargs)
-        if flags.rows_of(query) == "live" and not query.select_for_update:
+        if options.rows_of(query) == "live" and not query.select_for_update:
             for alias, join in list(query.alias_map.items()):
                 is_ours = isinstance(join, Join) and self._place(join.table_name) is not None
                 if alias not in used and is_ours and join.join_type == INNER:
@@ -195,8 +195,8 @@ class GatedDelete(GatedSelect):
         if place is None:
             return base.as_sql()
         query.get_initial_alias()
-        by_key = table in flags.purged_tables() or flags.purges(query) == "by key"
-        kind: Kind = "expired" if by_key or flags.purges(query) else "live"
+        by_key = table in options.purged_tables() or options.purges(query) == "by key"
+        kind: Kind = "expired" if by_key or options.purges(query) else "live"
         with self._with_verdict(Verdict(place, table, kind, writing=True)):
             sql, params = base.as_sql()
         return (self._found_by_key(sql) if by_key else sql), params
@@ -229,7 +229,7 @@ class GatedUpdate(KeyedUpdate, GatedSelect):
         query = self.query
         table = query.get_meta().db_table
         place = self._place(table)
-        if place is not None and not flags.root_written(query):
+        if place is not None and not options.root_written(query):
             kept = [each for each in query.where.children if not isinstance(each, Verdict)]
             if len(kept) == len(query.where.children):
                 verdict = Verdict(place, table, "live", writing=True)
@@ -238,10 +238,10 @@ class GatedUpdate(KeyedUpdate, GatedSelect):
 
     def _stamp(self, place: Place) -> None:
         query, binding = self.query, place.binding
-        if not binding.stamps or flags.root_written(query):
+        if not binding.stamps or options.root_written(query):
             return
         field = binding.stamp
-        keeps = flags.keeps_last_modified(query)
+        keeps = options.keeps_last_modified(query)
         fresh = Kept(field.column) if keeps else Stamp(binding.form)
         if place.link is None:
             query.values = _stamped(query.values, field, fresh)

@@ -20,9 +20,9 @@ from django.db.models.constants import OnConflict
 from django.db.models.expressions import Case, Value
 from django.db.models.lookups import Exact
 
-from ttl_odm.django.predicate import condition
-from ttl_odm.django.removing import displace
-from ttl_odm.django.stamping import Stamp
+from ttl_odm.django.policy.predicate import condition
+from ttl_odm.django.purge.removal import displace
+from ttl_odm.django.time.stamps import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

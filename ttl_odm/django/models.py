@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from django.db import models
 
-from ttl_odm.django.fields import InstantField
-from ttl_odm.django.mixin import TTLModel
+from ttl_odm.django.declare.mixin import TTLModel
+from ttl_odm.django.time.fields import InstantField
 
 __all__ = ["Lease", "TTLModel"]
 

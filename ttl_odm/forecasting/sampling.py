@@ -29,9 +29,9 @@ from sqlalchemy.types import BigInteger
 
 from ttl_odm.forecasting import stretches
 from ttl_odm.forecasting.measured import Drawn, Measured
-from ttl_odm.sqlalchemy.options import include_expired
-from ttl_odm.sqlalchemy.sweeping.due import estimate
-from ttl_odm.sqlalchemy.sweeping.scanning import Tid, count_pages, ctid
+from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.sweep.due import estimate
+from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,12 +22,13 @@ from ttl_odm.forecasting.forecast import questions
 from ttl_odm.forecasting.measured import Measured
 from ttl_odm.inspecting.evidence import SMALL
 from ttl_odm.inspecting.reading_sql import reading_only
-from ttl_odm.sqlalchemy import mapping
-from ttl_odm.sqlalchemy.binding import DefaultTTL, KindTTL, Variant, binding_of
-from ttl_odm.sqlalchemy.clock import clock_of
-from ttl_odm.sqlalchemy.enabling import enable, roots_of
-from ttl_odm.sqlalchemy.options import include_expired
-from ttl_odm.sqlalchemy.predicate import Verdicts
+from ttl_odm.sqlalchemy.declare import mapper
+from ttl_odm.sqlalchemy.declare.enable import enable, roots_of
+from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
+from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL, KindTTL
+from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Select
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.binding import Binding
-    from ttl_odm.sqlalchemy.clock import Clock
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.time.clock import Clock
 
 _SECONDS: Final = 600
 
@@ -100,7 +101,7 @@ def _reflected(connection: Connection, name: str) -> Table:
 def _as_if(table: Table, current: Binding | None, planned: Policy) -> Binding:
     """What the table's binding would be by another policy."""
     owner = type(table.name, (), {"__ttl__": planned})
-    binding = mapping.binding_for(table, owner, next(iter(roots_of(table)), None))
+    binding = mapper.binding_for(table, owner, next(iter(roots_of(table)), None))
     if current is not None and isinstance(planned, TTL) and planned.by is None:
         # Subclasses keep the defaults of their own.
         binding.variants += [

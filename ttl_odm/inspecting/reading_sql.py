@@ -35,7 +35,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.inspecting.evidence import SMALL, Field, Kind, Table
 from ttl_odm.inspecting.names import is_telling
-from ttl_odm.sqlalchemy.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -26,8 +26,8 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.forecasting import bounds_for, forecast_of, note, planned_policy, sentences, table
 from ttl_odm.forecasting.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.forecasting.sql import measure
-from ttl_odm.sqlalchemy.binding import binding_of
-from ttl_odm.sqlalchemy.sweeping.targets import bindings_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.sweep.targets import bindings_of
 from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
 from ttl_odm.sweeper.statuses import status_of
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from flask import Flask
 
-    from ttl_odm.sqlalchemy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 logger = logging.getLogger(__name__)
 

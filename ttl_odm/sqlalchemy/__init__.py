@@ -4,10 +4,14 @@ Importing this module is all the installation there is: every Session, AsyncSess
 connection of every engine then sees live rows only, wherever a model declares ``__ttl__``.
 """
 
-from ttl_odm.sqlalchemy import bulk, gate, identity, mapping, unit_of_work  # noqa: F401
-from ttl_odm.sqlalchemy.enabling import disable, enable
-from ttl_odm.sqlalchemy.functions import expired, expires_at, live
-from ttl_odm.sqlalchemy.lifetimes import (
+from ttl_odm.sqlalchemy.declare import mapper  # noqa: F401
+from ttl_odm.sqlalchemy.declare.enable import disable, enable
+from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
+from ttl_odm.sqlalchemy.gate import compiler
+from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
+from ttl_odm.sqlalchemy.objects import bulk, flush, identity_map
+from ttl_odm.sqlalchemy.objects.flush import ExpiredError
+from ttl_odm.sqlalchemy.objects.lifetime import (
     expire_at,
     expire_in,
     inherit_ttl,
@@ -16,14 +20,12 @@ from ttl_odm.sqlalchemy.lifetimes import (
     time_left,
     touch,
 )
-from ttl_odm.sqlalchemy.mixin import TTLMixin
-from ttl_odm.sqlalchemy.options import include_expired
-from ttl_odm.sqlalchemy.sweeping.advisory import AdvisoryLeases, AsyncAdvisoryLeases
-from ttl_odm.sqlalchemy.sweeping.leases import lease_table
-from ttl_odm.sqlalchemy.sweeping.modes import Archive
-from ttl_odm.sqlalchemy.unit_of_work import ExpiredError
+from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.purge.modes import Archive
+from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
+from ttl_odm.sqlalchemy.sweep.leases import lease_table
 
-for part in (gate, unit_of_work, identity, bulk):
+for part in (compiler, flush, identity_map, bulk):
     part.install()
 
 __all__ = [

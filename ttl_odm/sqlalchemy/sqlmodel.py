@@ -13,9 +13,9 @@ from sqlalchemy import FetchedValue
 from sqlalchemy.orm.attributes import set_attribute
 from sqlmodel import Field, SQLModel
 
-from ttl_odm.sqlalchemy.mixin import TTLMixin
-from ttl_odm.sqlalchemy.stamping import Stamp
-from ttl_odm.sqlalchemy.types import LastModified, Seconds
+from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
 
 _LIFETIME: Final = {"last_modified", "ttl"}
 

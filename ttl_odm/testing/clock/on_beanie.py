@@ -23,18 +23,21 @@ from unittest.mock import patch
 from beanie import Document
 from bson import DatetimeMS
 
-from ttl_odm.beanie import binding, instants, own_writes, rewriting, store
-from ttl_odm.beanie.commands import details_of, first_batch, indexes_of
-from ttl_odm.beanie.declaring import policy_of
-from ttl_odm.beanie.enabling import _is_enabled
-from ttl_odm.beanie.gate import Gate
-from ttl_odm.beanie.judging import Lifetime
-from ttl_odm.beanie.predicate import expired_expr, live_expr
-from ttl_odm.beanie.server_clock import ServerClock
-from ttl_odm.beanie.stamping import Stamping
-from ttl_odm.beanie.sweeping import due
-from ttl_odm.beanie.sweeping.place import Place, as_datetime
-from ttl_odm.beanie.time_series import SECONDS
+from ttl_odm.beanie.declare.enable import _is_enabled
+from ttl_odm.beanie.gate.cursors import Lifetime
+from ttl_odm.beanie.gate.gate import Gate
+from ttl_odm.beanie.indexes.time_series import SECONDS
+from ttl_odm.beanie.objects.lifetime import _lifetime_of
+from ttl_odm.beanie.policy import registry
+from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of
+from ttl_odm.beanie.policy.predicate import expired_expr, live_expr
+from ttl_odm.beanie.policy.registry import policy_of
+from ttl_odm.beanie.purge.raw_collection import Place, as_datetime
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.stamps import Stamping
+from ttl_odm.beanie.sweep import due, store
+from ttl_odm.beanie.time import instants
+from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
@@ -43,8 +46,8 @@ from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ttl_odm.beanie.instants import Expression
-    from ttl_odm.beanie.sweeping.place import Server
+    from ttl_odm.beanie.purge.raw_collection import Server
+    from ttl_odm.beanie.time.instants import Expression
     from ttl_odm.testing.clock import TTLClock
 
 _SERVER_NOW: Final = instants.server_now
@@ -54,7 +57,7 @@ _SERVER: Final = Place.server
 _STORE_NOW: Final = due.now
 _READY: Final = Gate.ready
 _LISTED: Final = Lifetime.listed
-_UNCACHED_LIVE: Final = rewriting.live.__wrapped__
+_UNCACHED_LIVE: Final = filters.live.__wrapped__
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -90,7 +93,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
     with ExitStack() as undoing:
         for owner, name, value in (
             (instants, "server_now", server_now),
-            (rewriting, "live", _UNCACHED_LIVE),
+            (filters, "live", _UNCACHED_LIVE),
             (Stamping, "needs_now", True),
             (ServerClock, "reached", reached),
             (ServerClock, "at_most", at_most),
@@ -106,7 +109,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 def real_now() -> datetime | None:
     """The unmoved clock of the server that was asked last, from above."""
-    samples = [each.clock for each in binding._registries.values() if each.clock.is_known]
+    samples = [each.clock for each in registry._registries.values() if each.clock.is_known]
     if not samples:
         return None
     return _AT_MOST(max(samples, key=lambda each: each._known().received))
@@ -122,7 +125,7 @@ def lifetime(target: Any) -> timedelta | None:
         raise not_counted_from_writing(model.__name__, policy.field)
     default, own = policy.default, None
     if target is not model:
-        held: dict[Any, Any] = own_writes._lifetime_of(target, policy)
+        held: dict[Any, Any] = _lifetime_of(target, policy)
         default = policy.default_of(held.get(policy.by))
         own = expiry.own_ttl(policy, held.get(policy.override))
     return life(model.__name__, default, own)

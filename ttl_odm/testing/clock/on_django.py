@@ -1,8 +1,8 @@
 """The test clock on Django: the one text that stands for the database's clock is another one.
 
-Every statement that Django compiles asks `ttl_odm.django.clock.present` for it, so nothing is kept
-on a connection, and a transaction that is rolled back takes nothing back. What is written into a
-schema stays the database's own clock, for a column's default outlives the test.
+Every statement that Django compiles asks `ttl_odm.django.time.clock.present` for it, so nothing is
+kept on a connection, and a transaction that is rolled back takes nothing back. What is written into
+a schema stays the database's own clock, for a column's default outlives the test.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from django.db.models import Model
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
-from ttl_odm.django import clock as texts
-from ttl_odm.django.binding import binding_of
-from ttl_odm.django.leases import DjangoLeases
+from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.sweep.leases import DjangoLeases
+from ttl_odm.django.time import clock as texts
 from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
 if TYPE_CHECKING:

@@ -29,11 +29,12 @@ from sqlalchemy import Engine, Table, event, inspect
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
-from ttl_odm.sqlalchemy import context, observed
-from ttl_odm.sqlalchemy.binding import root_binding_of
-from ttl_odm.sqlalchemy.clock import EPOCH, MYSQL_FAMILY, clock_of
-from ttl_odm.sqlalchemy.identity import lifetime_of
-from ttl_odm.sqlalchemy.sweeping import leases
+from ttl_odm.sqlalchemy.gate import context
+from ttl_odm.sqlalchemy.objects.identity_map import lifetime_of
+from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.sweep import leases
+from ttl_odm.sqlalchemy.time import clock_sample
+from ttl_odm.sqlalchemy.time.clock import EPOCH, MYSQL_FAMILY, clock_of
 from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection
 
-    from ttl_odm.sqlalchemy.observed import Sample
+    from ttl_odm.sqlalchemy.time.clock_sample import Sample
     from ttl_odm.testing.clock import TTLClock
 
-_real_sample_now: Final = observed.Sample.now
+_real_sample_now: Final = clock_sample.Sample.now
 
 _in_use: TTLClock | None = None
 
@@ -61,8 +62,8 @@ def install(clock: TTLClock) -> Callable[[], None]:
     """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
     with ExitStack() as undo:
         for owner, name, value in (
-            (observed.Sample, "now", _sample_now(clock)),
-            (context, "observe", _observing(observed.observe)),
+            (clock_sample.Sample, "now", _sample_now(clock)),
+            (context, "observe", _observing(clock_sample.observe)),
             (leases, "_now", _now_of_leases),
             (sys.modules[__name__], "_in_use", clock),
         ):
@@ -72,7 +73,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 def real_now() -> datetime | None:
     """The unmoved clock of the database that was asked last, from above."""
-    return _real_sample_now(observed._latest[0]) if observed._latest else None
+    return _real_sample_now(clock_sample._latest[0]) if clock_sample._latest else None
 
 
 def lifetime(target: Any) -> timedelta | None:

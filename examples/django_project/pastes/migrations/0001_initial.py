@@ -4,8 +4,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import ttl_odm.django.fields
-import ttl_odm.django.indexes
+import ttl_odm.django.policy.indexes
+import ttl_odm.django.time.fields
 
 
 class Migration(migrations.Migration):
@@ -23,8 +23,8 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("last_modified", ttl_odm.django.fields.LastModifiedField(db_column="_ts")),
-                ("ttl", ttl_odm.django.fields.TTLField(blank=True, null=True)),
+                ("last_modified", ttl_odm.django.time.fields.LastModifiedField(db_column="_ts")),
+                ("ttl", ttl_odm.django.time.fields.TTLField(blank=True, null=True)),
                 ("slug", models.SlugField(max_length=40, unique=True)),
                 ("text", models.TextField()),
                 ("views", models.IntegerField(default=0, editable=False)),
@@ -32,10 +32,10 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ("-last_modified",),
                 "indexes": [
-                    ttl_odm.django.indexes.TTLIndex(
+                    ttl_odm.django.policy.indexes.TTLIndex(
                         fields=["last_modified"], name="ix_pastes_paste_ttl_inherited"
                     ),
-                    ttl_odm.django.indexes.TTLIndex(
+                    ttl_odm.django.policy.indexes.TTLIndex(
                         fields=["last_modified", "ttl"], name="ix_pastes_paste_ttl_own"
                     ),
                 ],

@@ -12,7 +12,7 @@ from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
-    from ttl_odm.django.store import DjangoStore
+    from ttl_odm.django.sweep.store import DjangoStore
 
 
 class Command(BaseCommand):

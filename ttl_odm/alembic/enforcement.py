@@ -1,0 +1,156 @@
+"""Hiding expired rows from readers that don't go through Python: a view, or row-level security.
+
+PostgreSQL only. Both hold the default ttl as a number, so `op.alter_ttl` makes them anew. They
+hold the same predicate as every statement of the gate, rendered as text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from sqlalchemy import text
+
+from ttl_odm.alembic.errors import MigrationRefusedError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from ttl_odm.alembic.steps import Steps
+    from ttl_odm.alembic.target_schema import Wanted
+
+Enforce = Literal["view", "rls"]
+
+_NOTE: Final = "ttl_odm: live rows by default ttl "
+
+
+def refuse_unenforceable(enforce: str | None, dialect_name: str, *, off: bool = False) -> None:
+    """Refuse what is no way of enforcing, or none on this database."""
+    choices = ("view", "rls", "off") if off else ("view", "rls")
+    if enforce is not None and enforce not in choices:
+        raise MigrationRefusedError(
+            f"enforce={enforce!r}: give {' or '.join(map(repr, choices))}, or leave it out."
+        )
+    if enforce in ("view", "rls") and dialect_name != "postgresql":
+        raise MigrationRefusedError(
+            f"enforce={enforce!r} is for PostgreSQL; this is {dialect_name}. Leave it out."
+        )
+
+
+class Enforcing:
+    """The view and the policies of one table."""
+
+    def __init__(self, steps: Steps) -> None:
+        """Spell the names."""
+        self._steps = steps
+        wanted, preparer = steps.wanted, steps.dialect.identifier_preparer
+        schema = wanted.table.schema
+        full = f"{preparer.quote_schema(schema)}." if schema else ""
+        self._view = f"{full}{preparer.quote(wanted.name_of('', 'live'))}"
+        self._hiding = preparer.quote(wanted.name_of("rls_", "ttl_live"))
+        passing = wanted.name_of("rls_", "ttl_all")
+        self._passing = preparer.quote(passing)
+        self._passing_name = "'" + passing.replace("'", "''") + "'"
+        self._oid = "'" + steps.table.replace("'", "''") + "'::regclass"
+        self._live = wanted.live(steps.dialect)
+        self._seconds = wanted.seconds
+
+    def put(self, enforce: str | None) -> None:
+        """Make what is wanted, anew if it is there."""
+        if enforce == "view":
+            self._put_view()
+        elif enforce == "rls":
+            self._put_policies()
+
+    def change(self, enforce: str | None) -> None:
+        """Make what is wanted, or take it "off", or make anew what is there."""
+        if self._steps.dialect.name != "postgresql":
+            return
+        if enforce == "off":
+            self.drop()
+        elif enforce is not None:
+            self.put(enforce)
+        else:
+            self.renew()
+
+    def renew(self) -> None:
+        """Make anew what is there, with another default ttl."""
+        if self._steps.found.view:
+            self._put_view()
+        if self._steps.found.policies:
+            self._put_policies()
+
+    def drop(self) -> None:
+        """Take off what is there."""
+        run, found, table = self._steps.run, self._steps.found, self._steps.table
+        if self._steps.dialect.name != "postgresql":
+            return
+        if self._steps.there(found.view):
+            run.briefly([f"DROP VIEW IF EXISTS {self._view}"])
+        if self._steps.there(found.policies):
+            inner = (
+                f"IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid} "
+                f"AND polname = {self._passing_name}) THEN "
+                f"DROP POLICY {self._passing} ON {table}; "
+                f"IF NOT EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid}) THEN "
+                f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY; END IF; END IF"
+            )
+            run.briefly([f"DROP POLICY IF EXISTS {self._hiding} ON {table}", _done(inner)])
+
+    def _put_view(self) -> None:
+        found = self._steps.found
+        live = f"SELECT * FROM {self._steps.table} WHERE {self._live}"
+        # Never over a view of somebody else's.
+        create = "CREATE OR REPLACE" if self._steps.there(found.view) else "CREATE"
+        self._steps.run.briefly(
+            [
+                f"{create} VIEW {self._view} AS {live}",
+                f"COMMENT ON VIEW {self._view} IS '{_NOTE}{self._seconds}'",
+            ]
+        )
+
+    def _put_policies(self) -> None:
+        """Who may not DELETE sees live rows only; who may is the application or the sweeper.
+
+        The gate deletes expired rows where their keys are needed, and the sweeper purges them, so
+        they have to see these. Once for each statement and not for each row: a sub-select.
+        """
+        steps = self._steps
+        table = steps.table
+        may_delete = f"(SELECT has_table_privilege({self._oid}, 'DELETE'))"
+        # Where row-level security is on already, its own policies say who may do what.
+        inner = (
+            f"IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = {self._oid}) THEN "
+            f"CREATE POLICY {self._passing} ON {table} USING (true) WITH CHECK (true); "
+            f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; END IF"
+        )
+        steps.run.briefly(
+            [
+                f"DROP POLICY IF EXISTS {self._hiding} ON {table}",
+                _done(inner),
+                (
+                    f"CREATE POLICY {self._hiding} ON {table} AS RESTRICTIVE FOR SELECT "
+                    f"USING ({may_delete} OR {self._live})"
+                ),
+                f"COMMENT ON POLICY {self._hiding} ON {table} IS '{_NOTE}{self._seconds}'",
+            ]
+        )
+
+
+def _done(inner: str) -> str:
+    """Statements of PL/pgSQL as one statement of SQL."""
+    return f"DO $rls$ BEGIN {inner}; END $rls$"
+
+
+_ENFORCED_DEFAULTS: Final = text(
+    "SELECT DISTINCT substr(d.description, length(:note) + 1) FROM pg_description d "
+    "WHERE d.description LIKE :note || '%' AND d.objoid IN ("
+    "SELECT v.oid FROM pg_class t JOIN pg_class v ON v.relnamespace = t.relnamespace "
+    "AND v.relname = :live WHERE t.oid = CAST(:table AS regclass) UNION ALL "
+    "SELECT p.oid FROM pg_policy p WHERE p.polrelid = CAST(:table AS regclass))"
+).bindparams(note=_NOTE)
+
+
+def enforced_defaults(connection: Connection, wanted: Wanted) -> set[str]:
+    """Which default ttls the view and the policies of a table hold, as text."""
+    names = {"table": wanted.plain(connection.dialect), "live": wanted.name_of("", "live")}
+    return set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())

@@ -1,0 +1,225 @@
+"""What of its TTL a table has at this moment, as the database's own catalogue tells it.
+
+Every step of an operation asks here whether it is still to be done; that is what lets a failed
+migration go on where it stopped. Only reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sqlalchemy import Column, MetaData, Table, inspect, text
+from sqlalchemy.exc import NoSuchTableError
+
+from ttl_odm.alembic.errors import unknown_table
+from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, OWN_END
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from ttl_odm.alembic.target_schema import Wanted
+
+_OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
+"""A default with one of these is the database's clock, not the instant of the migration."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The state of one table.
+
+    Attributes:
+        columns: its columns, by name.
+        primary_key: the columns of its primary key.
+        stamps: ``_ts`` has its final default, the database's clock.
+        ttl_default: ``ttl`` still has a default, as while old rows are given -1.
+        check: whether the CHECK is there, and holds for the rows from before it.
+        indexes: each index of the table by its name, and whether it is valid.
+        virtual: MariaDB's virtual columns that are there.
+        trigger: the trigger for raw writers is there.
+        view: the view of the live rows is there.
+        policies: row-level security shows live rows only.
+        without_rowid: SQLite knows its rows by the primary key only.
+    """
+
+    columns: dict[str, Column[Any]] = field(default_factory=dict)
+    primary_key: tuple[Column[Any], ...] = ()
+    stamps: bool = False
+    ttl_default: bool = False
+    check: Literal["missing", "unvalidated", "there"] = "missing"
+    indexes: dict[str, bool] = field(default_factory=dict)
+    virtual: tuple[str, ...] = ()
+    trigger: bool = False
+    view: bool = False
+    policies: bool = False
+    without_rowid: bool = False
+
+    def has_index(self, name: str) -> bool:
+        """Whether a valid index of this name is there."""
+        return self.indexes.get(name, False)
+
+
+def look(connection: Connection, wanted: Wanted) -> Found:
+    """Read the state of a table.
+
+    Raises:
+        MigrationRefusedError: there is no such table.
+    """
+    table = wanted.table
+    try:
+        reflected = read_columns(connection, table.name, table.schema)
+    except NoSuchTableError:
+        raise unknown_table(connection, table.name, table.schema) from None
+    columns = {column.name: column for column in reflected.c}
+    virtual = tuple(
+        name for name in (INHERITED_END, OWN_END) if columns.pop(name, None) is not None
+    )
+    defaults = {name: _default(column) for name, column in columns.items()}
+    stamp, own = wanted.last_modified.name, wanted.own_ttl.name
+    return Found(
+        columns=columns,
+        primary_key=tuple(reflected.primary_key),
+        virtual=virtual,
+        **{
+            "stamps": _is_of_the_clock(defaults.get(stamp, "")),
+            "ttl_default": defaults.get(own, "null") not in ("", "null"),
+            **_LOOK[connection.dialect.name](connection, wanted),
+        },
+    )
+
+
+def _is_of_the_clock(default: str) -> bool:
+    return any(word in default for word in _OF_THE_CLOCK)
+
+
+def read_columns(connection: Connection, name: str, schema: str | None) -> Table:
+    """A table's columns and its primary key, and nothing else that reflection might stumble on.
+
+    Raises:
+        NoSuchTableError: there is no such table.
+    """
+    inspector = inspect(connection)
+    key = set(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])
+    columns = [
+        Column(
+            each["name"],
+            each["type"],
+            primary_key=each["name"] in key,
+            autoincrement=False,
+            server_default=text(each["default"].replace(":", r"\:")) if each["default"] else None,
+        )
+        for each in inspector.get_columns(name, schema=schema)
+    ]
+    return Table(name, MetaData(), *columns, schema=schema)
+
+
+def _default(column: Column[Any]) -> str:
+    default: Any = column.server_default
+    return "" if default is None else str(getattr(default, "arg", "")).lower()
+
+
+def _look_postgresql(connection: Connection, wanted: Wanted) -> dict[str, Any]:
+    names = {
+        "table": wanted.plain(connection.dialect),
+        "check": wanted.check_name,
+        "touch": wanted.name_of("tg_", "ttl_touch"),
+        "live": wanted.name_of("", "live"),
+        "policy": wanted.name_of("rls_", "ttl_live"),
+    }
+    indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
+    validated, trigger, view, policy = connection.execute(_POSTGRESQL_OTHERS, names).one()
+    return {
+        "indexes": {name: bool(valid) for name, valid in indexes},
+        "check": {None: "missing", False: "unvalidated", True: "there"}[validated],
+        "trigger": trigger,
+        "view": view,
+        "policies": policy,
+    }
+
+
+_POSTGRESQL_INDEXES: Final = text(
+    "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    "WHERE i.indrelid = CAST(:table AS regclass)"
+)
+_POSTGRESQL_OTHERS: Final = text(
+    "SELECT (SELECT convalidated FROM pg_constraint "
+    "WHERE conrelid = t.oid AND contype = 'c' AND conname = :check), "
+    "EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = t.oid AND tgname = :touch), "
+    "EXISTS (SELECT 1 FROM pg_class v "
+    "WHERE v.relnamespace = t.relnamespace AND v.relname = :live AND v.relkind = 'v' "
+    "AND obj_description(v.oid, 'pg_class') LIKE 'ttl_odm: %'), "
+    "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy) "
+    "FROM pg_class t WHERE t.oid = CAST(:table AS regclass)"
+)
+
+
+def _look_mysql(connection: Connection, wanted: Wanted) -> dict[str, Any]:
+    table = wanted.table
+    names = {
+        "schema": table.schema,
+        "table": table.name,
+        "touch": wanted.name_of("tg_", "ttl_touch"),
+    }
+    indexes = connection.execute(_MYSQL_INDEXES, names).scalars()
+    definition = str(
+        connection.exec_driver_sql(f"SHOW CREATE TABLE {wanted.quoted(connection.dialect)}").one()[
+            1
+        ]
+    )
+    stamp, own = (
+        next((line for line in definition.splitlines() if _defines(line, column.name)), "")
+        for column in (wanted.last_modified, wanted.own_ttl)
+    )
+    return {
+        "indexes": dict.fromkeys(indexes, True),
+        "check": "there" if " CHECK (" in own else "missing",
+        # SQLAlchemy reflects no default that is an expression without parentheses.
+        "stamps": _is_of_the_clock(stamp.lower()),
+        "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
+    }
+
+
+def _defines(line: str, column: str) -> bool:
+    return line.strip().startswith(f"`{column}` ")
+
+
+_MYSQL_INDEXES: Final = text(
+    "SELECT DISTINCT index_name FROM information_schema.statistics "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+_MYSQL_TRIGGER: Final = text(
+    "SELECT 1 FROM information_schema.triggers "
+    "WHERE trigger_schema = COALESCE(:schema, DATABASE()) AND trigger_name = :touch"
+)
+
+
+def _look_sqlite(connection: Connection, wanted: Wanted) -> dict[str, Any]:
+    found = connection.execute(
+        text(
+            f"SELECT type, name, sql FROM {sqlite_master(connection, wanted)} "
+            "WHERE tbl_name = :table COLLATE NOCASE"
+        ),
+        {"table": wanted.table.name},
+    ).all()
+    definition = next((sql for kind, _, sql in found if kind == "table"), "")
+    return {
+        "indexes": {name: True for kind, name, _ in found if kind == "index"},
+        "check": "there" if wanted.check_name in definition else "missing",
+        "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
+        "trigger": ("trigger", wanted.name_of("tg_", "ttl_touch"))
+        in {(kind, name) for kind, name, _ in found},
+    }
+
+
+def sqlite_master(connection: Connection, wanted: Wanted) -> str:
+    """The catalogue of the file that the table is in."""
+    schema = wanted.table.schema
+    quote = connection.dialect.identifier_preparer.quote
+    return f"{quote(schema)}.sqlite_master" if schema else "sqlite_master"
+
+
+_LOOK: Final = {
+    "postgresql": _look_postgresql,
+    "sqlite": _look_sqlite,
+    **dict.fromkeys(MYSQL_FAMILY, _look_mysql),
+}

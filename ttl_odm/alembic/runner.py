@@ -1,0 +1,259 @@
+"""Running statements on a busy database: in short tries, outside a transaction, or into a script.
+
+`Runner` is the one place that knows whether a migration is online or writes a script, which
+timeouts hold, and when to try again. It knows nothing of TTL.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
+
+from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from alembic.runtime.migration import MigrationContext
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import Dialect
+
+R = TypeVar("R")
+
+log = logging.getLogger("alembic.ttl_odm")
+
+_OUT_OF_TIME: Final = (1969, 3024)
+"""max_statement_time and max_execution_time, by which we bound the wait for a table's lock."""
+
+_OFFLINE_TRIES: Final = 300
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How patient a migration is: ``context.configure(..., ttl_odm={"give_up_after": 60})``.
+
+    Attributes:
+        lock_timeout: seconds that a statement waits for a lock. For as long it may hold up
+            everybody who comes after it, so it is short, and the statement is tried again.
+        give_up_after: seconds after which one that got no lock fails the migration.
+        batch_rows: rows that one statement of a backfill walks over.
+    """
+
+    lock_timeout: float = 0.2
+    give_up_after: float = 300.0
+    batch_rows: int = 5_000
+
+    @classmethod
+    def of(cls, context: MigrationContext) -> Settings:
+        """Those of an env.py.
+
+        Raises:
+            MigrationRefusedError: it names a setting that there is not, or a value that is none.
+        """
+        given = dict(context.opts.get("ttl_odm") or {})
+        names = [each.name for each in fields(cls)]
+        for name, value in given.items():
+            if name not in names or isinstance(value, bool) or not value > 0:
+                raise MigrationRefusedError(
+                    f"context.configure(ttl_odm={{{name!r}: {value!r}}}): the settings are "
+                    f"{', '.join(names)}, each a number over 0."
+                )
+        return cls(**given)
+
+
+class Statement(ExecutableDDLElement):
+    """SQL that is sent, or written into a script, as it is."""
+
+    def __init__(self, sql: str) -> None:
+        """Keep the text."""
+        self.sql = sql
+
+
+@compiles(Statement)
+def _render_statement(statement: Statement, _compiler: Any, **_: Any) -> str:
+    return statement.sql
+
+
+class Runner:
+    """Runs the statements of one operation.
+
+    Args:
+        context: Alembic's.
+        in_transaction: stay in the transaction at hand.
+    """
+
+    def __init__(self, context: MigrationContext, *, in_transaction: bool = False) -> None:
+        """Read the settings."""
+        self.context = context
+        self.settings = Settings.of(context)
+        self.offline = bool(context.as_sql)
+        # Elsewhere than on PostgreSQL, DDL ends a transaction or is in none.
+        self.in_transaction = in_transaction and context.dialect.name == "postgresql"
+
+    @property
+    def dialect(self) -> Dialect:
+        """The database's."""
+        return self.context.dialect
+
+    @property
+    def connection(self) -> Connection:
+        """The connection; only online."""
+        connection = self.context.connection
+        assert connection is not None  # noqa: S101 (Alembic has one online)
+        return connection
+
+    @contextmanager
+    def outside_transactions(self) -> Iterator[None]:
+        """Commit what the migration did before, and let each statement stand for itself."""
+        if self.in_transaction:
+            yield
+            return
+        if self.context._in_external_transaction:  # noqa: SLF001 (nothing public tells)
+            raise MigrationRefusedError(
+                "TTL migrations commit as they go, but this connection is in a transaction of "
+                "whoever called Alembic. Give it a connection without one (engine.connect() in "
+                "place of engine.begin()), or on PostgreSQL write in_transaction=True, which "
+                "locks the table until that transaction ends."
+            )
+        if self.context._transaction is None and not self.offline:  # noqa: SLF001
+            # No env.py: only what was read so far began a transaction.
+            self.connection.commit()
+        with self.context.autocommit_block(), self._timeouts():
+            yield
+
+    @contextmanager
+    def _timeouts(self) -> Iterator[None]:
+        names = _TIMEOUTS.get(self.dialect.name, {})
+        if self.offline:
+            names = {}
+        connection = self.connection if not self.offline else None
+        before = {
+            name: connection.exec_driver_sql(f"{_SHOW[self.dialect.name]}{name}").scalar()
+            for name in names
+            if connection is not None
+        }
+        try:
+            for name, value in names.items():
+                self.at_once(f"SET {name} = {value}")
+            yield
+        finally:
+            for name, old in before.items():
+                self.at_once(f"SET {name} = {old!r}")
+
+    def at_once(self, sql: str) -> None:
+        """Run one statement, once."""
+        self.context.impl.execute(Statement(sql))
+
+    def briefly(self, make: Sequence[str] | Callable[[], Sequence[str]]) -> None:
+        """Run statements that lock everybody out, all or nothing where the database can.
+
+        Args:
+            make: the statements, or what makes them anew for each try.
+        """
+        statements = make if callable(make) else lambda: make
+        if self.offline or self.in_transaction:
+            for each in self._in_script(statements()):
+                self.at_once(each)
+            return
+
+        def run() -> None:
+            for each in self._bounded(statements()):
+                self.connection.execute(Statement(each))
+
+        self.patiently(run, "a lock on the table")
+
+    def at_length(self, sql: str) -> None:
+        """Run a statement that takes long and lets writers work meanwhile."""
+        if self.offline or self.in_transaction:
+            self.at_once(sql)
+        else:
+            self.patiently(lambda: self.at_once(sql), "a lock on the table")
+
+    def patiently(self, work: Callable[[], R], what: str) -> R:
+        """Try until nobody's lock is in the way.
+
+        Raises:
+            TTLError: after `Settings.give_up_after` seconds.
+        """
+        begin = monotonic()
+        tries = 1
+        while True:
+            try:
+                return work()
+            except DBAPIError as error:
+                if not _was_locked_out(error):
+                    raise
+                waited = monotonic() - begin
+                if waited >= self.settings.give_up_after:
+                    raise TTLError(
+                        f"Did not get {what} within {waited:.0f} s, in {tries} tries: "
+                        f"{in_short(error)}. End the long transactions on it and migrate again; "
+                        "what is done already stays done."
+                    ) from error
+            log.info("waiting for %s (try %d)", what, tries)
+            # Longer after each try, so that those whom we held up get through.
+            pause = min(self.settings.lock_timeout * tries, 2.0)
+            sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+            tries += 1
+
+    def _bounded(self, statements: Sequence[str]) -> list[str]:
+        """Statements that give up soon where they would wait for a lock."""
+        wait = self.settings.lock_timeout
+        if self.dialect.name == "postgresql":
+            body = "; ".join(statements)
+            return [
+                (
+                    f"DO $ttl_odm$ BEGIN SET LOCAL lock_timeout = '{wait * 1000:.0f}ms'; "
+                    f"{body}; END $ttl_odm$"
+                )
+            ]
+        if getattr(self.dialect, "is_mariadb", False):
+            return [f"SET STATEMENT max_statement_time = {wait} FOR {each}" for each in statements]
+        return list(statements)
+
+    def _in_script(self, statements: Sequence[str]) -> list[str]:
+        """The same for a script, which has to try again by itself."""
+        if self.dialect.name != "postgresql" or self.in_transaction:
+            return list(statements)
+        wait = self.settings.lock_timeout
+        body = ";\n      ".join(statements)
+        return [
+            f"""DO $ttl_odm$
+BEGIN
+  FOR attempt IN 1..{_OFFLINE_TRIES} LOOP
+    BEGIN
+      SET LOCAL lock_timeout = '{wait * 1000:.0f}ms';
+      {body};
+      RETURN;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+      IF attempt = {_OFFLINE_TRIES} THEN RAISE; END IF;
+    END;
+    PERFORM pg_sleep(least(attempt * {wait}, 2));
+  END LOOP;
+END $ttl_odm$"""
+        ]
+
+
+_SHOW: Final = {"postgresql": "SHOW ", "mysql": "SELECT @@", "mariadb": "SELECT @@"}
+_TIMEOUTS: Final[dict[str, dict[str, str]]] = {
+    # For what takes long and stalls nobody; what stalls has a limit of its own.
+    "postgresql": {"lock_timeout": "0", "statement_timeout": "0"},
+    # While an index waits for its last moment, others wait behind it: the least there is, 1 s.
+    "mysql": {"lock_wait_timeout": "1", "innodb_lock_wait_timeout": "1"},
+    "mariadb": {"lock_wait_timeout": "1", "innodb_lock_wait_timeout": "1"},
+}
+
+
+def _was_locked_out(error: DBAPIError) -> bool:
+    code = next(iter(getattr(error.orig, "args", ())), None)
+    return is_locked(error) or code in _OUT_OF_TIME or "is locked" in str(error.orig)

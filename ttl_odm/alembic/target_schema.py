@@ -1,0 +1,200 @@
+"""What a table has once it has TTL: columns, CHECK and indexes, taken from `schema`.
+
+A migration knows a table by its name only, so a stand-in Table with the contract columns is made
+here and given to the same functions that a declared model goes through. What ``create_all()``
+makes and what a migration makes can so never drift apart. Nothing here talks to a database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from sqlalchemy import Column, DefaultClause, Integer, MetaData, Table, text
+from sqlalchemy.schema import CreateColumn, CreateTable
+
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
+from ttl_odm.sqlalchemy.policy import schema as declared
+from ttl_odm.sqlalchemy.policy.binding import Binding
+from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL
+from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.instants import Instants
+
+if TYPE_CHECKING:
+    from sqlalchemy import Index
+    from sqlalchemy.engine import Dialect
+
+Sweep = Literal["index", "scan"]
+
+LAST_MODIFIED = "_ts"
+OWN_TTL = "ttl"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table's TTL as a migration is to make it.
+
+    Attributes:
+        table: the stand-in, with the name, the schema, and the columns that TTL adds.
+        policy: the declaration.
+        dates: the table's own column that has the dates; then TTL adds an index on it, and no
+            column.
+    """
+
+    table: Table
+    policy: Policy
+    dates: str | None = None
+
+    @classmethod
+    def of(cls, name: str, policy: Policy, schema: str | None) -> Wanted:
+        """For a table of this name.
+
+        Raises:
+            TTLConfigurationError: the policy is over columns that are there, and needs no index.
+        """
+        if not isinstance(policy, TTL):
+            return cls._over_dates(name, policy, schema)
+        if (policy.last_modified, policy.override) != (LAST_MODIFIED, OWN_TTL):
+            raise TTLConfigurationError(
+                f"{policy!r} is over columns that table {name!r} has, so the database needs no "
+                "migration for it."
+            )
+        table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
+        declared.add_check(table, table.c[OWN_TTL])
+        declared.add_indexes(table, table.c[LAST_MODIFIED], table.c[OWN_TTL])
+        return cls(table, policy)
+
+    @classmethod
+    def _over_dates(cls, name: str, policy: ExpireAt | ExpireAfter, schema: str | None) -> Wanted:
+        dates = Column(policy.field, Integer())
+        table = Table(
+            name, MetaData(), last_modified_column(), ttl_column(_Owner), dates, schema=schema
+        )
+        declared.add_check(table, table.c[OWN_TTL])
+        declared.add_index_on(dates)
+        return cls(table, policy, policy.field)
+
+    @property
+    def label(self) -> str:
+        """The table, for messages."""
+        return repr(self.table.fullname)
+
+    @property
+    def last_modified(self) -> Column[Any]:
+        """The column of the row's last modification."""
+        return self.table.c[LAST_MODIFIED]
+
+    @property
+    def own_ttl(self) -> Column[Any]:
+        """The column of the row's own ttl."""
+        return self.table.c[OWN_TTL]
+
+    @property
+    def check(self) -> declared.TTLCheck:
+        """The CHECK of that column."""
+        (found,) = self.own_ttl.constraints
+        assert isinstance(found, declared.TTLCheck)  # noqa: S101 (as `Wanted.of` made it)
+        return found
+
+    @property
+    def check_name(self) -> str:
+        """The CHECK's name."""
+        return str(self.check.name)
+
+    @property
+    def indexes(self) -> list[Index]:
+        """The sweeper's indexes, in the order of their names."""
+        return sorted(self.table.indexes, key=lambda index: str(index.name))
+
+    @property
+    def index_names(self) -> list[str]:
+        """Their names, which are the same on every database."""
+        return [str(index.name) for index in self.indexes]
+
+    @property
+    def virtual(self) -> declared.AddSweepColumns:
+        """What MariaDB and MySQL have in place of partial indexes."""
+        return declared.AddSweepColumns(self.table, self.last_modified, self.own_ttl)
+
+    def quoted(self, dialect: Dialect) -> str:
+        """The table's name in SQL."""
+        return dialect.identifier_preparer.format_table(self.table)
+
+    def plain(self, dialect: Dialect) -> str:
+        """The same for ``text()`` and as a bound value: without the driver's doubled percents."""
+        quoted = self.quoted(dialect)
+        doubled = getattr(dialect.identifier_preparer, "_double_percents", False)
+        return quoted.replace("%%", "%") if doubled else quoted
+
+    def name_of(self, prefix: str, suffix: str) -> str:
+        """A name for something else that belongs to the table, short enough everywhere."""
+        return declared.index_name(self.table, suffix).replace("ix_", prefix, 1)
+
+    def column(
+        self, column: Column[Any], dialect: Dialect, *, default: str | None = None, check: bool
+    ) -> str:
+        """A column as it stands behind ADD COLUMN.
+
+        Args:
+            column: one of the two.
+            dialect: for which database.
+            default: SQL that stands in for the column's own default; existing rows get it.
+            check: with the CHECK of rows' own ttl.
+        """
+        given = column.server_default if default is None else DefaultClause(text(default))
+        plain = Column(
+            column.name, column.type, nullable=bool(column.nullable), server_default=given
+        )
+        parts = [str(CreateColumn(plain).compile(dialect=dialect))]
+        if check:
+            parts.append(self.check_sql(dialect))
+        return " ".join(parts)
+
+    def check_sql(self, dialect: Dialect) -> str:
+        """The CHECK as it stands in a table's definition."""
+        compiler = dialect.ddl_compiler(dialect, CreateTable(self.table))
+        return str(compiler.process(self.check))
+
+    @property
+    def seconds(self) -> int | None:
+        """The default ttl: what is counted from a row's last modification."""
+        return self.policy.default if isinstance(self.policy, TTL) else None
+
+    def live(self, dialect: Dialect) -> str:
+        """The one predicate as SQL text, with the default in it.
+
+        Raises:
+            TTLConfigurationError: the policy has a `TTL.max_lifetime`.
+        """
+        if isinstance(self.policy, TTL) and self.policy.max_lifetime is not None:
+            raise TTLConfigurationError(
+                f"{self.policy!r}: enforce= knows no max_lifetime, and would show rows past it. "
+                "Leave enforce out, and write the view with the predicate of "
+                "ttl_odm.sqlalchemy.live()."
+            )
+        owner = type("Migrated", (), {"__ttl__": self.policy})
+        binding = Binding(
+            table=self.table,
+            last_modified=self.last_modified,
+            override=self.own_ttl,
+            default=DefaultTTL(owner, self.policy),
+            policy=self.policy,
+            instants=Instants(self.last_modified, "UTC", None, self.label),
+        )
+        live = Verdicts(clock_of(dialect)).live(binding, binding.columns_of(self.table))
+        return str(live.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+
+class _Owner:
+    """Stands in for the class whose column it is, which only error messages name."""
+
+
+def default_sql(column: Column[Any], dialect: Dialect) -> str:
+    """What stands behind DEFAULT in a column's definition."""
+    compiler = dialect.ddl_compiler(dialect, CreateTable(column.table))
+    sql = str(compiler.get_column_default_string(column))
+    # As both databases need for an expression, and as SQLAlchemy renders it with the column.
+    return sql if dialect.name == "postgresql" or sql.startswith("(") else f"({sql})"

@@ -1,0 +1,244 @@
+"""Bulk writes through the gate: every request as its own method would do it.
+
+Inserts, updates and deletes go out together, as they do without TTL. An upsert is two commands, of
+which the second depends on the first, so each upsert is sent by itself.
+
+This module must not know which driver it is, nor how the policy is found.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
+from pymongo.errors import BulkWriteError, WriteError
+from pymongo.results import BulkWriteResult, InsertManyResult
+
+from ttl_odm.beanie.gate import writes
+from ttl_odm.beanie.policy.options import takes_keep
+from ttl_odm.beanie.rewrite import filters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ttl_odm.beanie.gate.gate import Gate
+
+Document = dict[str, Any]
+Request = Any
+"""PyMongo's InsertOne and so on."""
+Run = list[tuple[int, Request]]
+"""Requests with their places in the whole."""
+
+_DUPLICATE_KEY: Final = {11000, 11001, 12582}
+_METHODS: Final = {
+    UpdateOne: "update_one",
+    UpdateMany: "update_many",
+    ReplaceOne: "replace_one",
+}
+
+
+async def insert_many(
+    gate: Gate, documents: Sequence[Any], options: Document, *, ordered: bool
+) -> InsertManyResult:
+    """Insert documents, in the place of expired ones that hold keys of them."""
+    requests = [InsertOne(each) for each in documents]
+    await write(gate, requests, options, ordered=ordered)
+    return InsertManyResult([each.get("_id") for each in documents], acknowledged=True)
+
+
+async def write(gate: Gate, requests: Any, options: Document, *, ordered: bool) -> BulkWriteResult:
+    """Send requests.
+
+    Raises:
+        BulkWriteError: Some of them failed; its details count all of them.
+    """
+    keep = takes_keep(options)
+    if gate.binding is None or not isinstance(requests, list):
+        result: BulkWriteResult = await gate.plain.bulk_write(requests, ordered=ordered, **options)
+        return result
+    await gate.ready_to_stamp()
+    total = _nothing_done()
+    for run in _runs(requests, ordered=ordered):
+        if _is_upsert(run[0][1]):
+            part = await _upsert(gate, run[0][1], options, keep=keep)
+        else:
+            part = await _Sending(gate, options, ordered=ordered, keep=keep)(run)
+        _add_up(total, part, [index for index, _ in run])
+        if ordered and total["writeErrors"]:
+            break
+    if total["writeErrors"] or total["writeConcernErrors"]:
+        total["writeErrors"].sort(key=lambda error: error["index"])
+        raise BulkWriteError(total)
+    return BulkWriteResult(total, acknowledged=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A request as it is sent.
+
+    Attributes:
+        request: What the driver gets.
+        known: What of the resulting document is known.
+        is_repeatable: Whether it may be sent again after it failed.
+    """
+
+    request: Request
+    known: Document
+    is_repeatable: bool
+
+
+class _Sending:
+    """Sends requests together, again and again until none fails for an expired document's sake."""
+
+    def __init__(self, gate: Gate, options: Document, *, ordered: bool, keep: bool) -> None:
+        self._gate = gate
+        self._plain = writes.acknowledged(gate)
+        self._options = options
+        self._ordered = ordered
+        self._keep = keep
+        self._in_vain: dict[int, int] = {}
+
+    async def __call__(self, run: Run) -> Document:
+        """Return the result, with errors by their place in the run."""
+        prepared = [await _prepared(self._gate, each, keep=self._keep) for _, each in run]
+        inserts = all(isinstance(each.request, InsertOne) for each in prepared)
+        known = [each.known for each in prepared]
+        keys = writes.Keys(self._gate, self._options, known, complete=inserts)
+        await keys.make_way_beforehand()
+        total = _nothing_done()
+        pending = dict(enumerate(prepared))
+        while pending:
+            part = await self._try([each.request for each in pending.values()])
+            places = list(pending)
+            again = await self._again(part["writeErrors"], pending, keys)
+            part["writeErrors"] = [
+                error for error in part["writeErrors"] if places[error["index"]] not in again
+            ]
+            _add_up(total, part, places)
+            pending = self._left(pending, again)
+        return total
+
+    async def _try(self, requests: list[Request]) -> Document:
+        try:
+            result = await self._plain.bulk_write(requests, ordered=self._ordered, **self._options)
+        except BulkWriteError as error:
+            return dict(error.details)
+        return dict(result.bulk_api_result)
+
+    async def _again(
+        self, errors: list[Document], pending: dict[int, _Prepared], keys: writes.Keys
+    ) -> set[int]:
+        """Make way for the requests that failed; return those that are worth another try."""
+        again: set[int] = set()
+        freed: dict[str, int | None] = {}
+        places = list(pending)
+        for error in errors:
+            place = places[error["index"]]
+            if error["code"] not in _DUPLICATE_KEY or not pending[place].is_repeatable:
+                continue
+            pattern = repr(error.get("keyPattern"))
+            if pattern not in freed:
+                left = [each.known for at, each in pending.items() if at >= place and each.known]
+                freed[pattern] = await keys.make_way_for(error, left)
+            self._in_vain[place] = 0 if freed[pattern] else self._in_vain.get(place, 0) + 1
+            if freed[pattern] is not None and self._in_vain[place] <= 1:
+                again.add(place)
+        return again
+
+    def _left(self, pending: dict[int, _Prepared], again: set[int]) -> dict[int, _Prepared]:
+        if self._ordered and again:  # what stands behind the one that failed was not tried
+            return {place: each for place, each in pending.items() if place >= min(again)}
+        return {place: pending[place] for place in again}
+
+
+async def _prepared(gate: Gate, request: Request, *, keep: bool) -> _Prepared:
+    made = copy(request)
+    if isinstance(request, InsertOne):
+        made._doc = await writes.stamped(gate, request._doc, keep=keep)
+        return _Prepared(made, made._doc, is_repeatable=True)
+    made._filter = filters.live_filter(request._filter, gate.policy)
+    if isinstance(request, (DeleteOne, DeleteMany)):
+        return _Prepared(made, {}, is_repeatable=True)
+    change = _change(gate, request, keep=keep)
+    if isinstance(request, ReplaceOne) and change.method == "update_one":
+        made = UpdateOne(made._filter, change.live)
+        made._collation, made._hint = request._collation, request._hint
+        if hasattr(request, "_sort"):  # since PyMongo 4.11; Motor 3.6 asks for one before 4.10
+            made._sort = request._sort
+    made._doc = change.live
+    return _Prepared(made, change.known, change.is_repeatable)
+
+
+async def _upsert(gate: Gate, request: Request, options: Document, *, keep: bool) -> Document:
+    own = {
+        name: getattr(request, f"_{name}", None)
+        for name in ("collation", "array_filters", "hint", "sort")
+    }
+    given = {name: value for name, value in own.items() if value is not None}
+    change = _change(gate, request, keep=keep)
+    part = _nothing_done()
+    try:
+        result = await writes.send(
+            gate, request._filter, change, {**options, **given, "upsert": True}
+        )
+    except WriteError as error:
+        part["writeErrors"].append({**(error.details or {}), "index": 0, "op": request})
+        return part
+    part["nMatched"] = result.matched_count
+    part["nModified"] = result.modified_count
+    if result.upserted_id is not None:
+        part["nUpserted"] = 1
+        part["upserted"].append({"index": 0, "_id": result.upserted_id})
+    return part
+
+
+def _change(gate: Gate, request: Request, *, keep: bool) -> writes.Change:
+    method = _METHODS[type(request)]
+    if isinstance(request, ReplaceOne):
+        return writes.replaced(gate, method, request._doc, keep=keep)
+    return writes.changed(gate, method, request._doc, keep=keep)
+
+
+def _runs(requests: list[Request], *, ordered: bool) -> Iterator[Run]:
+    """Give what goes out together: upserts by themselves, and last if order doesn't matter."""
+    run: Run = []
+    last: list[Run] = []
+    for each in enumerate(requests):
+        if not _is_upsert(each[1]):
+            run.append(each)
+            continue
+        last.append([each])
+        if ordered:
+            if run:
+                yield run
+            yield last.pop()
+            run = []
+    if run:
+        yield run
+    yield from last
+
+
+def _is_upsert(request: Request) -> bool:
+    return bool(getattr(request, "_upsert", False))
+
+
+def _nothing_done() -> Document:
+    counts = dict.fromkeys(("nInserted", "nUpserted", "nMatched", "nModified", "nRemoved"), 0)
+    return {"writeErrors": [], "writeConcernErrors": [], **counts, "upserted": []}
+
+
+def _add_up(total: Document, part: Mapping[str, Any], places: Sequence[int]) -> None:
+    """Add the result of some requests to that of all of them.
+
+    Args:
+        total: Is changed.
+        part: Counts its errors by their place among the requests of the part.
+        places: Where these stand among all.
+    """
+    for name, value in part.items():
+        if name in ("writeErrors", "upserted"):
+            total[name] += [{**each, "index": places[each["index"]]} for each in value]
+        elif name in total:
+            total[name] += value

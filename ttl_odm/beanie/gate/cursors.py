@@ -1,0 +1,291 @@
+"""Documents that are judged here, by what the driver knows of the server's clock.
+
+Two kinds of them. Those that wait in a cursor's buffer: the server has answered with live
+documents, but a slow reader gets to them later, so each is judged once more before it is handed
+out. And those of plain finds: there the predicate costs more than the find (a quarter to a half
+more), so the server only leaves out what has surely expired by the default (`Lifetime.coarse`),
+and the rest is judged by the core's own rule. Where the server has to decide (a limit, a skip, a
+projection without the fields, documents of another class) it does: the predicate is then sent.
+
+Judged by an upper bound of the clock: in doubt, a document is gone, a round trip early at most.
+`Lifetime.shown` takes out again what was fetched to judge by. Results of a pipeline that makes
+other documents of them are not judged.
+
+This module must not know which driver it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from ttl_odm.beanie.keys.holders import value_at
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
+from ttl_odm.beanie.rewrite.filters import never_expires
+from ttl_odm.beanie.rewrite.projections import is_inclusive
+from ttl_odm.core.expiry import expires_at, is_expired
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.beanie.gate.gate import Gate
+    from ttl_odm.core.policy import Policy
+
+Filter = Mapping[str, Any]
+
+_KEEP_SHAPE: Final = frozenset(
+    {"$graphLookup", "$limit", "$lookup", "$match", "$sample", "$skip", "$sort", "$geoNear"}
+)
+_MAY_KEEP_SHAPE: Final = frozenset({"$addFields", "$project", "$set", "$unset", "$unwind"})
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """How the documents of one cursor are judged.
+
+    Attributes:
+        gate: That of the cursor's collection.
+        fields: The fields that say when a document expires; none if it cannot be judged.
+        hidden: Fields that are fetched, but not shown.
+    """
+
+    gate: Gate
+    fields: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+    def is_over(self, document: Any) -> bool:
+        """Say whether a document has expired by now."""
+        policy = self.gate.policy
+        clock = self.gate.registry.clock
+        if not self.fields or policy is None or not clock.is_known:
+            return False
+        if _is_simple(policy) and isinstance(document, Mapping):
+            return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
+        end = end_of(document, policy)
+        return end is not None and is_expired(end, clock.at_most())
+
+    def is_in_doubt(self, document: Any) -> bool:
+        """Say whether the server may take a document, which is over, for a live one yet."""
+        policy = self.gate.policy
+        end = None if policy is None else end_of(document, policy)
+        return end is None or end > self.gate.registry.clock.reached()
+
+    def shown(self, document: Any) -> Any:
+        """Return the document without hidden fields."""
+        if self.hidden and isinstance(document, MutableMapping):
+            for field in self.hidden:
+                document.pop(field, None)
+        return document
+
+    def listed(self, documents: Sequence[Any], *, is_judged: bool) -> list[Any]:
+        """Return those that live, as they are shown.
+
+        Args:
+            documents: As they came.
+            is_judged: Whether the server has judged them at this moment.
+        """
+        living = documents if is_judged else self._living(documents)
+        if self.hidden and documents and isinstance(documents[0], MutableMapping):
+            for field in self.hidden:
+                for each in living:
+                    each.pop(field, None)
+        return living if isinstance(living, list) else list(living)
+
+    def _living(self, documents: Sequence[Any]) -> Sequence[Any]:
+        policy = self.gate.policy
+        if not self.fields or policy is None or not self.gate.registry.clock.is_known:
+            return documents
+        now = self.gate.registry.clock.at_most()
+        if _is_simple(policy):
+            return list(_inheriting_first(documents, policy, now))
+        ends = ((each, end_of(each, policy)) for each in documents)
+        return [each for each, end in ends if end is None or end > now]
+
+    def coarse(self, given: Filter) -> Filter | None:
+        """Return a filter that leaves out only what has surely expired, if that is enough.
+
+        Args:
+            given: The user's.
+
+        Returns:
+            None where the server has to decide.
+        """
+        policy = self.gate.policy
+        if not self.fields or policy is None or not self.gate.gives_plain_documents:
+            return None
+        if not _is_simple(policy):
+            return None
+        if policy.default in (None, NEVER):
+            return given
+        field = policy.last_modified
+        before = self.gate.registry.clock.reached() - timedelta(seconds=policy.default or 0)
+        # An array of dates is no date.
+        over: Filter = {field: {"$lte": before}, f"{field}.0": {"$exists": False}}
+        if policy.override is not None:
+            over = {policy.override: None, **over}
+        if "$nor" in given:
+            return {**given, "$nor": [*given["$nor"], over]}
+        return {**given, "$nor": [over]}
+
+
+@contextmanager
+def coarsely(cursor: Any, lifetime: Lifetime, given: Any, exact: Any) -> Iterator[bool]:
+    """Let a find be sent with the coarse filter, if its results can be judged here.
+
+    Args:
+        cursor: PyMongo's, of either kind, before it has sent anything.
+        lifetime: How its documents are judged.
+        given: The user's filter.
+        exact: The one with the predicate.
+
+    Yields:
+        Whether the documents have to be judged.
+    """
+    is_changed = cursor._limit or cursor._skip or cursor._return_key or cursor._spec is not exact
+    coarse = None if is_changed else lifetime.coarse({} if given is None else given)
+    if coarse is None:
+        yield False
+        return
+    cursor._spec = coarse
+    try:
+        yield True
+    finally:
+        cursor._spec = exact
+
+
+def _is_simple(policy: Policy) -> TypeGuard[TTL]:
+    """Say whether most documents can be judged by one comparison."""
+    return (
+        isinstance(policy, TTL)
+        and policy.by is None
+        and policy.unit is None
+        and policy.max_lifetime is None
+        and "." not in policy.last_modified
+    )
+
+
+def _inheriting_first(documents: Sequence[Any], policy: TTL, now: datetime) -> Iterator[Any]:
+    """Give the documents that live; quick for those that inherit the default."""
+    default, last_modified, override = policy.default, policy.last_modified, policy.override
+    never = default in (None, NEVER)
+    aware = now - timedelta(seconds=0 if default is None or never else default)
+    naive = aware.replace(tzinfo=None)
+    for document in documents:
+        born = document.get(last_modified)
+        if type(born) is datetime and (override is None or document.get(override) is None):
+            if never or born > (naive if born.tzinfo is None else aware):
+                yield document
+            continue
+        end = end_of(document, policy)
+        if end is None or end > now:
+            yield document
+
+
+def end_of(document: Any, policy: Policy) -> datetime | None:
+    """Return the instant at which a document as the driver gives it expires, None for never."""
+    if not isinstance(document, Mapping):
+        return None
+    if not isinstance(policy, TTL):
+        return expires_at(policy, instant=_as_instant(value_at(document, policy.field), policy))
+    own = None if policy.override is None else value_at(document, policy.override)
+    kind = None if policy.by is None else value_at(document, policy.by)
+    return expires_at(
+        policy,
+        instant=_as_instant(value_at(document, policy.last_modified), policy),
+        own=own,
+        kind=None if isinstance(kind, bool) else kind,  # for MongoDB true is not 1
+        created=None if policy.created is None else value_at(document, policy.created),
+    )
+
+
+def _as_instant(value: Any, policy: Policy) -> Any:
+    """Return a whole double as an int: JavaScript stores no other numbers of that size."""
+    if policy.unit in (None, "iso"):
+        return value
+    if isinstance(value, list):
+        return [_as_instant(each, policy) for each in value]
+    is_whole = isinstance(value, float) and value.is_integer() and value >= -(2**63)
+    return int(value) if is_whole else value
+
+
+def deciding_fields(policy: Policy) -> tuple[str, ...]:
+    """Return the fields that say when a document expires."""
+    if not isinstance(policy, TTL):
+        return (policy.field,)
+    fields = (policy.last_modified, policy.override, policy.by, policy.created)
+    return tuple(each for each in fields if each is not None)
+
+
+def for_find(gate: Gate, projection: Any, *, expired: bool = False) -> tuple[Lifetime, Any]:
+    """Return how the results of a find are judged, and the projection to send.
+
+    Args:
+        gate: The collection's.
+        projection: The user's: a mapping, a list of names, or None.
+        expired: Whether expired documents are wanted as well.
+    """
+    policy = gate.policy
+    if policy is None:
+        return Lifetime(gate, (), ()), projection
+    ours = (EXPIRY,) if isinstance(policy, TTL) else ()
+    fields = () if expired or never_expires(policy) else deciding_fields(policy)
+    # Beanie's names each field of the class.
+    is_plain = bool(fields) and type(projection) is dict and _has_all(projection, fields)
+    if not projection or is_plain:
+        return Lifetime(gate, fields, () if is_plain else ours), projection
+    given = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
+    if is_inclusive(given):
+        missing = tuple(each for each in fields if not _named(given, each))
+        if all(each in missing or given.get(each) in (1, True) for each in fields):
+            return Lifetime(gate, fields, missing), {**given, **dict.fromkeys(missing, 1)}
+        return Lifetime(gate, (), ()), projection
+    excluded = tuple(each for each in fields if _named(given, each))
+    if any(each not in given for each in excluded):
+        return Lifetime(gate, (), ours), projection
+    kept = {name: value for name, value in given.items() if name not in excluded}
+    return Lifetime(gate, fields, (*excluded, *ours)), kept or None
+
+
+def _has_all(projection: Mapping[str, Any], fields: tuple[str, ...]) -> bool:
+    return all(projection.get(each) == 1 for each in fields)
+
+
+def _named(projection: Mapping[str, Any], field: str) -> bool:
+    """Say whether a projection says anything of a field, of a part of it, or of the whole."""
+    return any(
+        name == field or name.startswith(f"{field}.") or field.startswith(f"{name}.")
+        for name in projection
+    )
+
+
+def for_pipeline(gate: Gate, pipeline: Any, *, expired: bool = False) -> Lifetime:
+    """Return how the results of a pipeline are judged."""
+    policy = gate.policy
+    if expired or policy is None or never_expires(policy) or not isinstance(pipeline, Sequence):
+        return Lifetime(gate, (), ())
+    fields = deciding_fields(policy)
+    is_whole = all(_keeps(stage, fields) for stage in pipeline)
+    return Lifetime(gate, fields if is_whole else (), ())
+
+
+def _keeps(stage: Mapping[str, Any], fields: tuple[str, ...]) -> bool:
+    """Say whether a stage leaves the fields of its documents as they are."""
+    operator = next(iter(stage), "")
+    spec: Any = stage.get(operator)
+    if operator in _KEEP_SHAPE:
+        return not isinstance(spec, Mapping) or spec.get("as") not in fields
+    if operator not in _MAY_KEEP_SHAPE:
+        return False
+    if operator == "$unwind":
+        return True
+    if operator == "$unset":
+        names = [spec] if isinstance(spec, str) else list(spec)
+        return not set(names) & set(fields)
+    if operator == "$project" and is_inclusive(spec):
+        return all(spec.get(field) in (1, True) for field in fields)
+    return not set(spec) & set(fields)

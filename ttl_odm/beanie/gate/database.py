@@ -1,0 +1,73 @@
+"""`ttl_database`: the database that `init_beanie` is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from ttl_odm.beanie.gate.pymongo import TTLCollection, TTLDatabase
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.policy.binding import Backend
+
+
+def ttl_database(database: Any, *, backend: Literal["mongodb", "cosmos"] = "mongodb") -> Any:
+    """Return the same database, whose collections show and change live documents only.
+
+    ``await init_beanie(database=ttl_database(client.app), document_models=[...])``
+
+    Args:
+        database: PyMongo's AsyncDatabase, or Motor's AsyncIOMotorDatabase for Beanie 1.
+        backend: "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents itself.
+
+    Returns:
+        A subclass of the same class.
+
+    Raises:
+        TTLConfigurationError: It is neither.
+    """
+    if backend not in ("mongodb", "cosmos"):
+        message = f"ttl_database(backend={backend!r}): give 'mongodb' or 'cosmos'."
+        raise TTLConfigurationError(message)
+    if isinstance(database, AsyncDatabase):
+        return TTLDatabase(database, backend)
+    if _is_motor(database):
+        from motor.motor_asyncio import AsyncIOMotorDatabase  # noqa: PLC0415 - Beanie 2 has none
+
+        from ttl_odm.beanie.gate.motor import TTLMotorDatabase  # noqa: PLC0415 - as above
+
+        if isinstance(database, AsyncIOMotorDatabase):
+            return TTLMotorDatabase(database, backend)
+    message = (
+        f"ttl_database({database!r}): give an AsyncDatabase of PyMongo, or for Beanie 1 an "
+        "AsyncIOMotorDatabase of Motor."
+    )
+    raise TTLConfigurationError(message)
+
+
+def gated(collection: Any, backend: Backend = "mongodb") -> Any:
+    """Return a collection as `ttl_database` gives it, the same one if it is gated already.
+
+    Raises:
+        TTLConfigurationError: It is no collection of PyMongo's asynchronous driver or Motor.
+    """
+    if isinstance(collection, AsyncCollection):
+        if isinstance(collection, TTLCollection):
+            return collection
+        return TTLCollection(ttl_database(collection.database, backend=backend), collection)
+    if _is_motor(collection):
+        from ttl_odm.beanie.gate.motor import TTLMotorCollection  # noqa: PLC0415 - the same
+
+        if isinstance(collection, TTLMotorCollection):
+            return collection
+        database = ttl_database(collection.database, backend=backend)
+        return TTLMotorCollection(database, collection.name, _delegate=collection.delegate)
+    message = f"{collection!r} is no collection of PyMongo's asynchronous driver or Motor."
+    raise TTLConfigurationError(message)
+
+
+def _is_motor(given: Any) -> bool:
+    return any(base.__module__.startswith("motor.") for base in type(given).__mro__)

@@ -1,0 +1,258 @@
+"""The gated database, collections and cursors of PyMongo's asynchronous driver.
+
+Subclasses of the driver's own, so that Beanie and everybody else take them for what they replace.
+Each method that `ttl_odm.beanie.gate.methods` lists as gated is handed to the gate; handles that
+are derived from a gated one are gated.
+"""
+
+# ruff: noqa: A002 - `filter` is the drivers' own name for it
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.command_cursor import AsyncCommandCursor
+from pymongo.asynchronous.cursor import AsyncCursor
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import OperationFailure
+
+from ttl_odm.beanie.gate.cursors import coarsely, for_find, for_pipeline
+from ttl_odm.beanie.gate.gate import Gate
+from ttl_odm.beanie.gate.methods import named
+from ttl_odm.beanie.policy.options import takes_expired
+from ttl_odm.beanie.policy.registry import registry_of
+from ttl_odm.beanie.rewrite.merge import as_duplicate
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.gate.cursors import Lifetime
+    from ttl_odm.beanie.policy.binding import Backend
+
+
+def _gated(name: str) -> Any:
+    """Make the method that hands a call to the gate."""
+
+    @wraps(getattr(AsyncCollection, name))
+    async def method(self: TTLCollection, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self._gate, name)(**named(name, args, kwargs))
+
+    return method
+
+
+class TTLDatabase(AsyncDatabase[Any]):
+    """A database whose collections show live documents only."""
+
+    def __init__(self, database: AsyncDatabase[Any], backend: Backend) -> None:
+        """Take over a database with all its options."""
+        super().__init__(
+            database.client,
+            database.name,
+            database.codec_options,
+            database.read_preference,
+            database.write_concern,
+            database.read_concern,
+        )
+        self.ttl_backend: Backend = backend
+
+    def __getitem__(self, name: str) -> TTLCollection:
+        return TTLCollection(self, AsyncCollection(self, name))
+
+    def get_collection(self, *args: Any, **kwargs: Any) -> TTLCollection:
+        """Return a collection."""
+        return TTLCollection(self, super().get_collection(*args, **kwargs))
+
+    async def create_collection(self, *args: Any, **kwargs: Any) -> TTLCollection:
+        """Create a collection, or a view whose pipeline sees live documents only."""
+        kwargs = self["$cmd"]._gate.command_for(kwargs)
+        return TTLCollection(self, await super().create_collection(*args, **kwargs))
+
+    def with_options(self, *args: Any, **kwargs: Any) -> TTLDatabase:
+        """Return the same database with other options."""
+        return TTLDatabase(super().with_options(*args, **kwargs), self.ttl_backend)
+
+    async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a pipeline that starts from no collection."""
+        expired = takes_expired(kwargs)
+        gated = self["$cmd.aggregate"]._gate.pipeline_for(pipeline, expired=expired)
+        return await super().aggregate(gated, *args, **kwargs)
+
+    async def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a command; the pipeline of a view that it creates sees live documents only."""
+        gated = self["$cmd"]._gate.command_for(command)
+        return await super().command(gated, *args, **kwargs)
+
+
+class TTLCollection(AsyncCollection[Any]):
+    """A collection that shows and changes live documents only, if its documents expire."""
+
+    def __init__(self, database: TTLDatabase, plain: AsyncCollection[Any]) -> None:
+        """Gate a collection of the driver's."""
+        super().__init__(
+            database,
+            plain.name,
+            False,  # noqa: FBT003 - the driver's signature
+            plain.codec_options,
+            plain.read_preference,
+            plain.write_concern,
+            plain.read_concern,
+        )
+        self._gate = Gate(plain, registry_of(database.client), database.name)
+        self._ttl_database = database
+
+    def __getitem__(self, name: str) -> TTLCollection:
+        return TTLCollection(self._ttl_database, super().__getitem__(name))
+
+    def with_options(self, *args: Any, **kwargs: Any) -> TTLCollection:
+        """Return the same collection with other options."""
+        return TTLCollection(self._ttl_database, super().with_options(*args, **kwargs))
+
+    def find(self, filter: Any = None, projection: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Find live documents."""
+        expired = takes_expired(kwargs)
+        lifetime, projection = for_find(self._gate, projection, expired=expired)
+        wanted = self._gate.filter_for(filter, expired=expired)
+        cursor = TTLCursor(self, wanted, projection, *args, **kwargs)
+        cursor._lifetime, cursor._given, cursor._exact = lifetime, filter, wanted
+        return cursor
+
+    def find_raw_batches(self, filter: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Find live documents; they are not judged again when they are read."""
+        wanted = self._gate.filter_for(filter, expired=takes_expired(kwargs))
+        return super().find_raw_batches(wanted, *args, **kwargs)
+
+    async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a pipeline on live documents, of other collections too."""
+        expired = takes_expired(kwargs)
+        lifetime = for_pipeline(self._gate, pipeline, expired=expired)
+        gated = self._gate.pipeline_for(pipeline, expired=expired)
+        await self._gate.ready()
+        try:
+            cursor: Any = await super().aggregate(gated, *args, **kwargs)
+        except OperationFailure as error:
+            raise as_duplicate(error) from error
+        cursor._lifetime = lifetime
+        return cursor
+
+    async def _aggregate(self, *args: Any, **kwargs: Any) -> Any:
+        # One of the arguments is the class of the cursor to make.
+        chosen = [TTLCommandCursor if each is AsyncCommandCursor else each for each in args]
+        aggregate: Any = super()._aggregate
+        return await aggregate(*chosen, **kwargs)
+
+    async def aggregate_raw_batches(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a pipeline on live documents; they are not judged again when they are read."""
+        gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
+        return await super().aggregate_raw_batches(gated, *args, **kwargs)
+
+    bulk_write = _gated("bulk_write")
+    count_documents = _gated("count_documents")
+    delete_many = _gated("delete_many")
+    delete_one = _gated("delete_one")
+    distinct = _gated("distinct")
+    estimated_document_count = _gated("estimated_document_count")
+    find_one_and_delete = _gated("find_one_and_delete")
+    find_one_and_replace = _gated("find_one_and_replace")
+    find_one_and_update = _gated("find_one_and_update")
+    index_information = _gated("index_information")
+    insert_many = _gated("insert_many")
+    insert_one = _gated("insert_one")
+    replace_one = _gated("replace_one")
+    update_many = _gated("update_many")
+    update_one = _gated("update_one")
+
+    async def find_one(self, *args: Any, **kwargs: Any) -> Any:
+        """Find one live document."""
+        return await self._gate.find_one(*args, **kwargs)
+
+
+# PyMongo's two classes have no common base in all its releases.
+_AnyCursor: Any = object
+
+
+class _Judging(_AnyCursor):  # type: ignore[misc]
+    """What cursors have in common: documents that have expired are left out."""
+
+    _lifetime: Lifetime | None = None
+    _batches = 0
+    _is_coarse = False
+
+    async def _refresh(self) -> int:
+        if self._lifetime is None:
+            return await self._read()
+        await self._lifetime.gate.ready()
+        self._batches += 1
+        if self._batches > 1:
+            return await self._read()
+        return await self._begin(self._lifetime)
+
+    async def _begin(self, lifetime: Lifetime) -> int:
+        del lifetime
+        return await self._read()
+
+    async def _read(self) -> int:
+        count: int = await super()._refresh()
+        return count
+
+    async def next(self) -> Any:
+        """Return the next live document."""
+        while True:
+            document = await super().next()
+            if self._lifetime is None:
+                return document
+            if not self._lifetime.is_over(document):
+                return self._lifetime.shown(document)
+
+    async def __anext__(self) -> Any:
+        return await self.next()
+
+    async def to_list(self, length: int | None = None) -> list[Any]:
+        """Return live documents."""
+        lifetime = self._lifetime
+        if lifetime is None:
+            listed: list[Any] = await super().to_list(length)
+            return listed
+        living: list[Any] = []
+        while True:
+            left = None if length is None else length - len(living)
+            batches = self._batches
+            documents = await super().to_list(left)
+            is_judged = batches == 0 and self._batches == 1 and not self._is_coarse
+            living += lifetime.listed(documents, is_judged=is_judged)
+            if length is None or len(living) >= length or not documents:
+                return living
+
+
+class TTLCursor(_Judging, AsyncCursor[Any]):
+    """The results of a find."""
+
+    _given: Any = None
+    _exact: Any = None
+
+    async def _begin(self, lifetime: Lifetime) -> int:
+        with coarsely(self, lifetime, self._given, self._exact) as self._is_coarse:
+            return await self._read()
+
+    async def rewind(self) -> Any:
+        """Begin again."""
+        self._batches = 0
+        return await super().rewind()
+
+    def _clone(self, *args: Any, **kwargs: Any) -> Any:
+        clone = super()._clone(*args, **kwargs)
+        clone._lifetime, clone._given = self._lifetime, self._given
+        clone._exact = clone._spec if self._spec is self._exact else None
+        return clone
+
+
+class TTLCommandCursor(_Judging, AsyncCommandCursor[Any]):
+    """The results of an aggregation."""
+
+    async def try_next(self) -> Any:
+        """Return the next live document, None if there is none yet."""
+        while True:
+            document = await super().try_next()
+            if document is None or self._lifetime is None:
+                return document
+            if not self._lifetime.is_over(document):
+                return document

@@ -1,0 +1,266 @@
+"""Inserts, updates, replacements, upserts and bulk writes through the gate.
+
+An upsert is two commands where one would do without TTL: update what lives; if nothing does,
+insert. (An upsert's filter may not hold the predicate, and a plain upsert would bring an expired
+document back to life.) The second cannot update anything, so that there is no moment between the
+two at which a document could expire unseen; a key that is in its way makes it start again.
+
+This module must not know which driver it is, nor how the policy is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
+from pymongo import WriteConcern
+from pymongo.errors import DuplicateKeyError
+
+from ttl_odm.beanie.gate.watch import note_found, note_inserted
+from ttl_odm.beanie.keys.holders import Holders, until_free
+from ttl_odm.beanie.policy.options import takes_keep
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.time.instants import stored
+from ttl_odm.core.policy import TTL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ttl_odm.beanie.gate.gate import Gate
+
+Document = dict[str, Any]
+Filter = Mapping[str, Any]
+
+_REPEATABLE: Final = frozenset(
+    {"$addToSet", "$currentDate", "$max", "$min", "$pull", "$set", "$setOnInsert", "$unset"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An update or a replacement, ready to be sent.
+
+    Attributes:
+        method: The driver's method for it.
+        live: For documents that are there.
+        new: For an upsert that inserts.
+        known: What of the resulting document is known.
+        is_repeatable: Whether applying it twice does what applying it once does.
+        is_stamped: Whether what it changes has a last modification of this moment.
+    """
+
+    method: str
+    live: Any
+    new: Any
+    known: Document
+    is_repeatable: bool = True
+    is_stamped: bool = False
+
+
+async def insert_one(gate: Gate, document: Any, options: Document) -> Any:
+    """Insert a document, in the place of an expired one that holds a key of it."""
+    keep = takes_keep(options)
+    if gate.binding is None or not isinstance(document, Mapping):
+        return await gate.plain.insert_one(document, **options)
+    made = await stamped(gate, document, keep=keep)
+    plain = acknowledged(gate)
+    keys = Keys(gate, options, [made], complete=True)
+    await keys.make_way_beforehand()
+    result = await until_free(lambda: plain.insert_one(made, **options), keys.make_way)
+    note_inserted(plain.full_name, made)
+    return result
+
+
+async def update(gate: Gate, method: str, given: Filter, update: Any, options: Document) -> Any:
+    """Update what lives."""
+    keep = takes_keep(options)
+    if gate.binding is None:
+        return await getattr(gate.plain, method)(given, update, **options)
+    await gate.ready_to_stamp()
+    change = changed(gate, method, update, keep=keep)
+    return await send(gate, given, change, options)
+
+
+async def replace(gate: Gate, method: str, given: Filter, document: Any, options: Document) -> Any:
+    """Replace what lives."""
+    keep = takes_keep(options)
+    if gate.binding is None:
+        return await getattr(gate.plain, method)(given, document, **options)
+    change = replaced(gate, method, document, keep=keep)
+    return await send(gate, given, change, options)
+
+
+async def send(gate: Gate, given: Filter, change: Change, options: Document) -> Any:
+    """Send an update or a replacement."""
+    upsert = options.pop("upsert", False)
+    policy = gate.policy
+    if policy is None:
+        method = getattr(gate.plain, change.method)
+        return await method(given, change.live, upsert=upsert, **options)
+    method = getattr(acknowledged(gate), change.method)
+    live = filters.live_filter(given, policy)
+    known = {**filters.equalities(given), **change.known} if upsert else change.known
+    keys = Keys(gate, options, [known], complete=upsert)
+    since = None if change.is_repeatable else await gate.now()
+
+    async def attempt() -> Any:
+        try:
+            result = await method(live, change.live, **options)
+        except DuplicateKeyError:
+            if since is not None:
+                untouched = change.is_stamped and await is_untouched(gate, live, since, options)
+                keys.are_worth_another_try = untouched
+            raise
+        if upsert and not matched(result):
+            keys.are_worth_another_try = True
+            only = filters.insert_only(given)
+            return await method(only, change.new, upsert=True, **options)
+        return result
+
+    await keys.make_way_beforehand()
+    # An upsert can lose twice: to whoever deletes the expired holder, and to whoever inserts before
+    # it does. Then there is a document that it can update.
+    result = await until_free(attempt, keys.make_way, patience=4 if upsert else 2)
+    note_found(gate.plain.full_name, given, found=upsert or matched(result))
+    return result
+
+
+async def is_untouched(gate: Gate, given: Filter, since: datetime, options: Document) -> bool:
+    """Say whether none of the documents that match has been written since an instant.
+
+    MongoDB doesn't say how many documents an update of many has changed before it met a conflict,
+    and what is not repeatable must not be applied twice to one of them.
+    """
+    policy = gate.policy
+    if not isinstance(policy, TTL):
+        return False
+    written = {"$and": [given, {policy.last_modified: {"$gte": stored(policy, since)}}]}
+    session = options.get("session")
+    count = await gate.plain.count_documents(written, limit=1, session=session)
+    return bool(count == 0)
+
+
+def changed(gate: Gate, method: str, update: Any, *, keep: bool) -> Change:
+    """Stamp an update."""
+    stamping = gate.stamping
+    live = new = update
+    if stamping is not None:
+        clock = gate.registry.clock
+        now = clock.reached() if stamping.needs_now and clock.is_known else None
+        live = stamping.update(update, keep=keep, now=now)
+        new = stamping.update(update, keep=keep, inserts=True, now=now)
+    repeatable = method != "update_many" or is_repeatable(update)
+    is_stamped = stamping is not None and stamping.stamps and not keep
+    return Change(method, live, new, known_of(update), repeatable, is_stamped)
+
+
+def known_of(update: Any) -> Document:
+    """Return the fields of which an update says what they will be."""
+    known: Document = {}
+    for operator in ("$setOnInsert", "$set", "$unset"):
+        fields = update.get(operator) if isinstance(update, Mapping) else None
+        if isinstance(fields, Mapping):
+            known |= dict.fromkeys(fields) if operator == "$unset" else fields
+    return known
+
+
+def is_repeatable(update: Any) -> bool:
+    """Say whether applying an update twice surely does what applying it once does."""
+    return isinstance(update, Mapping) and update.keys() <= _REPEATABLE
+
+
+def replaced(gate: Gate, method: str, document: Any, *, keep: bool) -> Change:
+    """Stamp a replacement."""
+    known = dict(document) if isinstance(document, Mapping) else {}
+    stamping = gate.stamping
+    if stamping is None or not isinstance(document, Mapping):
+        return Change(method, document, document, known)
+    if not stamping.stamps:
+        cleaned = stamping.insert(document, None, keep=keep)
+        return Change(method, cleaned, cleaned, known)
+    live = stamping.replacement(document, keep=keep)
+    new = stamping.replacement(document, keep=keep, inserts=True)
+    as_update = {"replace_one": "update_one", "find_one_and_replace": "find_one_and_update"}
+    return Change(as_update[method], live, new, known)
+
+
+async def stamped(gate: Gate, document: Mapping[str, Any], *, keep: bool) -> Document:
+    """Return what is inserted; gives the user's document an ``_id``, as the drivers do."""
+    if not isinstance(document, RawBSONDocument) and "_id" not in document:
+        document["_id"] = ObjectId()  # type: ignore[index]
+    stamping = gate.stamping
+    if stamping is None:
+        return dict(document)
+    now = await gate.now() if stamping.stamps else None
+    return stamping.insert(document, now, keep=keep)
+
+
+class Keys:
+    """The keys that a write needs.
+
+    Args:
+        gate: The collection's.
+        options: The write's; its session counts.
+        known: The documents that will be written, or the parts of them that are known.
+        complete: Whether that is all of them.
+
+    Attributes:
+        are_worth_another_try: Whether the write may be repeated after a conflict.
+    """
+
+    def __init__(
+        self, gate: Gate, options: Document, known: Sequence[Document], *, complete: bool
+    ) -> None:
+        """Do nothing yet."""
+        self._gate = gate
+        self._session = options.get("session")
+        self._known = [each for each in known if each]
+        self._complete = complete
+        self._holders = Holders(self._delete_expired)
+        self.are_worth_another_try = True
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a conflict would end a transaction."""
+        return self._session is not None and bool(self._session.in_transaction)
+
+    async def make_way_beforehand(self) -> None:
+        """Delete expired holders in a transaction, which cannot go on after a conflict."""
+        if self.in_transaction and self._known and self._gate.policy is not None:
+            await self._holders.make_way_beforehand(
+                self._gate.plain, self._known, complete=self._complete
+            )
+
+    async def make_way(self, conflict: Mapping[str, Any]) -> int | None:
+        """Delete expired holders after a conflict; return how many, None if it is too late."""
+        return await self.make_way_for(conflict, self._known)
+
+    async def make_way_for(
+        self, conflict: Mapping[str, Any], known: Sequence[Document]
+    ) -> int | None:
+        """Do so for some of the documents."""
+        if self.in_transaction or not self.are_worth_another_try:
+            return None
+        return await self._holders.make_way(conflict, known)
+
+    async def _delete_expired(self, given: Filter, *, collation: Any = None) -> int:
+        return await self._gate.delete_expired(given, collation=collation, session=self._session)
+
+
+def acknowledged(gate: Gate) -> Any:
+    """Return the plain collection with a write concern that reports conflicts."""
+    plain = gate.plain
+    if gate.policy is None or plain.write_concern.acknowledged:
+        return plain
+    return plain.with_options(write_concern=WriteConcern(w=1))
+
+
+def matched(result: Any) -> bool:
+    """Say whether an update found a document: a result of update_one, or a document."""
+    if result is None:
+        return False
+    return bool(getattr(result, "matched_count", 1))

@@ -1,0 +1,234 @@
+"""Documents that nobody who writes through ttl_odm would leave behind, found and mended.
+
+mongosh and programs in other languages may set ``ttl`` to anything, leave out ``_ts``, or change
+either and leave ``_exp`` as it was. What each of these means is defined (`Stray`); here they are
+counted, and ``_exp``, which follows from the other two, is made right. Nothing else is mended:
+what somebody meant by a ttl of "20" is not for us to guess.
+
+Finding reads the whole collection once. It goes past the gate, so expired documents count too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.beanie.indexes.validator import too_early
+from ttl_odm.beanie.policy.commands import first_batch, run
+from ttl_odm.beanie.policy.predicate import holds_instant
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, NUMBERS, check, has_own_number, own_expiry
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import NEVER
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.policy.commands import Collection
+    from ttl_odm.beanie.policy.ttl_indexes import Expression, Purge
+    from ttl_odm.core.policy import ExpireAfter, ExpireAt, Policy
+
+_EXAMPLES = 5
+_BATCH = 1000
+_NOTHING = ["missing", "null", "undefined"]
+
+
+class Stray(Enum):
+    """A kind of document that is not as it should be, and what happens to it."""
+
+    UNDATED = "no date to count from: never expires"
+    SEVERAL_DATES = "an array to count from: never expires, but MongoDB deletes by its first date"
+    INVALID_TTL = "a ttl that is not valid: the default applies"
+    TOO_EARLY = "MongoDB deletes it while it still lives"
+    TOO_LATE = "expires, but MongoDB deletes it too late or never"
+    IDLE = "an _exp without a valid ttl: harmless until somebody sets one"
+
+    @property
+    def is_repairable(self) -> bool:
+        """Whether it follows from the document itself how it should be."""
+        return self in (Stray.TOO_EARLY, Stray.TOO_LATE, Stray.IDLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Strays:
+    """The documents of one kind.
+
+    Attributes:
+        kind: What is wrong with them.
+        count: How many there are.
+        examples: The ``_id`` of a few of them.
+    """
+
+    kind: Stray
+    count: int
+    examples: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StrayReport:
+    """What was found in one collection.
+
+    Attributes:
+        collection: Its name, with the database's.
+        found: Kinds of which there are any; a document may be of several.
+    """
+
+    collection: str
+    found: tuple[Strays, ...]
+
+    def __str__(self) -> str:
+        if not self.found:
+            return f"{self.collection}: no strays"
+        said = [
+            f"  {each.count}: {each.kind.value} (such as {', '.join(map(repr, each.examples))})"
+            for each in self.found
+        ]
+        return "\n".join([f"{self.collection}:", *said])
+
+
+async def find_in(
+    collection: Collection, policy: Policy, *, purge: Purge = "native"
+) -> StrayReport:
+    """Count the strays of one collection.
+
+    Args:
+        collection: PyMongo's or Motor's, or the gate's.
+        policy: How its documents expire.
+        purge: Who deletes; ``_exp`` matters only where that is MongoDB itself ("native").
+
+    Raises:
+        TTLConfigurationError: When the policy cannot hold for BSON dates.
+    """
+    check(policy)
+    kinds = _kinds(policy, purge)
+    counters = {kind.name: {"$sum": {"$cond": [is_one, 1, 0]}} for kind, is_one in kinds.items()}
+    counting = {
+        "aggregate": collection.name,
+        "pipeline": [{"$group": {"_id": None, **counters}}],
+        "cursor": {},
+    }
+    counts: dict[str, int] = dict(*await first_batch(collection, counting))
+    found = [
+        Strays(kind, counts[kind.name], await examples(collection, is_one))
+        for kind, is_one in kinds.items()
+        if counts.get(kind.name)
+    ]
+    return StrayReport(collection.full_name, tuple(found))
+
+
+async def repair_in(collection: Collection, policy: Policy) -> int:
+    """Set ``_exp`` to what follows from ``_ts`` and the document's own ttl, or remove it.
+
+    In short batches by ``_id``; it may be interrupted and begun again. Last modifications stay.
+
+    Args:
+        collection: PyMongo's or Motor's, or the gate's.
+        policy: How its documents expire.
+
+    Returns:
+        How many documents were changed.
+
+    Raises:
+        TTLConfigurationError: When the policy cannot hold for BSON dates.
+        WriteError: A validator of the collection refused a document.
+    """
+    check(policy)
+    if not isinstance(policy, TTL) or policy.override is None or policy.unit is not None:
+        return 0
+    wrong = _has_wrong_expiry(policy)
+    mend = [{"$set": {EXPIRY: own_expiry(policy)}}]
+    changed = 0
+    keys = await _next_keys(collection, wrong, {})
+    while keys:
+        update = {"q": {"_id": {"$in": keys}}, "u": mend, "multi": True, "hint": {"_id": 1}}
+        reply = await run(collection, {"update": collection.name, "updates": [update]})
+        changed += reply["nModified"]
+        keys = await _next_keys(collection, wrong, {"_id": keys[-1]})
+    return changed
+
+
+async def _next_keys(
+    collection: Collection, wrong: Expression, after: dict[str, Any]
+) -> list[object]:
+    """Return a batch of keys in their order, those after a key, whatever its type."""
+    command: dict[str, Any] = {
+        "find": collection.name,
+        "filter": {"$expr": wrong, **({"_id": {"$ne": after["_id"]}} if after else {})},
+        "projection": {"_id": 1},
+        "sort": {"_id": 1},
+        "hint": {"_id": 1},
+        "limit": _BATCH,
+        "batchSize": _BATCH,
+        "singleBatch": True,
+    }
+    if after:  # a bound of the index, as {_id: {$gt: ...}} would leave out other types of keys
+        command["min"] = after
+    return [each["_id"] for each in await first_batch(collection, command)]
+
+
+async def examples(collection: Collection, is_one: Expression) -> tuple[object, ...]:
+    """Return the keys of a few documents for which an expression is true."""
+    command = {
+        "find": collection.name,
+        "filter": {"$expr": is_one},
+        "projection": {"_id": 1},
+        "limit": _EXAMPLES,
+        "singleBatch": True,
+    }
+    return tuple(each["_id"] for each in await first_batch(collection, command))
+
+
+def _kinds(policy: Policy, purge: Purge) -> dict[Stray, Expression]:
+    if not isinstance(policy, TTL):
+        return {Stray.UNDATED: _has_no_date(policy)}
+    kind = {"$type": f"${policy.last_modified}"}
+    is_instant = holds_instant(policy, f"${policy.last_modified}")
+    kinds: dict[Stray, Expression] = {
+        Stray.UNDATED: {"$not": [{"$or": [{"$in": [kind, ["date", "array"]]}, is_instant]}]},
+        Stray.SEVERAL_DATES: {"$eq": [kind, "array"]},
+    }
+    if policy.override is not None:
+        kinds[Stray.INVALID_TTL] = _has_invalid_ttl(policy, policy.override)
+        if purge == "native":
+            kinds |= _kinds_by_expiry(policy)
+    return kinds
+
+
+def _kinds_by_expiry(policy: TTL) -> dict[Stray, Expression]:
+    early = too_early(policy)
+    wrong = {"$and": [_has_wrong_expiry(policy), {"$not": [early]}]}
+    has_own = {"$eq": [{"$type": own_expiry(policy)}, "date"]}
+    return {
+        Stray.TOO_EARLY: early,
+        Stray.TOO_LATE: {"$and": [wrong, has_own]},
+        Stray.IDLE: {"$and": [wrong, {"$not": [has_own]}]},
+    }
+
+
+def _has_wrong_expiry(policy: TTL) -> Expression:
+    return {"$ne": [f"${EXPIRY}", own_expiry(policy)]}
+
+
+def _has_invalid_ttl(policy: TTL, override: str) -> Expression:
+    own = f"${override}"
+    is_whole = {"$eq": [own, {"$trunc": [own]}]}
+    branches = [  # one after the other: $trunc fails on what is no number
+        {"case": {"$in": [{"$type": own}, _NOTHING]}, "then": False},
+        {"case": {"$not": [{"$in": [{"$type": own}, list(NUMBERS)]}]}, "then": True},
+        {"case": {"$in": [own, [NEVER, *policy.never]]}, "then": False},
+    ]
+    is_invalid = {"$not": [{"$and": [has_own_number(policy), is_whole]}]}
+    return {"$switch": {"branches": branches, "default": is_invalid}}
+
+
+def _has_no_date(policy: ExpireAfter | ExpireAt) -> Expression:
+    """There is something, but no date; nothing at all is what a declaration speaks of."""
+    field = f"${policy.field}"
+    is_date = holds_instant(policy, "$$this")
+    branches = [
+        {"case": {"$in": [{"$type": field}, ["date", *_NOTHING]]}, "then": False},
+        {
+            "case": {"$isArray": [field]},
+            "then": {"$not": [{"$anyElementTrue": [{"$map": {"input": field, "in": is_date}}]}]},
+        },
+        {"case": holds_instant(policy, field), "then": False},
+    ]
+    return {"$switch": {"branches": branches, "default": True}}

@@ -1,0 +1,88 @@
+"""A validator that keeps other writers from making MongoDB delete a document too early.
+
+``_exp`` follows from ``_ts`` and ``ttl``. The gate keeps it right; mongosh, or a program in
+another language, that gives a document more time and knows nothing of ``_exp`` leaves the old one
+behind, and MongoDB deletes the document at the old instant. With the guard the server refuses
+such a write (code 121, DocumentValidationFailure). A writer passes it by setting ``_exp`` to
+``_ts + ttl`` or later, or by removing it.
+
+This module must not know indexes, nor touch a validator that it did not make.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.beanie.policy.commands import run
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_own_number, own_expiry
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.policy.commands import Collection
+    from ttl_odm.core.policy import TTL
+
+GUARD = "__ttl_guard"
+
+
+def too_early(policy: TTL) -> dict[str, Any]:
+    """Return the expression that is true where ``_exp`` would delete what still lives.
+
+    It fails on no document, and uses nothing that a validator may not use.
+    """
+    expiry, right = f"${EXPIRY}", own_expiry(policy)
+    is_date = {"$eq": [{"$type": expiry}, "date"]}
+    is_dangerous = {
+        "$or": [
+            {"$isArray": [expiry]},  # its earliest date would count
+            {"$and": [is_date, {"$ne": [{"$type": right}, "date"]}]},
+            {"$and": [is_date, {"$lt": [expiry, right]}]},
+        ]
+    }
+    return {"$and": [has_own_number(policy), is_dangerous]}
+
+
+def validator(policy: TTL) -> dict[str, Any]:
+    """Return the collection's validator."""
+    # An array has no life to end, but MongoDB would delete by the earliest date in it.
+    several_dates = {"$isArray": [f"${policy.last_modified}"]}
+    return {"$comment": GUARD, "$expr": {"$not": [{"$or": [several_dates, too_early(policy)]}]}}
+
+
+async def ensure_guard(
+    collection: Collection,
+    found: dict[str, Any],
+    policy: TTL | None,
+    *,
+    guard: bool | None,
+) -> str | None:
+    """Add, correct or remove the guard of a collection that exists.
+
+    Args:
+        collection: PyMongo's or Motor's.
+        found: Its validator, empty if it has none.
+        policy: None where no TTL index is on ``_exp``, so that there is nothing to guard.
+        guard: Whether it shall have one; None leaves that as it is.
+
+    Returns:
+        "created", "changed" or "removed", or None when nothing was done.
+
+    Raises:
+        TTLConfigurationError: A guard is wished for, and the collection has another validator.
+    """
+    is_ours = found.get("$comment") == GUARD
+    if guard is None:
+        guard = is_ours
+    wanted = validator(policy) if policy is not None and guard else {}
+    if found == wanted or not (is_ours or wanted):
+        return None
+    if found and not is_ours:
+        message = (
+            f"{collection.full_name!r} has a validator of its own, which ttl_odm does not touch: "
+            "join ttl_odm.beanie.indexes.validator.validator(policy) to it with $and, and leave "
+            "guard out."
+        )
+        raise TTLConfigurationError(message)
+    await run(collection, {"collMod": collection.name, "validator": wanted})
+    if not wanted:
+        return "removed"
+    return "changed" if is_ours else "created"

@@ -1,0 +1,180 @@
+"""Keys of expired documents are free: who holds one gives way to a write that needs it.
+
+A write is simply tried. When MongoDB reports a duplicate key, the holder is deleted, provided it
+has expired (the predicate is in the deleting command), and the write is tried again: no cost
+without a conflict. Another client may be faster in between (`until_free` has the patience for
+that), so a duplicate is not believed at once. An error would end a transaction: there the expired
+holders go first.
+
+It is always right to delete an expired document. So filters for holders may match too much: they
+need not repeat what an index is partial on, or how it treats arrays.
+
+This module must not know how writes are stamped, nor drivers beyond their common methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pymongo.errors import DuplicateKeyError
+
+from ttl_odm.beanie.policy.commands import indexes_of
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.policy.commands import Collection
+
+Document = dict[str, Any]
+Result = TypeVar("Result")
+
+_CHUNK: Final = 1000
+"""Keys in one deleting command."""
+
+
+class Holders:
+    """Deletes the expired holders of keys in one collection.
+
+    Args:
+        delete_expired: Deletes what a filter matches and has expired; says how many that were.
+    """
+
+    def __init__(self, delete_expired: Callable[..., Awaitable[int]]) -> None:
+        """Keep the function."""
+        self._delete_expired = delete_expired
+
+    async def make_way(
+        self, conflict: Mapping[str, Any], known: Sequence[Mapping[str, Any]]
+    ) -> int:
+        """Delete the expired holders of the key that a duplicate key error names.
+
+        Args:
+            conflict: The error's details.
+            known: Documents that are about to be written, or the parts of them that are known.
+                They are all made way for, so that many of them cost one conflict.
+
+        Returns:
+            How many documents were deleted.
+        """
+        fields: list[str] = list(conflict.get("keyPattern", ()))
+        collation = conflict.get("collation")
+        values: Mapping[str, Any] = conflict.get("keyValue", {})
+        deleted = 0
+        if fields and collation is None:  # with a collation the values are encoded
+            exact = {name: {"$eq": values.get(name)} for name in fields}
+            deleted += await self._delete_expired(exact)
+            # An empty array is a key that reads as null here.
+            is_enough = len(known) <= 1 and None not in values.values()
+            known = [each for each in known if all(has(each, name) for name in fields)]
+            if is_enough:
+                return deleted
+        for matches in _holding(fields, known):
+            deleted += await self._delete_expired(matches, collation=collation)
+        return deleted
+
+    async def make_way_beforehand(
+        self,
+        collection: Collection,
+        known: Sequence[Mapping[str, Any]],
+        *,
+        complete: bool,
+    ) -> None:
+        """Delete the expired holders of any key that documents are about to take.
+
+        Args:
+            collection: An ungated one.
+            known: The documents, or the parts of them that are known.
+            complete: Whether a field that is not known is one that will be missing.
+        """
+        indexes = [each for each in await indexes_of(collection) if each.get("unique")]
+        for index in [{"key": {"_id": 1}}, *indexes]:
+            # Elsewhere a null is not in the index, or in the part of it that matters.
+            has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
+            fields = list(index["key"])
+            for matches in _holding(fields, known, complete=complete, has_nulls=has_nulls):
+                await self._delete_expired(matches, collation=index.get("collation"))
+
+
+async def until_free(
+    attempt: Callable[[], Awaitable[Result]],
+    make_way: Callable[[Mapping[str, Any]], Awaitable[int | None]],
+    *,
+    patience: int = 2,
+) -> Result:
+    """Try a write again as long as expired documents hold its keys.
+
+    Args:
+        attempt: Writes.
+        make_way: Gets the details of a conflict and returns how many documents it deleted; None if
+            the write must not be tried again.
+        patience: At how many conflicts in a row, with nothing to delete, it is a duplicate.
+
+    Raises:
+        DuplicateKeyError: A live document holds one of them.
+    """
+    in_vain = 0
+    while True:
+        try:
+            return await attempt()
+        except DuplicateKeyError as error:
+            deleted = await make_way(error.details or {})
+            in_vain = 0 if deleted else in_vain + 1
+            if deleted is None or in_vain >= patience:
+                raise
+
+
+def _holding(
+    fields: list[str],
+    known: Iterable[Mapping[str, Any]],
+    *,
+    complete: bool = False,
+    has_nulls: bool = True,
+) -> Iterable[Document]:
+    """Give filters that match whoever holds a key of one of the documents.
+
+    Args:
+        fields: Those of the index.
+        known: The documents, or the parts of them that are known.
+        complete: Whether a field that is not known will be missing, for which null is the key.
+        has_nulls: Whether null is a key like any other.
+    """
+    keys = [
+        {name: value_at(each, name) for name in fields if complete or has(each, name)}
+        for each in known
+    ]
+    keys = [each for each in keys if any(has_nulls or value is not None for value in each.values())]
+    for start in range(0, len(keys), _CHUNK):
+        chunk = keys[start : start + _CHUNK]
+        if len(fields) == 1:
+            (name,) = fields
+            yield {name: {"$in": [value for each in chunk for value in _elements(each[name])]}}
+        else:
+            yield {"$or": [_matching(each) for each in chunk]}
+
+
+def _matching(key: Document) -> Document:
+    return {name: {"$in": _elements(value)} for name, value in key.items()}
+
+
+def _elements(value: Any) -> list[Any]:
+    """Return what an index has for a value: for an array each element, and null for none."""
+    return [*value, value, None] if isinstance(value, list) else [value]
+
+
+def has(document: Mapping[str, Any], path: str) -> bool:
+    """Say whether a document, or the known part of one, says anything of a path."""
+    return path in document or path.partition(".")[0] in document
+
+
+def value_at(document: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path, a list of all where arrays are on the way, or None."""
+    if path in document:
+        return document[path]
+    name, _, rest = path.partition(".")
+    value = document.get(name)
+    if not rest:
+        return value
+    if isinstance(value, Mapping):
+        return value_at(value, rest)
+    if isinstance(value, list):
+        return [value_at(each, rest) for each in value if isinstance(each, Mapping)]
+    return None

@@ -1,0 +1,317 @@
+"""The one predicate of the MongoDB side: which documents are expired, as the server sees it.
+
+Pure functions from a policy to an aggregation expression for ``$expr``. Reads, writes and purges
+all use it, and it answers as `ttl_odm.core.expiry` does, for every value that a document may
+hold. It must not know Beanie, PyMongo or Motor, nor how filters are put together.
+
+Two traps shape the expressions:
+
+- An expression that fails on one odd document fails the whole query. So arithmetic is reached
+  only behind a ``$switch`` branch that has seen the type, and the seconds are taken off ``now``
+  instead of being added to the stored date: a date near the end of int64 milliseconds would
+  overflow a sum, ``now`` never does.
+- Comparisons in aggregation order values of different types, they don't reject them (a missing
+  field is less than any date). So types are asked for by name.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.beanie.time import instants
+from ttl_odm.core.policy import TTL, ExpireAfter
+from ttl_odm.core.values import MAX_TTL, NEVER
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.time.instants import Expression as Instant
+    from ttl_odm.core.policy import ExpireAt, Policy
+    from ttl_odm.core.renewal import OnlyIf
+
+Expression = dict[str, Any]
+
+_NUMBERS = ["int", "long", "double"]  # not "decimal": it never counts as a ttl
+_NULLS = ["null", "missing", "undefined"]
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc)
+_FAR = datetime(9900, 1, 1, tzinfo=timezone.utc)
+_FIRST = datetime(1, 1, 1, tzinfo=timezone.utc)
+_ISO = (
+    r"^(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T ]"
+    r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.(\d{1,9}))?(?:Z|\+00:00)?\z"
+)
+"""The strings that `ttl_odm.core.instant_of` takes for instants, with their fraction."""
+
+
+def live_expr(policy: Policy, now: Instant | None = None) -> Expression:
+    """Return the expression that is true for documents that exist.
+
+    Args:
+        policy: How the documents expire.
+        now: The instant that is judged by; None for the server's clock.
+
+    Returns:
+        An aggregation expression, the exact opposite of `expired_expr`.
+
+    Raises:
+        TTLConfigurationError: When the policy cannot hold for BSON dates.
+    """
+    return {"$not": [expired_expr(policy, now)]}
+
+
+def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
+    """Return the expression that is true for documents that have expired.
+
+    Args:
+        policy: How the documents expire.
+        now: As for `live_expr`.
+
+    Returns:
+        An aggregation expression that is true or false, and fails on no document.
+
+    Raises:
+        TTLConfigurationError: When the policy cannot hold for BSON dates.
+    """
+    _check_bson_dates(policy)
+    now = instants.server_now() if now is None else now
+    if isinstance(policy, TTL):
+        return _ttl_expired(policy, now)
+    if isinstance(policy, ExpireAfter):
+        return _date_expired(policy, now, seconds=policy.seconds, null=False)
+    return _date_expired(policy, now, seconds=0, null=policy.null == "expired")
+
+
+def holds_instant(policy: Policy, value: str) -> Expression:
+    """Return the expression that is true where a value is an instant, by the policy's unit.
+
+    Args:
+        policy: Has the unit.
+        value: A path, such as ``$field``.
+    """
+    return _reached_or_false(policy, value, 0, _LAST)
+
+
+def modified_within(policy: TTL, milliseconds: int) -> Expression:
+    """Return the expression that is true for documents written less than so long ago."""
+    field = _path(policy.last_modified)
+    passed = _reached_or_false(policy, field, milliseconds, instants.server_now())
+    return {"$and": [holds_instant(policy, field), {"$not": [passed]}]}
+
+
+def touching_is(what: OnlyIf, policy: TTL) -> Expression:
+    """Return the expression that is true where touching a document is what is wished for.
+
+    As `ttl_odm.core.renewal.grants` has it: touching keeps the ttl, and so moves the end to and
+    fro with the last modification, if there is an end.
+    """
+    has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
+    # What has reached the policy's limit stays there.
+    moves = has_end if policy.limit is None else _ends_before(policy, policy.limit)
+    is_past = _reached_or_false(policy, _path(policy.last_modified), 0, instants.server_now())
+    return {
+        "longer": {"$and": [moves, is_past]},
+        "shorter": {"$and": [moves, {"$not": [is_past]}]},
+        "has_ttl": has_end,
+        "no_ttl": {"$not": [has_end]},
+    }[what]
+
+
+def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
+    """Return the expression that is true where a document's end is not that of the limit."""
+    field = _path(limit.field)
+    dates = {
+        "$filter": {
+            "input": {"$cond": [{"$isArray": [field]}, field, [field]]},
+            "cond": {"$eq": [{"$type": "$$this"}, "date"]},
+        }
+    }
+    # Null where there is no date. Of dates that far away no sum is made: it would overflow.
+    has_limit = {"$and": [{"$ne": ["$$first", None]}, {"$lt": ["$$first", _FAR]}]}
+    before = {"$add": [{"$max": ["$$first", _FIRST]}, limit.seconds * 1000 - 1]}
+    return {
+        "$let": {
+            "vars": {"first": {"$min": dates}},
+            "in": {
+                "$let": {
+                    "vars": {"before": {"$cond": [has_limit, before, _LAST]}},
+                    "in": _ttl_expired(policy.unlimited, "$$before"),
+                }
+            },
+        }
+    }
+
+
+def _ttl_expired(policy: TTL, now: Instant) -> Expression:
+    if policy.by is None:
+        return _expired_with(policy, policy.default, now)
+    kinds: dict[int | None, list[Expression]] = {}
+    for kind, default in policy.defaults.items():
+        kinds.setdefault(default, []).append({"$literal": kind})
+    branches = [
+        _branch({"$in": [_path(policy.by), same]}, then=_expired_with(policy, default, now))
+        for default, same in kinds.items()
+    ]
+    return {
+        "$switch": {"branches": branches, "default": _expired_with(policy, policy.default, now)}
+    }
+
+
+def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:
+    if default is None:
+        return {"$literal": False}
+    usual = _usually_expired(policy, default, now)
+    return usual if policy.limit is None else {"$or": [expired_expr(policy.limit, now), usual]}
+
+
+def _usually_expired(policy: TTL, default: int, now: Instant) -> Expression:
+    """The predicate but for the limit, while TTL is on."""
+    last_modified = _path(policy.last_modified)
+    inherited: bool | Expression = (
+        False if default == NEVER else _reached(policy, last_modified, default * 1000, now)
+    )
+    branches = []
+    if policy.unit is None:
+        branches = [_branch({"$ne": [{"$type": last_modified}, "date"]}, then=False)]
+    if policy.override is not None:
+        own = _path(policy.override)
+        own_milliseconds = {"$multiply": [{"$toLong": own}, 1000]}
+        branches += [
+            _branch({"$not": [{"$in": [{"$type": own}, _NUMBERS]}]}, then=inherited),
+            _branch({"$in": [own, [NEVER, *policy.never]]}, then=False),
+            _branch(_is_valid(own), then=_reached(policy, last_modified, own_milliseconds, now)),
+        ]
+    if not branches:
+        return inherited if isinstance(inherited, dict) else {"$literal": False}
+    return {"$switch": {"branches": branches, "default": inherited}}
+
+
+def _date_expired(
+    policy: ExpireAfter | ExpireAt, now: Instant, *, seconds: int, null: bool
+) -> Expression:
+    field, milliseconds = _path(policy.field), seconds * 1000
+    # The earliest date has passed when any has. ($min would be null for an array without dates,
+    # and null is less than every date.)
+    a_date_passed = _reached_or_false(policy, "$$this", milliseconds, now)
+    branches = [
+        _branch({"$eq": [{"$type": field}, "date"]}, then=_passed(field, milliseconds, now)),
+        _branch(
+            {"$isArray": [field]},
+            then={"$anyElementTrue": [{"$map": {"input": field, "in": a_date_passed}}]},
+        ),
+        _branch({"$in": [{"$type": field}, _NULLS]}, then=null),
+    ]
+    otherwise = False if policy.unit is None else _reached(policy, field, milliseconds, now)
+    return {"$switch": {"branches": branches, "default": otherwise}}
+
+
+def _reached_or_false(
+    policy: Policy, value: str, milliseconds: int | Expression, now: Instant
+) -> Expression:
+    """Like `_reached`, for a value of any type."""
+    if policy.unit is not None:
+        return _reached(policy, value, milliseconds, now)
+    return {"$and": [{"$eq": [{"$type": value}, "date"]}, _passed(value, milliseconds, now)]}
+
+
+def _reached(
+    policy: Policy, value: str, milliseconds: int | Expression, now: Instant
+) -> Expression:
+    """Say whether so long has passed since the instant that a value holds.
+
+    Where the policy has no unit, the value must be known to be a date.
+    """
+    if policy.unit is None:
+        return _passed(value, milliseconds, now)
+    limit: Expression = {"$subtract": [now, milliseconds]}
+    told = (
+        _iso_reached(value, limit) if policy.unit == "iso" else _epoch_reached(policy, value, limit)
+    )
+    is_date = {"$eq": [{"$type": value}, "date"]}
+    return {"$cond": [is_date, {"$lte": [value, limit]}, told]}
+
+
+def _epoch_reached(policy: Policy, value: str, limit: Expression) -> Expression:
+    """Doubles count if they are whole: JavaScript stores no other numbers of that size."""
+    in_milliseconds = {"$toLong": limit}
+    in_unit = {
+        "s": {"$divide": [in_milliseconds, 1000]},
+        "ms": in_milliseconds,
+        "us": {"$multiply": [in_milliseconds, 1000]},
+    }
+    is_whole = {
+        "$and": [
+            {"$gte": [value, -(2**63)]},  # NaN sorts below all numbers
+            {"$eq": [value, {"$trunc": [value]}]},
+            {"$lte": [value, in_unit[str(policy.unit)]]},
+        ]
+    }
+    return {"$cond": [{"$in": [{"$type": value}, _NUMBERS]}, is_whole, False]}
+
+
+def _iso_reached(value: str, limit: Expression) -> Expression:
+    day = {"$substrBytes": [value, 0, 10]}
+    time = {"$substrBytes": [value, 11, 8]}
+    whole = {"$dateFromString": {"dateString": {"$concat": [day, "T", time, "Z"]}, "onError": None}}
+    fraction = {"$ifNull": [{"$arrayElemAt": ["$$iso.captures", 0]}, ""]}
+    nanoseconds = {"$toInt": {"$substrBytes": [{"$concat": [fraction, "0" * 9]}, 0, 9]}}
+    milliseconds = {"$ceil": {"$divide": [nanoseconds, 1_000_000]}}
+    is_reached = {
+        "$and": [
+            # There is no 31 February; not every release says so.
+            {"$eq": [{"$dateToString": {"date": "$$whole", "format": "%Y-%m-%d"}}, day]},
+            {"$lte": [{"$add": ["$$whole", milliseconds]}, limit]},
+        ]
+    }
+    judged = {"$let": {"vars": {"whole": whole}, "in": is_reached}}
+    found = {"$regexFind": {"input": value, "regex": _ISO}}
+    is_iso = {"$let": {"vars": {"iso": found}, "in": {"$cond": ["$$iso", judged, False]}}}
+    return {"$cond": [{"$eq": [{"$type": value}, "string"]}, is_iso, False]}
+
+
+def _passed(date: str, milliseconds: int | Expression, now: Instant) -> Expression:
+    return {"$lte": [date, {"$subtract": [now, milliseconds]}]}
+
+
+def _is_valid(own: str) -> Expression:
+    # NaN sorts below all numbers, so the first comparison keeps it out.
+    return {
+        "$and": [
+            {"$gte": [own, 1]},
+            {"$lte": [own, MAX_TTL]},
+            {"$eq": [own, {"$trunc": [own]}]},
+        ]
+    }
+
+
+def _branch(case: Expression, *, then: bool | Expression) -> Expression:
+    return {"case": case, "then": then}
+
+
+def _path(field: str) -> str:
+    if field.startswith("$"):
+        message = f"{field!r} cannot be a TTL field on MongoDB: '$' starts a variable there."
+        raise TTLConfigurationError(message)
+    return f"${field}"
+
+
+def _check_bson_dates(policy: Policy) -> None:
+    name = type(policy).__name__
+    kinds = [kind for kind, _ in policy.kinds] if isinstance(policy, TTL) else []
+    if isinstance(policy, TTL) and policy.by is not None:
+        _path(policy.by)
+    for kind in kinds:
+        if isinstance(kind, bool):
+            message = f"{policy!r}: {kind!r} is no kind on MongoDB, give strings or ints."
+            raise TTLConfigurationError(message)
+    if isinstance(policy, TTL) and policy.limit is not None and policy.unit is not None:
+        message = (
+            f"{policy!r}: with max_lifetime both fields hold dates on MongoDB: leave unit out, or "
+            "max_lifetime and created."
+        )
+        raise TTLConfigurationError(message)
+    if policy.timezone != "UTC":
+        message = (
+            f"{name}.timezone = {policy.timezone!r} has no meaning on MongoDB, whose dates are "
+            "instants in UTC: leave it out."
+        )
+        raise TTLConfigurationError(message)

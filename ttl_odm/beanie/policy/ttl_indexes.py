@@ -1,0 +1,292 @@
+"""The indexes by which MongoDB itself deletes what has expired, as plain values.
+
+Pure functions from a policy to index specifications, and the expression of ``_exp``, the derived
+field that a document with a valid ttl of its own carries. Nothing here talks to a server;
+`ttl_odm.beanie.indexes.ensure` does, and `ttl_odm.beanie.indexes.azure` has what Azure Cosmos DB
+wants instead.
+
+A TTL index knows one number of seconds for all its documents. So there are two of them: one on
+the last modification, over the documents that inherit the default, and one on ``_exp``, over
+those with a ttl of their own. A limit to all lives (`TTL.max_lifetime`) is a third one, on the date
+of creation. A changed default changes the number of the first, and no document.
+
+Three rules shape the partial filters:
+
+- MongoDB must never delete what still lives, so a document stands in an index only if the filter
+  is certain about it. What a filter cannot say (a ttl of 20.5, which is no ttl, or NaN) stays out
+  and waits for the sweeper. One thing no filter can keep out is an array of dates in the field.
+- A query implies none of the filters by chance. Without a filter, the index on the last
+  modification would be picked for queries that have no index of their own, and be slower than a
+  scan; and it would collide with an index of the user's on the same field.
+- Each of `inheriting_branches` and `own_branches` implies the filter by itself. A query that
+  repeats the whole ``$or`` does not, as MongoDB 6.0 sees it: it then walks the whole index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.core.values import MAX_TTL, NEVER
+from ttl_odm.errors import TTLConfigurationError
+
+Filter = dict[str, Any]
+Expression = str | dict[str, Any]
+Purge = Literal["native", "sweeper"]
+
+EXPIRY = "_exp"
+"""The field with the instant at which a document with a valid ttl of its own expires."""
+
+NUMBERS = ("int", "long", "double")
+"""The BSON types of a ttl that may be valid."""
+
+_OTHER_TYPES = [
+    *("string", "object", "array", "binData", "undefined", "objectId", "bool", "date", "null"),
+    *("regex", "dbPointer", "javascript", "symbol", "javascriptWithScope", "timestamp", "decimal"),
+    *("minKey", "maxKey"),
+]
+_PREFIX = "__ttl_"
+_EVERY_DOCUMENT: Filter = {"__ttl": None}  # a field that no document has and no query asks for
+
+# A default of -1 is the longest ttl that an index can have, 68 years, so that switching costs one
+# collMod. Documents from before this instant stay out of the index, for otherwise a date such as
+# year 1 in an adopted field would be deleted while the default is "never". Good until 2068.
+_OLDEST = datetime(2000, 1, 1, tzinfo=timezone.utc)
+
+# What lasts longer gets no expiry: Python reads no date after the year 9999.
+_LATEST = datetime(9900, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of ours on one field, ascending.
+
+    Attributes:
+        name: Begins with ``__ttl_``.
+        field: What it is on.
+        filter: Its partialFilterExpression; None for all documents.
+        seconds: Its expireAfterSeconds; None for an index that deletes nothing.
+    """
+
+    name: str
+    field: str
+    filter: Filter | None
+    seconds: int | None
+
+    @property
+    def is_on_every_document(self) -> bool:
+        """Whether a document with a date in the field cannot be missing from it."""
+        return self.filter is None or self.filter == _EVERY_DOCUMENT
+
+    def document(self) -> dict[str, Any]:
+        """Return it as createIndexes takes it, and as listIndexes gives it."""
+        made: dict[str, Any] = {"name": self.name, "key": {self.field: 1}}
+        if self.filter is not None:
+            made["partialFilterExpression"] = self.filter
+        if self.seconds is not None:
+            made["expireAfterSeconds"] = self.seconds
+        return made
+
+
+def is_ours(name: str) -> bool:
+    """Say whether an index of that name is managed by ttl_odm, and nobody else's business."""
+    return name.startswith(_PREFIX)
+
+
+def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
+    """Return the indexes that a collection with this policy needs.
+
+    Args:
+        policy: How its documents expire.
+        purge: "native" for TTL indexes, so that MongoDB deletes; "sweeper" for indexes of the same
+            order without an expireAfterSeconds, by which a sweeper finds what it deletes.
+
+    Raises:
+        TTLConfigurationError: As `check` does.
+    """
+    check(policy)
+    if policy.unit is not None:  # the sweeper walks the collection
+        return ()
+    if isinstance(policy, TTL):
+        default = shortest_default(policy)
+        if default is None:
+            return ()
+        made = [_default_index(policy, default, purge)]
+        if policy.override is not None:
+            made.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
+        if policy.limit is not None:
+            made.append(_index_of_dates("created", policy.limit, purge))
+        return tuple(made)
+    return (_index_of_dates("date", policy, purge),)
+
+
+def check(policy: Policy) -> None:
+    """Refuse a policy that no index can follow.
+
+    Raises:
+        TTLConfigurationError: It cannot hold for BSON dates, or its field can have no TTL index.
+    """
+    expired_expr(policy)  # what cannot be read must not be deleted
+    if isinstance(policy, TTL) and EXPIRY in (
+        policy.last_modified,
+        policy.override,
+        policy.created,
+    ):
+        message = f"{policy!r}: {EXPIRY!r} is a field of ttl_odm's own: name another one."
+        raise TTLConfigurationError(message)
+    for field in date_fields(policy):
+        if field == "_id":
+            message = f"{policy!r}: '_id' cannot have a TTL index: name another date field."
+            raise TTLConfigurationError(message)
+        if "$**" in field or not all(field.split(".")):
+            message = f"{policy!r}: {field!r} is no path of one field, as a TTL index needs."
+            raise TTLConfigurationError(message)
+
+
+def check_purge(policy: Policy, purge: Purge) -> None:
+    """Refuse a policy that MongoDB cannot follow by itself, if it shall.
+
+    Raises:
+        TTLConfigurationError: It shall, and cannot.
+    """
+    if purge == "sweeper":
+        return
+    reason = None
+    if policy.unit is not None:
+        reason = f"by dates, and the unit of these is {policy.unit!r}"
+    elif isinstance(policy, TTL) and policy.by is not None:
+        reason = f"after one number of seconds, and here they depend on {policy.by!r}"
+    elif isinstance(policy, TTL) and not policy.is_fixed:
+        reason = "after a number of seconds that it knows, and here a function tells it"
+    if reason is not None:
+        message = (
+            f"{policy!r}: MongoDB itself deletes {reason}. Declare __ttl_purge__ = 'sweeper' (or "
+            "purge='sweeper' in enable()): then ttl_odm's sweeper deletes."
+        )
+        raise TTLConfigurationError(message)
+
+
+def shortest_default(policy: TTL) -> int | None:
+    """Return the shortest default ttl of any kind of documents.
+
+    Returns:
+        Seconds; -1 if documents expire by ttls of their own only, None if none does.
+    """
+    if policy.by is None:
+        return policy.default
+    every = (policy.default, *policy.defaults.values())
+    defaults = [each for each in every if each is not None]
+    return min((each for each in defaults if each != NEVER), default=NEVER) if defaults else None
+
+
+def date_fields(policy: Policy) -> tuple[str, ...]:
+    """Return the fields whose dates decide when a document goes."""
+    if not isinstance(policy, TTL):
+        return (policy.field,)
+    expiry = None if policy.override is None else EXPIRY
+    fields = (policy.last_modified, expiry, policy.created)
+    return tuple(each for each in fields if each is not None)
+
+
+def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
+    """Say what expires and is in no TTL index, one sentence for each kind of document."""
+    if isinstance(policy, ExpireAt) and policy.null == "expired":
+        return (f"documents with nothing in {policy.field!r}: a TTL index deletes by dates only",)
+    if not isinstance(policy, TTL) or shortest_default(policy) in (None, NEVER):
+        return ()
+    old = f"documents whose {policy.last_modified!r} is before {_OLDEST:%Y-%m-%d}"
+    if policy.override is None:
+        return (old,)
+    return (old, f"documents whose {policy.override!r} is a fraction above 1, or NaN")
+
+
+def inheriting_branches(policy: TTL) -> list[Filter]:
+    """Return filters that together match the documents which inherit the default.
+
+    They match no document with a valid ttl of its own, nor one that never expires.
+    """
+    if policy.override is None:
+        return [_EVERY_DOCUMENT]
+    own, never = policy.override, sorted({NEVER, *policy.never})
+    below = _gaps([each for each in never if each < 1], end={"$lt": 1})
+    above = _gaps([each for each in never if each > MAX_TTL], start={"$gt": MAX_TTL})
+    numbers = [{own: gap} for gap in (*below, *above)]
+    return [{own: None}, {own: {"$type": _OTHER_TYPES}}, *numbers]
+
+
+def own_branches(policy: TTL) -> list[Filter]:
+    """Return filters that together match the documents with a valid ttl of their own.
+
+    Fractions match too; they have no ``_exp``.
+    """
+    if policy.override is None:
+        return []
+    never = sorted(each for each in {*policy.never} if 1 <= each <= MAX_TTL)
+    gaps = _gaps(never, start={"$gte": 1}, end={"$lte": MAX_TTL})
+    return [{policy.override: {"$type": list(NUMBERS), **gap}} for gap in gaps]
+
+
+def own_expiry(policy: TTL) -> Expression:
+    """Return what ``_exp`` must be: a date where the ttl is valid, else ``$$REMOVE``."""
+    if policy.override is None:
+        return "$$REMOVE"
+    own, last_modified = f"${policy.override}", f"${policy.last_modified}"
+    dated = {"$eq": [{"$type": last_modified}, "date"]}
+    branches = [  # one after the other: $trunc and $toLong fail on what is no number
+        {"case": {"$not": [has_own_number(policy)]}, "then": "$$REMOVE"},
+        {"case": {"$ne": [own, {"$trunc": [own]}]}, "then": "$$REMOVE"},
+        {
+            "case": {"$and": [dated, {"$lt": [last_modified, _LATEST]}]},
+            "then": {"$add": [last_modified, {"$multiply": [{"$toLong": own}, 1000]}]},
+        },
+    ]
+    return {"$switch": {"branches": branches, "default": "$$REMOVE"}}
+
+
+def has_own_number(policy: TTL) -> Expression:
+    """Return the expression that is true for what `own_branches` match, but for arrays."""
+    own = f"${policy.override}"
+    return {
+        "$and": [
+            {"$in": [{"$type": own}, list(NUMBERS)]},
+            {"$gte": [own, 1]},
+            {"$lte": [own, MAX_TTL]},
+            {"$not": [{"$in": [own, list(policy.never)]}]},
+        ]
+    }
+
+
+def _default_index(policy: TTL, default: int, purge: Purge) -> Index:
+    matches = _any_of(inheriting_branches(policy))
+    if purge == "native":
+        matches = {policy.last_modified: {"$gte": _OLDEST}, **matches}
+    seconds = MAX_TTL if default == NEVER else default
+    return _index("default", policy.last_modified, matches, seconds, purge)
+
+
+def _index_of_dates(name: str, policy: ExpireAfter | ExpireAt, purge: Purge) -> Index:
+    seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+    return _index(name, policy.field, _EVERY_DOCUMENT, seconds, purge)
+
+
+def _index(name: str, field: str, matches: Filter, seconds: int, purge: Purge) -> Index:
+    if purge == "native":
+        return Index(f"{_PREFIX}{name}", field, matches, seconds)
+    # Another name: an index loses its expireAfterSeconds only by being built again.
+    return Index(f"{_PREFIX}sweep_{name}", field, matches, None)
+
+
+def _any_of(branches: list[Filter]) -> Filter:
+    return branches[0] if len(branches) == 1 else {"$or": branches}
+
+
+def _gaps(
+    points: list[int], *, start: Filter | None = None, end: Filter | None = None
+) -> list[Filter]:
+    """Return the ranges between sorted points, without the points themselves."""
+    starts = [start or {}, *({"$gt": point} for point in points)]
+    ends = [*({"$lt": point} for point in points), end or {}]
+    return [{**low, **high} for low, high in zip(starts, ends, strict=True)]

@@ -1,0 +1,255 @@
+"""What writes carry so that a document's life starts again: ``_ts``, and ``_exp`` with it.
+
+Pure functions from what the user wrote to what the server gets. The server's clock stamps
+wherever it can (``$currentDate``, ``$$NOW``); inserts carry the server's time as the driver knows
+it. Whatever the user says about ``_ts`` and ``_exp`` is left out.
+
+``_exp``, ``_ts`` plus a valid own ttl, is what MongoDB deletes by
+(`ttl_odm.beanie.policy.ttl_indexes`), and by which a sweeper finds what to delete. MongoDB would
+delete a living document by a stale one, so a write that cannot tell the right one removes it. An
+update that only sets and unsets whole fields is sent as a pipeline, which can tell.
+
+This module must not know drivers, nor who asks for a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
+from ttl_odm.beanie.time import durations, instants
+from ttl_odm.beanie.time.instants import stored, stored_expr
+from ttl_odm.core.expiry import instant_of, own_ttl
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import NEVER, row_ttl
+from ttl_odm.errors import InvalidTTL
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.policy.binding import Backend
+    from ttl_odm.beanie.time.instants import Expression
+    from ttl_odm.core.policy import Policy
+
+Document = dict[str, Any]
+Update = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+_SETS: Final = ("$set", "$setOnInsert")
+_PLAIN: Final = frozenset({*_SETS, "$unset"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stamping:
+    """How writes to one collection are stamped.
+
+    Attributes:
+        policy: The collection's.
+        stamps: False on Azure Cosmos DB, where the service does all this: values are checked.
+    """
+
+    policy: TTL
+    stamps: bool
+
+    @property
+    def keeps_expiry(self) -> bool:
+        """Whether ``_exp`` is maintained."""
+        return self.stamps and self.policy.override is not None and self.policy.unit is None
+
+    @property
+    def needs_now(self) -> bool:
+        """Whether updates have to be told the instant: no operator stamps in a unit."""
+        return self.policy.unit is not None
+
+    def insert(self, document: Mapping[str, Any], now: datetime | None, *, keep: bool) -> Document:
+        """Return the document to insert.
+
+        Args:
+            document: The user's.
+            now: The server's clock; aware, whole milliseconds. None where nothing is stamped.
+            keep: Whether a last modification that the document brings along stays.
+
+        Raises:
+            InvalidTTL: In strict mode, when the document's own ttl is none.
+        """
+        self._check(document)
+        made = {key: value for key, value in document.items() if key != EXPIRY}
+        field = self.policy.last_modified
+        if now is None:
+            made.pop(field, None)
+        elif not (keep and instant_of(self.policy, made.get(field)) is not None):
+            made[field] = stored(self.policy, now)
+        if self.keeps_expiry:
+            seconds = own_ttl(self.policy, made.get(self.policy.override or ""))
+            if seconds not in (None, NEVER):
+                _set_expiry(made, made[field], seconds)
+        return made
+
+    def update(
+        self, update: Update, *, keep: bool, inserts: bool = False, now: datetime | None = None
+    ) -> Update:
+        """Return the update to send.
+
+        Args:
+            update: The user's, with operators or a pipeline.
+            now: An instant that the server has reached, where `needs_now`.
+            keep: Whether the last modification stays as it is.
+            inserts: Whether it is that of an upsert which can only insert.
+
+        Raises:
+            InvalidTTL: In strict mode, when a document could get an own ttl that is none.
+        """
+        keep = keep and not inserts
+        if not update or not isinstance(update, (Mapping, list)):
+            return update  # the driver says what is wrong with it
+        if not isinstance(update, Mapping):
+            for stage in update:
+                self._check_stage(stage)
+            return [*update, *self.stages(keep=keep)]
+        if not all(key.startswith("$") and isinstance(update[key], Mapping) for key in update):
+            return update  # the driver, or the server
+        self._check_operators(update)
+        cleaned = {operator: self._without_ours(operator, update[operator]) for operator in update}
+        cleaned = {operator: fields for operator, fields in cleaned.items() if fields}
+        if cleaned.keys() == {"$setOnInsert"} and not inserts:
+            return cleaned  # it changes nothing, so it resets nothing
+        if self.keeps_expiry and _is_plain(cleaned):
+            return [*_as_stages(cleaned, inserts=inserts), *self.stages(keep=keep)]
+        return self._with_operators(cleaned, keep=keep, now=now)
+
+    def replacement(
+        self, document: Mapping[str, Any], *, keep: bool, inserts: bool = False
+    ) -> list[Document]:
+        """Return the update that does what replacing by the document does.
+
+        Raises:
+            InvalidTTL: In strict mode, when the document's own ttl is none.
+        """
+        self._check(document)
+        field = self.policy.last_modified
+        made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}
+        kept = {field: f"${field}" if keep and not inserts else self._now}
+        stages: list[Document] = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
+        return stages + self._expiry_stages()
+
+    def stages(self, *, keep: bool) -> list[Document]:
+        """Return the last stages of a pipeline that writes."""
+        if not self.stamps:
+            return []
+        stamp: list[Document] = [] if keep else [{"$set": {self.policy.last_modified: self._now}}]
+        return stamp + self._expiry_stages()
+
+    @property
+    def _now(self) -> Expression:
+        return stored_expr(self.policy, instants.server_now())
+
+    def _expiry_stages(self) -> list[Document]:
+        return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []
+
+    def _with_operators(self, update: Document, *, keep: bool, now: datetime | None) -> Document:
+        field = self.policy.last_modified
+        made = dict(update)
+        if not keep and self.stamps and now is not None:
+            made["$set"] = {**made.get("$set", {}), field: stored(self.policy, now)}
+        elif not keep and self.stamps:
+            made["$currentDate"] = {**made.get("$currentDate", {}), field: True}
+        if self.keeps_expiry and (not keep or self._touches_ttl(update)):
+            made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}
+        return made or {"$set": {}}
+
+    def _touches_ttl(self, update: Document) -> bool:
+        own = self.policy.override
+        return any(
+            own in (name, target if operator == "$rename" else None)
+            for operator, fields in update.items()
+            for name, target in fields.items()
+        )
+
+    def _without_ours(self, operator: str, fields: Mapping[str, Any]) -> Document:
+        ours = (self.policy.last_modified, EXPIRY)
+
+        def is_ours(path: object) -> bool:
+            return str(path).partition(".")[0] in ours or path in ours
+
+        return {
+            name: value
+            for name, value in fields.items()
+            if not is_ours(name) and not (operator == "$rename" and is_ours(value))
+        }
+
+    def _check(self, document: Mapping[str, Any]) -> None:
+        """Refuse, in strict mode, an own ttl that is none."""
+        own = self.policy.override
+        if own is None or own not in document:
+            return
+        durations.check(document[own], own)
+        if self.policy.values == "strict":
+            row_ttl(document[own], where=own)
+
+    def _check_operators(self, update: Mapping[str, Any]) -> None:
+        own, is_strict = self.policy.override, self.policy.values == "strict"
+        if own is None:
+            return
+        for operator, fields in update.items():
+            if operator in _SETS:
+                self._check(fields)
+            elif is_strict and operator != "$unset" and self._touches_ttl({operator: fields}):
+                raise InvalidTTL(_unchecked(own, operator))
+
+    def _check_stage(self, stage: Mapping[str, Any]) -> None:
+        own = self.policy.override
+        if own is None:
+            return
+        for operator in ("$set", "$addFields"):
+            value = stage.get(operator, {}).get(own)
+            if isinstance(value, Mapping) and "$literal" in value:
+                value = value["$literal"]
+            durations.check(value, own)
+            if self.policy.values != "strict":
+                continue
+            if isinstance(value, str) and value.startswith("$"):
+                raise InvalidTTL(_unchecked(own, operator))
+            row_ttl(value, where=own)
+
+
+@lru_cache(maxsize=256)
+def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
+    """Return how writes are stamped, None where dates are the user's own business."""
+    return Stamping(policy, backend == "mongodb") if isinstance(policy, TTL) else None
+
+
+def _set_expiry(document: Document, born: datetime, seconds: int) -> None:
+    try:
+        document[EXPIRY] = born + timedelta(seconds=seconds)
+    except OverflowError:  # after the year 9999: as good as never
+        return
+
+
+def _is_plain(update: Document) -> bool:
+    """Say whether it only sets and unsets whole fields, which pipelines do in the same way."""
+    return update.keys() <= _PLAIN and all(
+        "." not in name and not name.startswith("$")
+        for fields in update.values()
+        for name in fields
+    )
+
+
+def _as_stages(update: Document, *, inserts: bool) -> list[Document]:
+    sets = {
+        name: {"$literal": value}
+        for operator in _SETS
+        if inserts or operator == "$set"
+        for name, value in update.get(operator, {}).items()
+    }
+    stages: list[Document] = [{"$set": sets}] if sets else []
+    if unset := list(update.get("$unset", {})):
+        stages.append({"$unset": unset})
+    return stages
+
+
+def _unchecked(field: str, operator: str) -> str:
+    return (
+        f"{operator} on {field!r} cannot be checked before it is stored, and the policy's values "
+        "are strict: set a number of seconds."
+    )

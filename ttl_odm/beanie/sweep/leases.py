@@ -1,0 +1,127 @@
+"""Leases in a collection: which sweeper of a database is at work, by the server's own clock.
+
+A lease is a document of ``ttl_odm_lease``. To take it is one conditional findAndModify, which the
+server gives to exactly one of any number of callers. Whatever is decided here lasts: it is
+acknowledged by a majority of the replica set, so that a failover takes no lease back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.beanie.purge.errors import store_errors
+from ttl_odm.beanie.purge.raw_collection import command_in
+from ttl_odm.sweeper import Lease, LeaseState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME: Final = "ttl_odm_lease"
+
+_MAJORITY: Final = {"w": "majority", "wtimeout": 5_000}
+_IS_FREE: Final = {
+    "$or": [
+        {"$eq": [{"$ifNull": ["$holder", None]}, None]},
+        {"$lte": ["$acquired_until", "$$NOW"]},
+    ]
+}
+
+
+class CollectionLeases:
+    """`ttl_odm.sweeper.AsyncLeases` in a collection."""
+
+    def __init__(self, database: Any) -> None:
+        """Name the database, of either driver; the collection is made when a lease is taken."""
+        self._database = database
+
+    async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
+        """As in `AsyncLeases`."""
+        taken = {
+            "holder": {"$literal": holder},
+            "acquired_until": _until(duration),
+            "token": {"$add": [{"$ifNull": ["$token", 0]}, 1]},
+        }
+        with store_errors():
+            found = await self._take(name, taken)
+            if found is None and await self._add(name):
+                found = await self._take(name, taken)
+        return None if found is None else Lease(name, holder, int(found["token"]), duration)
+
+    async def renew(self, lease: Lease) -> bool:
+        """As in `AsyncLeases`."""
+        return await self._change(_held(lease), {"acquired_until": _until(lease.duration)})
+
+    async def release(self, lease: Lease) -> None:
+        """As in `AsyncLeases`."""
+        await self._change(_held(lease), {"holder": None, "acquired_until": None})
+
+    async def read(self, name: str) -> LeaseState:
+        """As in `AsyncLeases`."""
+        shown = {
+            "holder": 1,
+            "token": 1,
+            "paused": 1,
+            "history": 1,
+            "left": {"$subtract": ["$acquired_until", "$$NOW"]},
+            "ago": {"$subtract": ["$$NOW", "$recorded_at"]},
+        }
+        find = {"find": NAME, "filter": {"_id": name}, "projection": shown, "singleBatch": True}
+        with store_errors():
+            found = (await command_in(self._database, find))["cursor"]["firstBatch"]
+        return _state_of(found[0]) if found else LeaseState()
+
+    async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
+        """As in `AsyncLeases`."""
+        await self._change({"_id": name}, {"paused": paused}, upsert=True)
+
+    async def record(self, lease: Lease, history: str) -> bool:
+        """As in `AsyncLeases`."""
+        changes = {"history": {"$literal": history}, "recorded_at": "$$NOW"}
+        return await self._change(_held(lease), changes)
+
+    async def _take(self, name: str, taken: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        command = {
+            "findAndModify": NAME,
+            "query": {"_id": name, "$expr": _IS_FREE},
+            "update": [{"$set": taken}],
+            "new": True,
+            "writeConcern": _MAJORITY,
+        }
+        found: Mapping[str, Any] | None = (await command_in(self._database, command))["value"]
+        return found
+
+    async def _add(self, name: str) -> bool:
+        """Make a lease that nobody holds; say whether it is new."""
+        update = {"q": {"_id": name}, "u": {"$setOnInsert": {"token": 0}}, "upsert": True}
+        reply = await command_in(self._database, {"update": NAME, "updates": [update]})
+        return "upserted" in reply
+
+    async def _change(
+        self, chosen: dict[str, Any], changes: dict[str, Any], *, upsert: bool = False
+    ) -> bool:
+        """Change a lease; say whether there was one to change."""
+        update = {"q": chosen, "u": [{"$set": changes}], "upsert": upsert}
+        command = {"update": NAME, "updates": [update], "writeConcern": _MAJORITY}
+        with store_errors():
+            return bool((await command_in(self._database, command))["n"])
+
+
+def _held(lease: Lease) -> dict[str, Any]:
+    return {"_id": lease.name, "holder": lease.holder, "token": lease.token}
+
+
+def _until(duration: float) -> dict[str, Any]:
+    return {"$add": ["$$NOW", round(duration * 1000)]}
+
+
+def _state_of(row: Mapping[str, Any]) -> LeaseState:
+    left = max(row.get("left") or 0, 0) / 1000
+    ago = row.get("ago")
+    return LeaseState(
+        row.get("holder") if left else None,
+        int(row.get("token", 0)),
+        left if row.get("holder") is not None else 0.0,
+        paused=bool(row.get("paused", False)),
+        history=row.get("history", ""),
+        recorded_ago=None if ago is None else max(ago, 0) / 1000,
+    )

@@ -1,0 +1,84 @@
+"""What happens when a model is declared: its policy is put on its table, or refused.
+
+Django sends `class_prepared` for every model. Those with a ``__ttl__`` are bound, whatever they
+inherit from; so are subclasses with tables of their own. Models of others get their policies from
+the setting ``TTL_ODM_POLICIES`` once all are there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models.signals import class_prepared
+
+from ttl_odm.django import gate
+from ttl_odm.django.objects.save import guard
+from ttl_odm.django.policy.binding import Binding, bind, bind_subclass, is_historical
+from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, index_name
+from ttl_odm.django.purge import removal
+from ttl_odm.errors import TTLConfigurationError
+
+
+def install() -> None:
+    """Put the gate into Django, and look at every model from now on."""
+    gate.install()
+    removal.install()
+    class_prepared.connect(_prepared, dispatch_uid="ttl_odm")
+
+
+def _prepared(sender: Any, **_: Any) -> None:
+    if is_historical(sender):
+        return
+    meta = sender._meta
+    inherits = bool(meta.parents) or meta.proxy
+    if hasattr(sender, "__ttl__") and not (inherits and "__ttl__" not in vars(sender)):
+        if not inherits:
+            declare(sender, sender.__ttl__, where=f"{sender.__name__}.__ttl__")
+            return
+        if not any(hasattr(parent, "__ttl__") for parent in meta.parents) and not meta.proxy:
+            raise TTLConfigurationError(
+                f"{sender.__name__}.__ttl__: its rows continue in another table, that of a model "
+                "without a policy, which would stay when they expire. Put the policy there."
+            )
+    bind_subclass(sender)
+
+
+def declare(model: Any, declared: object, *, where: str) -> None:
+    """Put a policy on a model's table.
+
+    Raises:
+        InvalidTTL: It is none.
+        TTLConfigurationError: It can't work with this model.
+    """
+    sweep = getattr(model, "__ttl_sweep__", "index")
+    if sweep not in ("index", "scan"):
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl_sweep__ = {sweep!r}: give 'index' or 'scan'."
+        )
+    binding = Binding.of(model, declared, where=where, sweep=sweep)
+    removal.sink_of(model)
+    removal.hooks_of(model)
+    bind(binding)
+    guard(model)
+    if sweep == "index":
+        add_indexes(binding)
+
+
+def add_indexes(binding: Binding) -> None:
+    """Give a model with the contract's own fields the sweeper's two indexes.
+
+    Here rather than in the abstract model's Meta, which a ``class Meta`` that doesn't inherit from
+    it would lose.
+    """
+    if not has_contract_fields(binding):
+        return
+    meta = binding.model._meta
+    for suffix, fields in (
+        ("ttl_inherited", [binding.stamp.name]),
+        ("ttl_own", [binding.stamp.name, binding.own.name]),
+    ):
+        name = index_name(meta.db_table.replace('"', ""), suffix)
+        if all(index.name != name for index in meta.indexes):
+            meta.indexes = [*meta.indexes, TTLIndex(fields=fields, name=name)]
+    # Migrations look for what a Meta has said.
+    meta.original_attrs["indexes"] = meta.indexes

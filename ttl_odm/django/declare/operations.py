@@ -1,0 +1,173 @@
+"""`AddTTL`: the contract's fields and indexes on a large table that is in use.
+
+What ``makemigrations`` writes (two ``AddField``, two ``AddIndex``) is right for any table, and
+quick for a small one. On a large one of PostgreSQL, a column whose default is a clock rewrites the
+table behind an exclusive lock, and each index keeps writers out. `AddTTL` comes to the same schema
+in steps that don't; put it in place of those four operations, in a migration with
+``atomic = False``.
+
+Rows that are there begin their life when the migration runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import migrations
+
+from ttl_odm.django.policy.indexes import TTLIndex, index_name
+from ttl_odm.django.time import clock
+from ttl_odm.django.time.fields import LastModifiedField, TTLField
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class AddTTL(migrations.operations.base.Operation):
+    """Give a model the fields ``last_modified`` and ``ttl``, and the sweeper's indexes."""
+
+    atomic = False
+    reduces_to_sql = True
+    reversible = True
+
+    def __init__(self, model_name: str, *, sweep: str = "index") -> None:
+        """Name the model.
+
+        Args:
+            model_name: As in Django's own operations.
+            sweep: ``"index"``, or ``"scan"`` for no indexes, as in ``__ttl_sweep__``.
+        """
+        if sweep not in ("index", "scan"):
+            raise TTLConfigurationError(f"sweep = {sweep!r}: give 'index' or 'scan'.")
+        self.model_name = model_name
+        self.sweep = sweep
+
+    def deconstruct(self) -> Any:
+        """For migrations that are written."""
+        kwargs: dict[str, Any] = {"model_name": self.model_name}
+        if self.sweep != "index":
+            kwargs["sweep"] = self.sweep
+        return type(self).__name__, [], kwargs
+
+    def describe(self) -> str:
+        """For people."""
+        return f"Add a time to live to {self.model_name}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        """For the migration's file."""
+        return f"{self.model_name.lower()}_ttl"
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """What the operations of ``makemigrations`` come to."""
+        for operation in self._plain(app_label, state):
+            operation.state_forwards(app_label, state)
+
+    def _plain(self, app_label: str, state: Any) -> Iterator[Any]:
+        name = self.model_name.lower()
+        yield migrations.AddField(name, "last_modified", LastModifiedField(db_column="_ts"))
+        yield migrations.AddField(name, "ttl", TTLField(null=True, blank=True))
+        if self.sweep == "index":
+            model_state = state.models[app_label, name]
+            table = model_state.options.get("db_table") or f"{app_label}_{name}"
+            for index in _indexes(table):
+                yield migrations.AddIndex(name, index)
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        """Make them, step by step."""
+        model = to_state.apps.get_model(app_label, self.model_name)
+        connection = schema_editor.connection
+        if not self.allow_migrate_model(connection.alias, model):
+            return
+        vendor = clock.vendor_of(connection)
+        if vendor == "sqlite":  # which copies the table, as for any column that isn't NULL
+            self._each(app_label, schema_editor, from_state)
+            return
+        if vendor == "postgresql" and connection.in_atomic_block:
+            raise TTLConfigurationError(
+                f"AddTTL({self.model_name!r}) needs atomic = False on its migration: an index is "
+                "built CONCURRENTLY outside of transactions only."
+            )
+        quote = connection.ops.quote_name
+        table = quote(model._meta.db_table)
+        steps = _postgresql_steps if vendor == "postgresql" else _mysql_steps
+        for step in steps(connection, model):
+            schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
+        for index in _indexes(model._meta.db_table) if self.sweep == "index" else ():
+            if vendor == "postgresql":
+                # One that a failed try has left behind is INVALID, and serves nobody.
+                schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quote(index.name)}")
+            schema_editor.execute(index.create_sql(model, schema_editor), params=None)
+
+    def database_backwards(
+        self,
+        app_label: str,
+        schema_editor: Any,
+        from_state: Any,
+        to_state: Any,  # noqa: ARG002 (Django's signature)
+    ) -> None:
+        """Take them away."""
+        model = from_state.apps.get_model(app_label, self.model_name)
+        if not self.allow_migrate_model(schema_editor.connection.alias, model):
+            return
+        if self.sweep == "index":
+            for index in _indexes(model._meta.db_table):
+                schema_editor.remove_index(model, index)
+        state = from_state.clone()
+        for name in ("ttl", "last_modified"):
+            before = state.clone()
+            operation = migrations.RemoveField(self.model_name.lower(), name)
+            if self.sweep == "index":
+                state.models[app_label, self.model_name.lower()].options["indexes"] = []
+            operation.state_forwards(app_label, state)
+            operation.database_forwards(app_label, schema_editor, before, state)
+
+    def _each(self, app_label: str, schema_editor: Any, from_state: Any) -> None:
+        state = from_state.clone()
+        for operation in self._plain(app_label, from_state):
+            before = state.clone()
+            operation.state_forwards(app_label, state)
+            operation.database_forwards(app_label, schema_editor, before, state)
+
+
+def _indexes(table: str) -> list[TTLIndex]:
+    return [
+        TTLIndex(fields=["last_modified"], name=index_name(table, "ttl_inherited")),
+        TTLIndex(fields=["last_modified", "ttl"], name=index_name(table, "ttl_own")),
+    ]
+
+
+def _postgresql_steps(connection: Any, model: Any) -> list[str]:
+    """Add the columns without writing a row, and without a long lock."""
+    quote = connection.ops.quote_name
+    stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
+    check = quote(f"{model._meta.db_table}_ttl_check")
+    return [
+        # now() is one value for all rows, so none of them is written; a clock would rewrite all.
+        f"ADD COLUMN {quote(stamp.column)} timestamptz NOT NULL DEFAULT now()",
+        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT {_clock(connection)}",
+        f"ADD COLUMN {quote(own.column)} integer",
+        f"ADD CONSTRAINT {check} CHECK ({own.db_check(connection)}) NOT VALID",
+        f"VALIDATE CONSTRAINT {check}",
+    ]
+
+
+def _mysql_steps(connection: Any, model: Any) -> list[str]:
+    """Add the columns in place; on MariaDB anything else is an error, not a surprise."""
+    quote = connection.ops.quote_name
+    stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
+    began = clock.to_storage(connection, clock.database_now(connection))
+    steps = [
+        f"ADD COLUMN {quote(stamp.column)} bigint NOT NULL DEFAULT {began}",
+        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT ({_clock(connection)})",
+        f"ADD COLUMN {quote(own.column)} integer NULL CHECK ({own.db_check(connection)})",
+    ]
+    suffix = ", ALGORITHM=INSTANT" if connection.mysql_is_mariadb else ""
+    return [f"{step}{suffix}" for step in steps]
+
+
+def _clock(connection: Any) -> str:
+    return clock.now(connection, "instant", writing=True)

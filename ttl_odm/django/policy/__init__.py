@@ -1,0 +1,8 @@
+"""What ``__ttl__`` means for a table.
+
+- `binding`: what a policy means for one Django model, and which tables have one.
+- `indexes`: `TTLIndex`: what lets the sweeper find expired rows without walking the table.
+- `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
+  clones.
+- `predicate`: the one predicate: whether a row is live or expired, as SQL.
+"""

@@ -1,0 +1,8 @@
+"""The sweeper's store.
+
+- `batch`: what has expired and was not purged yet, and purging one batch of it.
+- `due`: what is due: whether a table has expired rows, since when, and how many.
+- `leases`: leases in the table of `Lease`: which sweeper of a database is at work, by the
+  database's clock.
+- `store`: `DjangoStore`: what the sweeper needs to know of a database of Django's.
+"""

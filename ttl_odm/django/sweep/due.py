@@ -1,0 +1,121 @@
+"""What is due: whether a table has expired rows, since when, and how many."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import F, Q, QuerySet
+
+from ttl_odm.core import TTL, ExpireAt
+from ttl_odm.django.policy import options
+from ttl_odm.django.policy.indexes import INHERITED_END, OWN_END, PartEnd, has_contract_fields
+from ttl_odm.django.purge.removal import rows_of
+from ttl_odm.django.time import clock
+from ttl_odm.django.time.expressions import Cutoff, DatabaseNow
+from ttl_odm.sweeper import Counted, Due, Part
+
+if TYPE_CHECKING:
+    from ttl_odm.django.policy.binding import Binding
+
+
+def find_due(binding: Binding, using: str) -> Due | None:
+    """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    if binding.is_off:
+        return None
+    parts, oldest = [], 0.0
+    for part in _parts(binding):
+        if part is Part.ALL:
+            return Due((Part.ALL,), None)
+        first = _Stretch(binding, using, part).first()
+        if first is not None:
+            parts.append(part)
+            oldest = max(oldest, first)
+    return Due(tuple(parts), oldest)
+
+
+def count(binding: Binding, using: str) -> Counted:
+    """Count what there is to purge, and all rows; see `ttl_odm.sweeper.Counting`."""
+    rows = options.include_expired(QuerySet(model=binding.model, using=using)).count()
+    if binding.is_off:
+        return Counted(0, rows)
+    due = sum(_Stretch(binding, using, part).rows().count() for part in _parts(binding))
+    return Counted(due, rows)
+
+
+def _parts(binding: Binding) -> list[Part]:
+    """The shares of a table's rows that are purged by themselves."""
+    policy = binding.policy
+    if isinstance(policy, TTL) and binding.own is not None:
+        if binding.sweep == "scan" or not has_contract_fields(binding):
+            return [Part.ALL]
+        inherits = binding.seconds is not None
+        return [Part.INHERITING, Part.OWN] if inherits else [Part.OWN]
+    if isinstance(policy, ExpireAt) and policy.null == "expired":
+        return [Part.ALL]
+    return [] if binding.seconds is None else [Part.INHERITING]
+
+
+class _Stretch:
+    """The expired rows of one part, in the order in which they are purged."""
+
+    def __init__(self, binding: Binding, using: str, part: Part) -> None:
+        self._binding = binding
+        self._using = using
+        self._part = part
+
+    def rows(self) -> Any:
+        """Those rows, with ``ttl_end``, which orders them."""
+        binding, part = self._binding, self._part
+        found = rows_of(binding.model, self._using)
+        stamp = F(binding.stamp.name)
+        if part is Part.ALL:
+            return found.annotate(ttl_end=F("pk"))
+        if not has_contract_fields(binding):
+            cutoff = Cutoff(binding.seconds or 0, binding.form, binding.stamp)
+            return found.annotate(ttl_end=stamp).filter(ttl_end__lte=cutoff)
+        own = binding.own.name
+        if part is Part.OWN:
+            end = PartEnd(OWN_END, stamp, F(own))
+            found = found.filter(**{f"{own}__gt": 0})
+        else:
+            end = PartEnd(INHERITED_END, stamp)
+            found = found.filter(**{f"{own}__isnull": True})
+        cutoff = Cutoff(self._seconds, "instant", end.output_field)
+        return found.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
+
+    def after(self, resume: Any, last: Any = None) -> Any:
+        """The end and the key of each row that comes after a batch, in order.
+
+        Args:
+            resume: Those of the last row of that batch; None for all rows.
+            last: Those of the last row that is wanted; None for all that follow.
+        """
+        found = self.rows().order_by("ttl_end", "pk").values_list("ttl_end", "pk")
+        if last is not None:
+            end, pk = last
+            found = found.filter(Q(ttl_end__lt=end) | Q(ttl_end=end, pk__lte=pk), ttl_end__lte=end)
+        if resume is None:
+            return found
+        end, pk = resume
+        if self._part is Part.ALL:
+            return found.filter(pk__gt=pk)
+        return found.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk), ttl_end__gte=end)
+
+    def first(self) -> float | None:
+        """For how many seconds the first of them has been expired; None if there are none."""
+        found = self.rows().order_by("ttl_end").values_list("ttl_end", DatabaseNow())[:1]
+        for end, now in found:
+            overdue: float = (now - self._instant(end)).total_seconds() - self._seconds
+            return max(0.0, overdue)
+        return None
+
+    @property
+    def _seconds(self) -> int:
+        """How long rows live from what orders them; it is the end itself of rows with a ttl."""
+        return 0 if self._part is Part.OWN else self._binding.seconds or 0
+
+    def _instant(self, end: Any) -> datetime:
+        if isinstance(end, datetime):
+            return end if end.tzinfo else end.replace(tzinfo=timezone.utc)
+        return datetime.fromtimestamp(end / clock.UNITS[self._binding.form], timezone.utc)

@@ -1,0 +1,119 @@
+"""Leases in the table of `Lease`: which sweeper of a database is at work, by the database's clock.
+
+To take one is a single conditional UPDATE, which the database gives to exactly one of any number
+of callers. The table comes with this app's migration.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, OperationalError, ProgrammingError, transaction
+from django.db.models import F, Q
+
+from ttl_odm.django.purge.errors import store_errors
+from ttl_odm.django.time.expressions import Ahead, DatabaseNow
+from ttl_odm.sweeper import Lease, LeaseState, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class DjangoLeases:
+    """`ttl_odm.sweeper.Leases` over an alias of ``DATABASES``."""
+
+    def __init__(self, using: str) -> None:
+        """Name the alias."""
+        self._using = using
+
+    @property
+    def _rows(self) -> Any:
+        from ttl_odm.django.models import Lease as Row  # noqa: PLC0415 (apps have to be ready)
+
+        return Row._base_manager.using(self._using)
+
+    def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
+        """As in `Leases`."""
+        free = Q(holder__isnull=True) | Q(acquired_until__lte=DatabaseNow())
+        with self._changing():
+            self._make(name)
+            with transaction.atomic(using=self._using):
+                taken = (
+                    self._rows.filter(free, name=name)
+                    .order_by()
+                    .update(holder=holder, acquired_until=Ahead(duration), token=F("token") + 1)
+                )
+                if not taken:
+                    return None
+                token = self._rows.values_list("token", flat=True).get(name=name)
+        return Lease(name, holder, token, duration)
+
+    def renew(self, lease: Lease) -> bool:
+        """As in `Leases`."""
+        with self._changing():
+            return bool(self._held(lease).update(acquired_until=Ahead(lease.duration)))
+
+    def release(self, lease: Lease) -> None:
+        """As in `Leases`."""
+        with self._changing():
+            self._held(lease).update(holder=None, acquired_until=None)
+
+    def read(self, name: str) -> LeaseState:
+        """As in `Leases`."""
+        with self._changing():
+            row = self._rows.annotate(now=DatabaseNow()).filter(name=name).first()
+        if row is None:
+            return LeaseState()
+        left = 0.0
+        if row.holder is not None and row.acquired_until is not None:
+            left = max(0.0, (row.acquired_until - row.now).total_seconds())
+        ago = None if row.recorded_at is None else (row.now - row.recorded_at).total_seconds()
+        return LeaseState(
+            holder=row.holder if left else None,
+            token=row.token,
+            seconds_left=left,
+            paused=row.paused,
+            history=row.history,
+            recorded_ago=None if ago is None else max(0.0, ago),
+        )
+
+    def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
+        """As in `Leases`."""
+        with self._changing():
+            self._make(name)
+            self._rows.filter(name=name).update(paused=paused)
+
+    def record(self, lease: Lease, history: str) -> bool:
+        """As in `Leases`."""
+        with self._changing():
+            return bool(self._held(lease).update(history=history, recorded_at=DatabaseNow()))
+
+    def _held(self, lease: Lease) -> Any:
+        return self._rows.filter(name=lease.name, holder=lease.holder, token=lease.token)
+
+    def _make(self, name: str) -> None:
+        """Make a row, unless somebody else has just made it."""
+        if self._rows.filter(name=name).exists():
+            return
+        try:
+            with transaction.atomic(using=self._using):
+                self._rows.create(name=name, token=0, paused=False, history="")
+        except IntegrityError:
+            return
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Raise the sweeper's errors, and say what to do where the table isn't there."""
+        with store_errors():
+            try:
+                yield
+            except (ProgrammingError, OperationalError) as error:
+                if not re.search("no such table|does not exist|doesn't exist", str(error)):
+                    raise
+                raise StoreError(
+                    "There is no table ttl_odm_lease for the sweepers' lease in the database "
+                    f"{self._using!r}: run 'manage.py migrate ttl_odm --database={self._using}', "
+                    "or sweep without a lease, if nobody else does."
+                ) from error

@@ -1,0 +1,206 @@
+"""`TTLMixin`: the two contract columns and what one does with a row's lifetime."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta  # noqa: TC003 - mappers may read annotations
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sqlalchemy import Column, ColumnElement, FetchedValue
+from sqlalchemy.ext.hybrid import hybrid_property
+from sqlalchemy.orm import declared_attr, validates
+
+from ttl_odm.core import expiry
+from ttl_odm.core.policy import TTL, Policy, as_policy
+from ttl_odm.core.values import row_ttl
+from ttl_odm.sqlalchemy.gate import functions
+from ttl_odm.sqlalchemy.objects import lifetime
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.clock_sample import database_now
+from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Mapped
+
+    from ttl_odm.core.renewal import OnlyIf
+
+
+def last_modified_column() -> Column[datetime]:
+    """A new column ``_ts``."""
+    return Column(
+        "_ts",
+        LastModified(),
+        nullable=False,
+        server_default=Stamp(),
+        server_onupdate=FetchedValue(),
+    )
+
+
+def ttl_column(owner: type) -> Column[int]:
+    """A new column ``ttl`` for a class."""
+    return Column("ttl", Seconds(f"{owner.__name__}.ttl"))
+
+
+class _Absent:
+    """An attribute that a class doesn't have, although its mixin does."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        if "__mapper__" not in vars(owner):  # a subclass that is about to be mapped inherits it
+            return self
+        raise AttributeError(
+            f"{owner.__name__} has no {self._name}: its policy is {owner.__ttl__!r}"
+        )
+
+    def __set__(self, instance: object, value: object) -> None:
+        self.__get__(instance, type(instance))
+
+
+class TTLMixin:
+    """Gives a model a lifetime: ``class WebSession(TTLMixin, Base): __ttl__ = 3600``.
+
+    ``__ttl__`` is the default ttl of the table: seconds after the last modification (``int``,
+    ``timedelta``), -1 (rows live for ever unless they have a ttl of their own), or None (TTL is
+    off, and rows' own ttls are not interpreted). It may be changed while the application runs;
+    every inheriting row follows at once. The rules are those of Azure Cosmos DB's time to live.
+
+    What becomes of expired rows: ``__ttl_purge__`` is ``"delete"``, an `Archive`, an object with
+    ``write()``, or ``"orm"``; ``__ttl_on_purged__`` names whom to tell; ``__ttl_sweep__`` is how
+    they are found, by an ``"index"`` or a ``"scan"``.
+
+    Attributes:
+        last_modified: column ``_ts``; an aware UTC datetime that the database's clock sets on
+            every write.
+        ttl: column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit.
+    """
+
+    __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
+    __ttl_sweep__: ClassVar[str] = "index"
+    __ttl_purge__: ClassVar[Any] = "delete"
+    __ttl_on_purged__: ClassVar[Any] = None
+
+    if TYPE_CHECKING:
+        last_modified: Mapped[datetime]
+        ttl: Mapped[int | None]
+    else:
+        # Without annotations here: SQLAlchemy would take them for dataclass fields, and refuse
+        # the mixin on a MappedAsDataclass.
+
+        # A policy over other columns needs neither of these.
+
+        @declared_attr
+        def last_modified(cls):  # noqa: ANN201, N805 - what declared_attr passes
+            """When the row was last written, by the database's clock (aware, UTC)."""
+            return last_modified_column() if _names(cls, "_ts") else _Absent("last_modified")
+
+        @declared_attr
+        def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
+            """The row's own ttl in seconds; -1 is never, None inherits the default."""
+            return ttl_column(cls) if _names(cls, "ttl") else _Absent("ttl")
+
+    @validates("ttl")
+    def _validate_ttl(self, key: str, value: Any) -> Any:
+        if isinstance(value, ColumnElement):
+            return value
+        return row_ttl(value, where=f"{type(self).__name__}.{key}")
+
+    @hybrid_property
+    def expires_at(self) -> datetime | None:
+        """The instant at which the row expires (aware, UTC); None for never."""
+        return lifetime.end_of(self)
+
+    @expires_at.inplace.expression
+    @classmethod
+    def _expires_at_in_sql(cls) -> ColumnElement[datetime | None]:
+        return functions.expires_at(cls)
+
+    @hybrid_property
+    def is_expired(self) -> bool:
+        """Whether the row has expired, by the database's clock.
+
+        For a row in memory the clock is known from above: shortly before the instant of expiry
+        (one round trip at most) the answer may already be True. The database itself decides on
+        every read and write.
+        """
+        end = self.expires_at
+        return end is not None and expiry.is_expired(end, database_now(self))
+
+    @is_expired.inplace.expression
+    @classmethod
+    def _is_expired_in_sql(cls) -> ColumnElement[bool]:
+        return functions.expired(cls)
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """How long the row still lives, by the database's clock; None for ever, never negative."""
+        end = self.expires_at
+        return None if end is None else expiry.remaining(end, database_now(self))
+
+    def touch(
+        self, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
+    ) -> bool:
+        """Start the row's lifetime again at the next flush, without another change.
+
+        Args:
+            at_most_every: seconds; a row that was written more recently is left alone, and no
+                statement is sent for it.
+            only_if: a condition, see `ttl_odm.sqlalchemy.touch`.
+
+        Returns:
+            Whether the lifetime will start again.
+        """
+        return lifetime.touch(self, at_most_every=at_most_every, only_if=only_if)
+
+    def persist(self) -> None:
+        """Let the row live for ever (ttl -1), whatever the default.
+
+        Raises:
+            TTLError: the policy leaves no room for that; the same goes for the next three.
+        """
+        lifetime.persist(self)
+
+    def inherit_ttl(self) -> None:
+        """Give up the row's own ttl: the default applies again."""
+        lifetime.inherit_ttl(self)
+
+    def expire_in(self, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
+        """Let the row live for so long from the next flush on.
+
+        Args:
+            life: whole seconds. Zero or less lets the row expire with the flush.
+            only_if: "longer" or "shorter" than the row would live now, "has_ttl" or "no_ttl": the
+                row is left alone otherwise.
+
+        Returns:
+            Whether the row gets this life.
+
+        Raises:
+            InvalidTTL: the number isn't whole, or over 2147483647.
+        """
+        return lifetime.expire_in(self, life, only_if=only_if)
+
+    def expire_at(self, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
+        """Let the row expire at exactly this instant.
+
+        The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
+        before the instant. A later write starts that ttl again, as any write does. Where the
+        policy is `ExpireAt`, its column gets the instant.
+
+        Args:
+            instant: an aware datetime; one in the past lets the row expire with the flush.
+            only_if: as in `expire_in`.
+
+        Returns:
+            Whether the row gets this end.
+
+        Raises:
+            InvalidTTL: the datetime is naive.
+        """
+        return lifetime.expire_at(self, instant, only_if=only_if)
+
+
+def _names(cls: Any, column: str) -> bool:
+    """Whether the policy of a class goes by a column of the contract."""
+    policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")
+    return isinstance(policy, TTL) and column in (policy.last_modified, policy.override)

@@ -1,0 +1,159 @@
+"""The predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
+
+The expressions are made for no database in particular; each becomes that of the gate when it
+is compiled, so what a user selects by hand and what the gate adds can't differ.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Boolean, ColumnElement, FromClause, false, func, inspect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.functions import FunctionElement
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, leaves
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import LastModified, UnwrappedConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
+
+
+class _Verdict(FunctionElement[bool]):
+    """A predicate over the columns of one FROM element; adapts with them, as columns do."""
+
+    inherit_cache = True
+    type = Boolean()
+
+    def __init__(self, binding: Binding, columns: SourceColumns) -> None:
+        """Take the columns as arguments, so that aliasing and cache keys see them."""
+        super().__init__(*columns.given())
+        self.binding = binding
+
+    def source(self) -> SourceColumns:
+        """The columns as they are spelled here."""
+        return self.binding.columns_from(list(self.clauses))
+
+
+class Live(_Verdict):
+    """True for rows that have not expired, false for the others."""
+
+    inherit_cache = True
+
+
+class Expired(_Verdict):
+    """True for rows that have expired, false for the others."""
+
+    inherit_cache = True
+
+
+class ExpiresAt(FunctionElement[datetime]):
+    """The instant at which a row expires; NULL for never."""
+
+    inherit_cache = True
+    type = LastModified()
+
+    def __init__(self, binding: Binding, columns: SourceColumns) -> None:
+        """Take the columns as arguments, as `_Verdict` does."""
+        super().__init__(*columns.given())
+        self.binding = binding
+
+
+@compiles(Live)
+def _render_live(element: Live, compiler: Any, **kw: Any) -> str:
+    verdicts = Verdicts(clock_of(compiler.dialect))
+    binding = _binding_now(element.binding)
+    return _true_or_false(compiler, verdicts.live(binding, element.source()), kw)
+
+
+@compiles(Expired)
+def _render_expired(element: Expired, compiler: Any, **kw: Any) -> str:
+    verdicts = Verdicts(clock_of(compiler.dialect))
+    binding = _binding_now(element.binding)
+    return _true_or_false(compiler, verdicts.expired(binding, element.source()), kw)
+
+
+def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, Any]) -> str:
+    # Where ttl is NULL the predicate is NULL instead of false. That is the same in WHERE, but
+    # not when it is selected or negated.
+    return _process(compiler, func.coalesce(predicate, false()), kw)
+
+
+@compiles(ExpiresAt)
+def _render_expires_at(element: ExpiresAt, compiler: Any, **kw: Any) -> str:
+    verdicts = Verdicts(clock_of(compiler.dialect))
+    columns = element.binding.columns_from(list(element.clauses))
+    return _process(compiler, verdicts.expires_at(_binding_now(element.binding), columns), kw)
+
+
+def _binding_now(binding: Binding) -> Binding:
+    """The policy that a table has now; an expression may be older than `enable`.
+
+    Raises:
+        TTLConfigurationError: it has none any more, or one over other columns.
+    """
+    now = binding_of(binding.table)
+    if now is None or now.default.shape != binding.default.shape:
+        raise UnwrappedConfigurationError(
+            f"live(), expired() or expires_at() of {binding.name} was made for "
+            f"{binding.default.shape!r}, but the table has "
+            f"{'no policy' if now is None else repr(now.default.shape)} now: make it again."
+        )
+    return now
+
+
+def _process(compiler: Any, expression: ColumnElement[Any], kw: dict[str, Any]) -> str:
+    kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
+    return str(compiler.process(expression.self_group(operators.and_), **kw))
+
+
+def live(target: Any) -> ColumnElement[bool]:
+    """The gate's predicate, for a class, an alias or a Table: true for live rows.
+
+    Statements on a TTL table have it anyway; this is for selecting it, or for SQL in which the
+    gate is off (``include_expired``).
+
+    Raises:
+        TTLConfigurationError: the target has no TTL.
+    """
+    return Live(*_bound(target))
+
+
+def expired(target: Any) -> ColumnElement[bool]:
+    """What `live` is not: true for expired rows that were not purged yet.
+
+    Select them with ``include_expired``, or none will come.
+
+    Raises:
+        TTLConfigurationError: the target has no TTL.
+    """
+    return Expired(*_bound(target))
+
+
+def expires_at(target: Any) -> ColumnElement[datetime | None]:
+    """The instant at which a row expires, as SQL (an aware UTC datetime in results, or None).
+
+    Raises:
+        TTLConfigurationError: the target has no TTL.
+    """
+    end: Any = ExpiresAt(*_bound(target))
+    return end  # type: ignore[no-any-return]
+
+
+def _bound(target: Any) -> tuple[Binding, SourceColumns]:
+    source = target if isinstance(target, FromClause) else inspect(target).selectable
+    # The table of a joined subclass stands at the far end of a join: its base has the columns.
+    for candidate in leaves(source):
+        binding = binding_of_source(candidate)
+        if binding is not None:
+            return binding, binding.columns_of(candidate)
+    raise TTLConfigurationError(
+        f"{target!r} has no TTL; declare __ttl__ on the model, as in "
+        "class Model(TTLMixin, Base): __ttl__ = 3600."
+    )

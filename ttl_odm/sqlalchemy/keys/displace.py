@@ -1,0 +1,221 @@
+"""Deleting the expired rows that stand in the way of a write, in the write's transaction.
+
+An expired row doesn't exist, so it may neither hold a key that somebody wants nor refer to a
+row that somebody deletes. Here is found which rows have to go, what refers to a row before the
+row, and on InnoDB without a lock where there is none. How they go, archived and told to hooks, is
+as in a sweep: `ttl_odm.sqlalchemy.purge.removal`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import ColumnElement, Table, and_, select
+from sqlalchemy.exc import IntegrityError
+
+from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables
+from ttl_odm.sqlalchemy.policy.foreign_keys import ReferringKey, restricting_children
+from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.tables import key_columns
+from ttl_odm.sqlalchemy.purge.modes import DELETE
+from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
+from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
+from ttl_odm.sqlalchemy.purge.subtables import subtables
+from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import Dialect
+
+    Keys = Sequence[Sequence[Any]]
+    Layer = list[tuple[Binding, Keys]]
+
+_BATCH: Final = 200
+"""Rows that one statement names by their keys: SQLite nests conditions at most 1,000 deep."""
+
+
+def circumstances(binding: Binding) -> tuple[object, ...]:
+    """What `needs_look` hangs on; something else once a model was declared, or another purge."""
+    owner = binding.default.owner
+    return (
+        len(binding.table.metadata.tables),
+        len(bound_tables),
+        getattr(owner, "__ttl_purge__", DELETE),
+        getattr(owner, "__ttl_on_purged__", None),
+    )
+
+
+def needs_look(binding: Binding, dialect: Dialect) -> bool:
+    """Whether it takes more than one DELETE to displace rows of a table.
+
+    A DELETE that finds nothing locks the gap where the key would be, on InnoDB, and two such
+    sessions that then insert deadlock. A plain read locks nothing.
+    """
+    *_, purge, on_purged = circumstances(binding)
+    return (
+        dialect.name in MYSQL_FAMILY
+        or purge != DELETE
+        or on_purged is not None
+        or bool(subtables(binding, dialect.name))
+        or any(True for _ in restricting_children(binding.table))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Displacer:
+    """Makes room for a write.
+
+    Attributes:
+        connection: the one that the write is about to use.
+        options: execution options of the write that its helpers need too.
+        current: look at rows as they are now. (InnoDB: not as the transaction's snapshot shows
+            them. This locks them, and the gap where there are none.)
+    """
+
+    connection: Connection
+    options: Mapping[str, Any] | None = None
+    current: bool = False
+
+    @classmethod
+    def of(cls, context: Any, *, current: bool = False) -> Displacer:
+        """For the statement of an execution context."""
+        schemas = context.execution_options.get("schema_translate_map")
+        options = None if schemas is None else {"schema_translate_map": schemas}
+        return cls(context.root_connection, options, current)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of the connection."""
+        return self.connection.dialect
+
+    def execute(self, statement: Any, parameters: Any = None) -> Any:
+        """Execute a statement where the write will be."""
+        return self.connection.execute(statement, parameters, execution_options=self.options)
+
+    def looking(self, binding: Binding, columns: Iterable[Any]) -> Any:
+        """A SELECT of expired rows."""
+        found = select(*columns).where(expired_in(self.connection, binding))
+        if self.current:
+            found = found.with_for_update(read=True)
+        return found.options(include_expired())
+
+    def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
+        """Delete the expired rows of a table that a condition finds, and expired rows below them.
+
+        Args:
+            binding: the table's policy.
+            criterion: which of its expired rows are in the way.
+
+        Returns:
+            How many of them are gone.
+
+        Raises:
+            IntegrityError: a live row refers to one of them, and the foreign key restricts it.
+        """
+        if any(True for _ in restricting_children(binding.table)):
+            return self._displace_with_children(binding, criterion)
+        if needs_look(binding, self.dialect):
+            first = next(iter(binding.table.c))
+            found = self.looking(binding, [first]).where(criterion).limit(1)
+            if self.execute(found).first() is None:
+                return 0
+        return self._purge(binding, criterion)
+
+    def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
+        """Archive and delete as the model says."""
+        doomed = and_(expired_in(self.connection, binding), criterion)
+        with explained(binding.table), _options_on(self.connection, self.options):
+            return purge_displaced(self.connection, binding, doomed)
+
+    def _displace_with_children(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
+        total = 0
+        while True:
+            keys = self._keys(binding, criterion, limit=_BATCH)
+            deleted = self._purge_layers(self._layers(binding, keys)) if keys else 0
+            total += deleted
+            if not deleted or len(keys) < _BATCH:
+                return total
+
+    def _keys(
+        self, binding: Binding, criterion: ColumnElement[bool], limit: int | None = None
+    ) -> Keys:
+        found = self.looking(binding, key_columns(binding.table)).where(criterion).limit(limit)
+        keys: Keys = self.execute(found).all()
+        return keys
+
+    def _layers(self, binding: Binding, keys: Keys) -> list[Layer]:
+        """Rows, then the expired rows that refer to them, then those that refer to these, ...
+
+        A row that refers to several is in several layers; the last one counts. Rows that refer to
+        each other in a circle would go on for ever, hence no more layers than rows.
+        """
+        layers = [[(binding, keys)]]
+        rows = {(binding.table, tuple(key)) for key in keys}
+        while len(layers) <= len(rows):
+            below = [
+                (child, found)
+                for parent, some in layers[-1]
+                for child, key in restricting_children(parent.table)
+                if (found := self._referring(child, key, parent, some))
+            ]
+            if not below:
+                break
+            layers.append(below)
+            rows.update((child.table, tuple(key)) for child, found in below for key in found)
+        return layers
+
+    def _referring(self, child: Binding, key: ReferringKey, parent: Binding, keys: Keys) -> Keys:
+        columns = key_columns(parent.table)
+        found: list[Sequence[Any]] = []
+        for some in _batches(keys):
+            referred = select(*key.referred_columns).where(is_one_of(columns, some))
+            refers = in_subquery(key.columns, referred.options(include_expired()))
+            found += self._keys(child, and_(refers, key.refers_to_another_row()))
+        return found
+
+    def _purge_layers(self, layers: list[Layer]) -> int:
+        """Purge from the last layer on, and return how many rows of the first are gone."""
+        deleted = 0
+        for layer in reversed(layers):
+            deleted = sum(
+                self._purge(binding, is_one_of(key_columns(binding.table), some))
+                for binding, keys in layer
+                for some in _batches(keys)
+            )
+        return deleted
+
+
+@contextmanager
+def _options_on(connection: Connection, options: Mapping[str, Any] | None) -> Iterator[None]:
+    """Let a connection have execution options for a while."""
+    if not options:
+        yield
+        return
+    before = connection.get_execution_options()
+    connection.execution_options(**options)
+    try:
+        yield
+    finally:
+        connection.execution_options(**{name: before.get(name) for name in options})
+
+
+def _batches(keys: Keys) -> Iterator[Keys]:
+    return (keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH))
+
+
+@contextmanager
+def explained(table: Table) -> Iterator[None]:
+    """Let an IntegrityError say that it was an expired row which couldn't be deleted."""
+    try:
+        yield
+    except IntegrityError as error:
+        error.add_detail(
+            f"An expired row of {table.fullname!r} is in the way of this statement and can't be "
+            "deleted, because another row refers to it. Let that foreign key cascade "
+            "(ON DELETE CASCADE or SET NULL), or delete the referring row first."
+        )
+        raise

@@ -1,0 +1,258 @@
+"""Which keys a write is about to take, to be freed of expired holders just before it.
+
+Neither the primary key nor a unique value of an expired row may stand in the way of an INSERT,
+or of an UPDATE that moves a row there. One statement before it deletes the expired holders of
+exactly the keys that are about to be written, in the same transaction; live holders stay, and
+the write then fails on them as it always would. In a race the losers wait for the winner's row
+and then see it live: one wins, whoever it is.
+
+Savepoint-and-retry can't do this: a failed flush rolls back the whole transaction, and on
+PostgreSQL so does a failed statement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
+from sqlalchemy.sql import visitors
+
+from ttl_odm.sqlalchemy.keys.displace import Displacer
+from ttl_odm.sqlalchemy.keys.lookup import Holders, KeyPurge, NamedKey
+from ttl_odm.sqlalchemy.keys.unique import Key, keys_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.tables import original
+from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
+from ttl_odm.sqlalchemy.rewrite.values import (
+    inner_rows,
+    is_sql,
+    parameters_of,
+    rows_of,
+    selected_columns,
+    written_columns,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    Row = Mapping[str, Any]
+
+
+class TakenKeys:
+    """The keys of a table that a statement may take.
+
+    Attributes:
+        holders: the rows that may have them.
+        keys: these keys.
+    """
+
+    def __init__(self, holders: Holders, keys: Iterable[Key]) -> None:
+        """The rows that want them name their columns as the table does."""
+        self.holders = holders
+        self.keys = tuple(keys)
+        named = [NamedKey(key, tuple(_names(key))) for key in self.keys]
+        self._purge = KeyPurge(holders, named)
+
+    @classmethod
+    def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
+        """Those that a write to a table takes; None where no expired row can have one.
+
+        Args:
+            table: the target of the statement.
+            written: the columns that it writes; None for any.
+        """
+        table = original(table)
+        binding, sub = binding_of(table), sub_binding_of(table)
+        if binding is not None:
+            holders, keys = Holders(binding), keys_of(table)
+        elif sub is not None:
+            # Its primary key is that of the root, where it is freed.
+            shared = {own for own, _ in sub.keys}
+            holders = Holders(sub.base, sub)
+            keys = tuple(key for key in keys_of(table) if not shared.issuperset(key.columns))
+        else:
+            return None
+        if written is not None:
+            keys = tuple(key for key in keys if written.intersection(_names(key)))
+        return cls(holders, keys) if keys else None
+
+    def free(self, displacer: Displacer, rows: Sequence[Row]) -> int:
+        """Delete the expired rows that hold a key of these rows, by column key."""
+        plain = [{key: value for key, value in row.items() if not is_sql(value)} for row in rows]
+        deleted = self._purge.free(displacer, plain)
+        computed = [_computed(key, row) for key in self.keys for row in rows]
+        conditions = [condition for condition in computed if condition is not None]
+        if conditions:
+            deleted += self._displace(displacer, or_(*conditions))
+        return deleted
+
+    def free_for_insert(self, displacer: Displacer, statement: Any, rows: Iterable[Row]) -> int:
+        """The same for the rows of an INSERT, or what it selects."""
+        columns = selected_columns(statement)
+        if not columns:
+            return self.free(displacer, list(rows))
+        values = statement.select.subquery()
+        # What writes would write; what text selects has no names.
+        if writes(statement.select) or len(values.c) != len(columns):
+            return 0
+        place = dict(zip(columns, values.c, strict=True))
+        return sum(
+            self.free_found(displacer, key, {each: place[each.key] for each in key.columns})
+            for key in self.keys
+            if place.keys() >= set(_names(key))
+        )
+
+    def free_found(
+        self,
+        displacer: Displacer,
+        key: Key,
+        values: Mapping[Column[Any], Any],
+        *criteria: Any,
+        row: Row | None = None,
+    ) -> int:
+        """The same for one key, with the values that a SELECT finds.
+
+        Args:
+            displacer: deletes them.
+            key: the key.
+            values: what to select, by column.
+            criteria: of the SELECT.
+            row: values for parameters in them.
+        """
+        wanted = filled(select(*key.made_of(values)).where(*criteria), row or {})
+        return self._displace(displacer, in_subquery(key.parts, wanted))
+
+    def _displace(self, displacer: Displacer, condition: ColumnElement[bool]) -> int:
+        return displacer.displace(self.holders.binding, self.holders.with_keys(condition))
+
+
+class InsertedKeys:
+    """Before an INSERT: the keys of its rows."""
+
+    def __init__(self, taken: TakenKeys) -> None:
+        """What else there is to know of the statement is looked up when it first runs."""
+        self._taken = taken
+        self._purge: KeyPurge | None = None
+
+    @classmethod
+    def of(cls, table: Any) -> InsertedKeys | None:
+        """For an INSERT into this table; None where no expired row can be in its way."""
+        taken = TakenKeys.of(table)
+        return None if taken is None else cls(taken)
+
+    def prepare(self, context: Any, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key of the INSERT which is about to run."""
+        displacer = Displacer.of(context, current=current)
+        if self._purge is not None:  # nearly always, from the second time on
+            return self._purge.free(displacer, context.compiled_parameters)
+        statement = context.invoked_statement
+        self._purge = self._purge_of(statement)
+        if self._purge is not None:
+            return self._purge.free(displacer, context.compiled_parameters)
+        rows = () if statement._select_names else rows_of(statement, context.compiled_parameters)
+        return self._taken.free_for_insert(displacer, statement, rows)
+
+    def _purge_of(self, statement: Any) -> KeyPurge | None:
+        """For an INSERT whose rows are its parameters; every execution of it is alike."""
+        if statement._select_names or statement._multi_values:
+            return None
+        named = [(key, parameters_of(statement, key.columns)) for key in self._taken.keys]
+        if any(names is None for _, names in named):
+            return None
+        return KeyPurge(
+            self._taken.holders, [NamedKey(key, tuple(names or ())) for key, names in named]
+        )
+
+
+class InnerInserts:
+    """Before a statement with INSERTs in its CTEs: the keys of their rows."""
+
+    def __init__(self, taken: TakenKeys) -> None:
+        """For the INSERTs into one table."""
+        self._taken = taken
+
+    @classmethod
+    def of(cls, table: Any) -> InnerInserts | None:
+        """For INSERTs into this table; None where no expired row can be in their way."""
+        taken = TakenKeys.of(table)
+        return None if taken is None else cls(taken)
+
+    def prepare(self, context: Any, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key which one of them takes."""
+        displacer = Displacer.of(context, current=current)
+        return sum(
+            self._taken.free_for_insert(displacer, inner, inner_rows(inner, parameters))
+            for inner in self._inserts(context.invoked_statement)
+            for parameters in context.compiled_parameters
+        )
+
+    def _inserts(self, whole: Any) -> list[Any]:
+        return [
+            each
+            for each in visitors.iterate(whole)
+            if isinstance(each, Insert) and each is not whole
+            if original(each.table) is self._taken.holders.table
+        ]
+
+
+class UpdatedKeys:
+    """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
+
+    def __init__(self, taken: TakenKeys) -> None:
+        """For the keys that the UPDATE touches."""
+        self._taken = taken
+        self._known: TakenKeys | None = None
+
+    @classmethod
+    def of(cls, table: Any, written: set[str]) -> UpdatedKeys | None:
+        """For an UPDATE that writes these columns; None where it touches no key."""
+        taken = TakenKeys.of(table, written)
+        return None if taken is None else cls(taken)
+
+    def prepare(self, context: Any, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key which the UPDATE is about to write."""
+        statement, displacer = context.invoked_statement, Displacer.of(context, current=current)
+        written = written_columns(statement, context.compiled)
+        rows = list(rows_of(statement, context.compiled_parameters))
+        if self._known is None:
+            keys = [key for key in self._taken.keys if _is_known(key, written, rows[0])]
+            self._known = TakenKeys(self._taken.holders, keys)
+        deleted = self._known.free(displacer, rows) if self._known.keys else 0
+        if writes(*statement._where_criteria):
+            return deleted  # which rows it changes is known once it has run
+        for key in set(self._taken.keys).difference(self._known.keys):
+            # A part of the key stays as it is in each row, or is computed from the row: the
+            # database tells the keys that the rows will have.
+            for row in rows:
+                new = {column: _new_value(column, row, written) for column in key.columns}
+                criteria = statement._where_criteria
+                deleted += self._taken.free_found(displacer, key, new, *criteria, row=row)
+        return deleted
+
+
+def _computed(key: Key, row: Row) -> ColumnElement[bool] | None:
+    """The condition for the holders of a key that the database computes, in part at least."""
+    values = [row.get(column.key) for column in key.columns]
+    if any(value is None for value in values) or not any(map(is_sql, values)):
+        return None
+    return key.equals(
+        {
+            column: value if is_sql(value) else literal(value, column.type)
+            for column, value in zip(key.columns, values, strict=True)
+        }
+    )
+
+
+def _names(key: Key) -> list[str]:
+    return [column.key for column in key.columns]
+
+
+def _is_known(key: Key, written: Collection[str], row: Row) -> bool:
+    return all(name in written and not is_sql(row.get(name)) for name in _names(key))
+
+
+def _new_value(column: Column[Any], row: Row, written: Collection[str]) -> Any:
+    if column.key not in written:
+        return column
+    value = row.get(column.key)
+    return value if is_sql(value) else literal(value, column.type)

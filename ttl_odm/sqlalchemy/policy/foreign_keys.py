@@ -1,0 +1,63 @@
+"""Foreign keys between tables with a policy: which of them keep a row from being deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Column, ColumnElement, Table, or_, true
+from sqlalchemy.exc import NoReferenceError
+
+from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import ForeignKeyConstraint
+
+    Keys = Sequence[Sequence[Any]]
+    Layer = list[tuple[Binding, Keys]]
+
+
+class ReferringKey:
+    """A foreign key from a TTL table, without an ON DELETE that would make room by itself."""
+
+    def __init__(self, constraint: ForeignKeyConstraint) -> None:
+        """Take the constraint apart."""
+        self.columns: list[Column[Any]] = [element.parent for element in constraint.elements]
+        self.referred_columns: list[Column[Any]] = [e.column for e in constraint.elements]
+
+    def refers_to_another_row(self) -> ColumnElement[bool]:
+        """The condition for rows that it doesn't make refer to themselves, which is no obstacle."""
+        if self.columns[0].table is not self.referred_columns[0].table:
+            return true()
+        pairs = zip(self.columns, self.referred_columns, strict=True)
+        return or_(*(own != referred for own, referred in pairs))
+
+
+def restricting_children(table: Table) -> Iterator[tuple[Binding, ReferringKey]]:
+    """The TTL tables whose rows keep a row of this table from being deleted."""
+    for other in list(table.metadata.tables.values()):
+        binding = binding_of(other)
+        if binding is None:
+            continue
+        for constraint in other.foreign_key_constraints:
+            action = (constraint.ondelete or "").upper()
+            if action.startswith(("CASCADE", "SET")):
+                continue
+            if all(_refers_to(element, table) for element in constraint.elements):
+                yield binding, ReferringKey(constraint)
+
+
+def _refers_to(element: Any, table: Table) -> bool:
+    try:
+        return element.column.table is table
+    except NoReferenceError:  # a table that isn't declared (yet): it holds no row of ours
+        return False
+
+
+def referred_table(constraint: ForeignKeyConstraint) -> Table | None:
+    """The table that a foreign key refers to; None where that isn't declared (yet)."""
+    try:
+        return constraint.referred_table
+    except NoReferenceError:
+        return None

@@ -1,0 +1,205 @@
+"""The one predicate: whether a row is live or expired, as a SQL expression.
+
+Reads, writes, the purge of keys and the sweeper all build their condition here, and nowhere
+else. The form is an OR of ranges rather than a COALESCE, because PostgreSQL's planner
+estimates it best. Values that raw SQL put into ``ttl`` where no CHECK kept them out (0, -2)
+read as "no override", so the default applies to them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, and_, case, literal_column, or_, type_coerce
+from sqlalchemy.sql.elements import Grouping
+from sqlalchemy.types import Integer
+
+from ttl_odm.core.values import MAX_TTL
+from ttl_odm.sqlalchemy.policy.options import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, Part, span_of
+from ttl_odm.sqlalchemy.time.clock import FOREVER
+
+if TYPE_CHECKING:
+    from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
+    from ttl_odm.sqlalchemy.time.clock import Clock
+    from ttl_odm.sqlalchemy.time.instants import Instants
+
+
+class Verdicts:
+    """Builds predicates for one database.
+
+    Args:
+        clock: the database's clock.
+        writing: the predicate goes into an UPDATE or DELETE: it is judged at the moment of
+            the write.
+        overridable: ``include_expired`` makes it true for every row.
+    """
+
+    def __init__(self, clock: Clock, *, writing: bool = False, overridable: bool = False) -> None:
+        """Prepare the now of this kind of statement."""
+        self._clock = clock
+        self._now = clock.literal(clock.now_at_write if writing else clock.now)
+        self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
+
+    def live(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+        """True for rows that have not expired."""
+        usual = self._live_but_for_the_cap(binding, columns)
+        if binding.cap is None:
+            return usual
+        keeping = binding.cap.instants.on(self._clock)
+        created = _created(columns)
+        return and_(usual, keeping.ahead(created, self._capped_before(binding, columns)))
+
+    def _live_but_for_the_cap(
+        self, binding: Binding, columns: SourceColumns
+    ) -> ColumnElement[bool]:
+        age = self._seconds(binding, columns, "inherited_age")
+        keeping, start = binding.instants.on(self._clock), columns.last_modified
+        inherited = keeping.ahead(start, self._now - self._clock.span(age))
+        if binding.nulls_expire:
+            inherited = and_(inherited, or_(start.is_not(None), age > _integer(FOREVER)))
+        if columns.override is None:
+            return inherited
+        own = self._own(columns)
+        is_own_ahead = keeping.ahead_after(start, self._life(binding, own), self._now)
+        return or_(
+            # A "never" may pass here: the last condition lets it in anyway.
+            and_(or_(own.is_(None), *self._no_ttl(binding, own)), inherited),
+            and_(own > _integer(0), *self._at_most(binding, own), is_own_ahead),
+            # TTL is off. By the same bound value, since each costs more than the comparison does.
+            or_(_is_never(binding, own), age > _integer(FOREVER)),
+        )
+
+    def expired(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+        """True for rows that have expired: what `live` is not.
+
+        Spelled out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
+        """
+        expired = self.inherited_end_passed(binding, columns)
+        if columns.override is not None:
+            expired = or_(
+                and_(self._inherits(binding, self._own(columns)), expired),
+                self.own_end_passed(binding, columns),
+            )
+        if binding.cap is not None:
+            expired = or_(expired, self.cap_passed(binding, columns))
+        return expired
+
+    def inherited_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+        """True where a row that inherits the default would have expired."""
+        age = self._seconds(binding, columns, "inherited_age")
+        start = columns.last_modified
+        keeping = binding.instants.on(self._clock)
+        passed = keeping.reached(start, self._now - self._clock.span(age))
+        if binding.nulls_expire:
+            passed = or_(passed, and_(start.is_(None), age <= _integer(FOREVER)))
+        return passed
+
+    def own_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+        """True where a row has its own ttl and has outlived it."""
+        own, start = self._own(columns), columns.last_modified
+        slack = self._seconds(binding, columns, "own_slack")
+        keeping = binding.instants.on(self._clock)
+        return and_(
+            self._has_own(binding, own),
+            keeping.reached_after(
+                start, self._life(binding, own), self._now - self._clock.span(slack)
+            ),
+        )
+
+    def cap_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+        """True where a row is older than any may become."""
+        assert binding.cap is not None  # noqa: S101 (nobody asks otherwise)
+        keeping, created = binding.cap.instants.on(self._clock), _created(columns)
+        return keeping.reached(created, self._capped_before(binding, columns))
+
+    def expires_at(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
+        """The instant of expiry in the storage type; NULL for never."""
+        end = self._usual_end(binding, columns)
+        if binding.cap is None:
+            return end
+        created = binding.cap.instants.on(self._clock).instant(_created(columns))
+        cap = created + self._clock.span(self._seconds(binding, columns, "cap_life"))
+        cap = self._in_range(binding.cap.instants, cap)
+        return case((cap < end, cap), (end.is_(None), cap), else_=end)
+
+    def _usual_end(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
+        start = binding.instants.on(self._clock).instant(columns.last_modified)
+        inherited = start + self._clock.span(self._seconds(binding, columns, "inherited_life"))
+        if binding.nulls_expire:
+            earliest = self._clock.literal(self._clock.earliest)
+            inherited = case((columns.last_modified.is_(None), earliest), else_=inherited)
+        if columns.override is None:
+            return self._in_range(binding.instants, inherited)
+        own = self._own(columns)
+        own_life = self._clock.span(self._seconds(binding, columns, "own_life"))
+        own_end = start + self._clock.span(self._life(binding, own)) + own_life
+        return self._in_range(
+            binding.instants,
+            case(
+                (self._inherits(binding, own), inherited),
+                (self._has_own(binding, own), own_end),
+            ),
+        )
+
+    def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> ColumnElement[Any]:
+        """What the default that a row inherits means, as a bound value."""
+        return span_of(binding, columns, part, self._overruled_by)
+
+    def _capped_before(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
+        """The latest instant of creation whose rows are too old."""
+        return self._now - self._clock.span(self._seconds(binding, columns, "cap_age"))
+
+    def _own(self, columns: SourceColumns) -> ColumnElement[Any]:
+        return type_coerce(columns.override, Integer())
+
+    def _life(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[Any]:
+        """A row's own ttl as seconds to count with."""
+        if binding.instants.native:
+            return own
+        # A column that is not ours may hold what no sum of instants can take.
+        return case((own <= _integer(MAX_TTL), own), else_=_integer(MAX_TTL))
+
+    def _no_ttl(self, binding: Binding, own: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+        """What an own ttl is that doesn't count."""
+        too_long = [] if binding.instants.native else [own > _integer(MAX_TTL)]
+        return [own <= _integer(0), *too_long]
+
+    def _inherits(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
+        nevers = (own != _integer(never) for never in binding.nevers)
+        return or_(own.is_(None), and_(or_(*self._no_ttl(binding, own)), *nevers))
+
+    def _has_own(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
+        nevers = (own != _integer(never) for never in binding.nevers if never > 0)
+        return and_(own > _integer(0), *self._at_most(binding, own), *nevers)
+
+    def _at_most(self, binding: Binding, own: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+        return [] if binding.instants.native else [own <= _integer(MAX_TTL)]
+
+    def _in_range(self, instants: Instants, end: ColumnElement[Any]) -> ColumnElement[Any]:
+        """NULL for an instant that Python has no datetime for."""
+        if instants.native:
+            return end
+        return case((end < self._clock.literal(self._clock.latest), end))
+
+
+def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A user's conditions, so that the predicate can follow with AND.
+
+    SQLAlchemy puts no parentheses around text, nor around what a user's own construct renders:
+    ``a OR b AND live`` would let a row in by ``a``.
+    """
+    return (Grouping(and_(*conditions)),) if conditions else ()
+
+
+def _created(columns: SourceColumns) -> ColumnElement[Any]:
+    assert columns.created is not None  # noqa: S101 (a binding with a cap has it)
+    return columns.created
+
+
+def _is_never(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
+    return or_(*(own == _integer(n) for n in binding.nevers))
+
+
+def _integer(value: int) -> ColumnElement[Any]:
+    return literal_column(str(value), Integer())

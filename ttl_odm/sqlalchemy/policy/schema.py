@@ -1,0 +1,182 @@
+"""What ``create_all()`` adds to a model with the contract columns: a CHECK and two indexes.
+
+The CHECK keeps values that are no ttl out, whoever writes. The indexes let the sweeper find
+expired rows without walking the table: one over the rows that inherit the default, one over
+the end of life of rows with their own ttl. A model that updates a large part of its rows
+between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any
+index that mentions ``_ts`` ends HOT updates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    CheckConstraint,
+    Index,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+    event,
+    type_coerce,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
+from sqlalchemy.sql.elements import conv
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Integer
+
+from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, OWN_END, clock_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column
+    from sqlalchemy.sql.compiler import IdentifierPreparer
+
+_MAX_NAME: Final = 60
+"""Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
+
+
+class TTLCheck(CheckConstraint):
+    """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column.
+
+    MariaDB takes no name there, and as a table constraint it would copy the table when a
+    migration adds it.
+    """
+
+
+@compiles(TTLCheck)
+def _render_check(constraint: TTLCheck, compiler: Any, **_: Any) -> str:
+    check = f"CHECK ({constraint.sqltext})"
+    if compiler.dialect.name in MYSQL_FAMILY:
+        return check
+    return f"CONSTRAINT {compiler.preparer.quote(constraint.name)} {check}"
+
+
+class AddSweepColumns(ExecutableDDLElement):
+    """MariaDB's and MySQL's indexes: on virtual columns, since neither has partial indexes.
+
+    Integers only: a TIMESTAMP plus an INTERVAL in a generated column is evaluated in the time
+    zone of the session, and the index then disagrees with the table.
+    """
+
+    def __init__(self, table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
+        """Keep the names; they are quoted when the DDL is rendered."""
+        self.table = table
+        self.last_modified = last_modified
+        self.override = override
+
+
+@compiles(AddSweepColumns)
+def _render_sweep_columns(ddl: AddSweepColumns, compiler: Any, **_: Any) -> str:
+    parts = [*sweep_columns(ddl, compiler.preparer), *sweep_indexes(ddl, compiler.preparer)]
+    return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
+
+
+def sweep_columns(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[str]:
+    """The clauses that add the virtual columns."""
+    stamp, ttl = preparer.quote(ddl.last_modified.name), preparer.quote(ddl.override.name)
+    ends = {
+        INHERITED_END: f"CASE WHEN {ttl} IS NULL THEN {stamp} END",
+        OWN_END: f"CASE WHEN {ttl} > 0 THEN {stamp} + {ttl} * 1000000 END",
+    }
+    return [
+        f"ADD COLUMN {name} BIGINT GENERATED ALWAYS AS ({end}) VIRTUAL INVISIBLE"
+        for name, end in ends.items()
+    ]
+
+
+def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[str]:
+    """The clauses that add the indexes on the virtual columns.
+
+    Apart from these, since a migration adds the columns at once and the indexes slowly.
+    """
+    return [
+        f"ADD INDEX {preparer.quote(index_name(ddl.table, suffix))} ({name})"
+        for name, suffix in ((INHERITED_END, "ttl_inherited"), (OWN_END, "ttl_own"))
+    ]
+
+
+class InheritedEnd(FunctionElement[Any]):
+    """What the index over the inheriting rows orders by."""
+
+    inherit_cache = True
+
+
+class OwnEnd(FunctionElement[Any]):
+    """The end of a row's own ttl, as the index over the rows that have one spells it."""
+
+    inherit_cache = True
+
+
+@compiles(InheritedEnd)
+def _render_inherited_end(element: InheritedEnd, compiler: Any, **kw: Any) -> str:
+    (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
+    return clock_of(compiler.dialect).inherited_end.format(stamp=stamp)
+
+
+@compiles(OwnEnd)
+def _render_own_end(element: OwnEnd, compiler: Any, **kw: Any) -> str:
+    stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
+    return clock_of(compiler.dialect).own_end.format(stamp=stamp, ttl=ttl)
+
+
+def index_name(table: Table, suffix: str) -> str:
+    """A name that is the same everywhere and short enough for every database."""
+    name = f"ix_{table.name}_{suffix}"
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256(table.name.encode()).hexdigest()[:8]
+    return f"ix_{table.name[: _MAX_NAME - len(suffix) - 13]}_{digest}_{suffix}"
+
+
+def add_check(table: Table, override: Column[Any]) -> None:
+    """Put the CHECK on the column of the row's own ttl."""
+    condition = f"{override.name} IS NULL OR {override.name} = -1 OR {override.name} > 0"
+    check = TTLCheck(condition, name=conv(index_name(table, "ttl").replace("ix_", "ck_", 1)))
+    check._set_parent_with_dispatch(override)
+
+
+def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
+    """Add the sweeper's two indexes for whichever database the table is created on."""
+    inheriting, own = override.is_(None), type_coerce(override, Integer()) > 0
+    for suffix, end, rows in (
+        ("ttl_inherited", InheritedEnd(last_modified), inheriting),
+        ("ttl_own", OwnEnd(last_modified, override), own),
+    ):
+        index = Index(index_name(table, suffix), end, postgresql_where=rows, sqlite_where=rows)
+        index.ddl_if(callable_=_On(("postgresql", "sqlite")))
+    event.listen(
+        table,
+        "after_create",
+        AddSweepColumns(table, last_modified, override).execute_if(callable_=_On(MYSQL_FAMILY)),
+    )
+
+
+def add_index_on(column: Column[Any]) -> None:
+    """Add an index for the sweeper on a column of dates, unless an index begins with it already.
+
+    None on a text without a length, which MariaDB and MySQL can't index.
+    """
+    table = column.table
+    lists = [list(index.expressions) for index in table.indexes]
+    lists += [
+        list(each.columns)
+        for each in table.constraints
+        if isinstance(each, (UniqueConstraint, PrimaryKeyConstraint))
+    ]
+    is_indexed = column.index or column.unique or any(each[0] is column for each in lists if each)
+    if not is_indexed and not (isinstance(column.type, String) and column.type.length is None):
+        Index(index_name(table, f"{column.name}_ttl"), column)
+
+
+@dataclass(frozen=True)
+class _On:
+    """True for DDL that is emitted for one of these dialects (a class, so that it pickles)."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, *_: Any, dialect: Any, **__: Any) -> bool:
+        return dialect.name in self.names

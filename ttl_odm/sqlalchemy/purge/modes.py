@@ -1,0 +1,206 @@
+"""What becomes of expired rows: ``__ttl_purge__``, and whom a model tells: ``__ttl_on_purged__``.
+
+Three modes: ``"delete"`` (the default), `Archive` (or a sink of one's own: see `ArchiveSink`) and
+``"orm"``, which deletes through a session so that the ORM's cascades and events run. They are read
+from the class when rows are purged, since an archive may be declared after the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import ColumnClause, Table, TableClause, column, inspect
+from sqlalchemy import table as lean_table
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import Mapper
+from sqlalchemy.sql.functions import FunctionElement
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.purge.subtables import all_subtables
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sweeper.hooks import ArchiveSink, Hooks
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, ColumnElement
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+DELETE: Final = "delete"
+ORM: Final = "orm"
+
+
+_UTC_NOW: Final = {
+    "postgresql": "clock_timestamp()",
+    "mysql": "UTC_TIMESTAMP(6)",
+    "mariadb": "UTC_TIMESTAMP(6)",
+    "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f000', 'now')",
+}
+
+
+class UTCNow(FunctionElement[Any]):
+    """The database's now for a column of dates, in UTC."""
+
+    inherit_cache = True
+
+
+class NaiveUTCNow(UTCNow):
+    """The same for a column that knows no time zones."""
+
+    inherit_cache = True
+
+
+@compiles(UTCNow)
+def _render_utc_now(_: UTCNow, compiler: Any, **__: Any) -> str:
+    return _UTC_NOW[compiler.dialect.name]
+
+
+@compiles(NaiveUTCNow, "postgresql")
+def _render_naive_utc_now(_: NaiveUTCNow, compiler: Any, **__: Any) -> str:
+    # PostgreSQL would store what a clock shows in the session's time zone.
+    return f"({_UTC_NOW[compiler.dialect.name]} AT TIME ZONE 'UTC')"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Copy rows to another table in the transaction that deletes them.
+
+    Columns go by name: the archive has at least the primary key, and gets whatever else it has in
+    common with the model. Its other columns take the server's default.
+
+    Attributes:
+        into: The archive: a Table, a model, or a function without arguments that returns one.
+        archived_at: The archive's column for the instant of archiving, in UTC, if it has one.
+    """
+
+    into: Any
+    archived_at: str | None = None
+
+    def table(self) -> Table:
+        """The archive.
+
+        Raises:
+            TTLConfigurationError: It is no table.
+        """
+        given = self.into
+        if callable(given) and not isinstance(given, type):
+            given = given()
+        mapper: Any = inspect(given, raiseerr=False) if isinstance(given, type) else None
+        found = mapper.local_table if isinstance(mapper, Mapper) else given
+        if isinstance(found, Table):
+            return found
+        raise TTLConfigurationError(
+            f"Archive({self.into!r}): give a Table, a model, or a function that returns one."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An archive and the columns that it gets from a table.
+
+    Attributes:
+        archive: Without what SQLAlchemy knows of its defaults: in an INSERT from a SELECT it would
+            evaluate one of Python's once for all rows, and the gate would look for keys to free.
+        columns: The columns of the table that it gets.
+        extra: What else it gets, by column.
+    """
+
+    archive: TableClause
+    columns: list[Column[Any]]
+    extra: dict[str, ColumnElement[Any]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The archive's columns, those of `columns` before those of `extra`."""
+        return [*(_name(each) for each in self.columns), *self.extra]
+
+
+def _name(each: Any) -> str:
+    return str(each.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a model says of its expired rows.
+
+    Attributes:
+        copy: To be copied to a table.
+        sink: To be given to a sink.
+        orm: To be deleted through a session, as objects of this class.
+        hooks: Whom to tell.
+    """
+
+    copy: Copy | None = None
+    sink: ArchiveSink | None = None
+    orm: type | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+
+
+def mode_of(binding: Binding) -> Mode:
+    """Read what the owner of a table's policy declares.
+
+    Raises:
+        TTLConfigurationError: It can't be; the message says what to write instead.
+    """
+    owner = binding.default.owner
+    declared: Any = getattr(owner, "__ttl_purge__", DELETE)
+    hooks = hooks_of(binding)
+    if declared == DELETE:
+        return Mode(hooks=hooks)
+    if declared == ORM:
+        return Mode(orm=owner, hooks=hooks)
+    where = f"{owner.__name__}.__ttl_purge__"
+    if all_subtables(binding):
+        raise TTLConfigurationError(
+            f"{where}: rows of joined subclasses are in several tables, which no archive takes; "
+            f"write {ORM!r} and archive in an event of the ORM."
+        )
+    if isinstance(declared, Archive):
+        return Mode(copy=_copy_of(binding, declared, where), hooks=hooks)
+    if isinstance(declared, ArchiveSink) and not isinstance(declared, type):
+        return Mode(sink=declared, hooks=hooks)
+    raise TTLConfigurationError(
+        f"{where} = {declared!r}: write {DELETE!r}, {ORM!r}, Archive(table), or an object with a "
+        "method write()."
+    )
+
+
+def hooks_of(binding: Binding) -> Hooks:
+    """The hooks that the model of a table declares, for that table."""
+    declared = getattr(binding.default.owner, "__ttl_on_purged__", None)
+    return Hooks.of({binding.table.fullname: declared}) if declared is not None else Hooks()
+
+
+def _lifetime_columns(archive: Table) -> set[str]:
+    """The columns that an archive with a ttl keeps its rows' own lifetimes in."""
+    found = binding_of(archive)
+    if found is None or not found.stamps:  # a date that rows bring along is copied
+        return set()
+    override = set() if found.override is None else {str(found.override.name)}
+    return {str(found.last_modified.name), *override}
+
+
+def _copy_of(binding: Binding, archive: Archive, where: str) -> Copy:
+    table, into = binding.table, archive.table()
+    # An archive with a ttl of its own keeps rows from the moment when it gets them.
+    its_own = _lifetime_columns(into)
+    columns: list[Column[Any]] = [
+        each for each in table.c if each.name in into.c and each.name not in its_own
+    ]
+    missing = [each.name for each in table.primary_key if each not in columns]
+    if into is table or missing:
+        problem = "is the table itself" if into is table else f"has no column {missing[0]!r}"
+        raise TTLConfigurationError(f"{where}: the archive {into.fullname!r} {problem}.")
+    extra: dict[str, ColumnElement[Any]] = {}
+    if archive.archived_at is not None:
+        if archive.archived_at not in into.c:
+            raise TTLConfigurationError(
+                f"{where}: the archive {into.fullname!r} has no column {archive.archived_at!r}."
+            )
+        kind = into.c[archive.archived_at].type
+        utc_now = UTCNow() if getattr(kind, "timezone", False) else NaiveUTCNow()
+        extra[archive.archived_at] = Stamp() if isinstance(kind, LastModified) else utc_now
+    its_columns: list[ColumnClause[Any]] = [column(each.name, each.type) for each in into.c]
+    return Copy(lean_table(into.name, *its_columns, schema=into.schema), columns, extra)

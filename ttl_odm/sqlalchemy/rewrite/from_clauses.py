@@ -1,0 +1,245 @@
+"""Which condition a FROM element needs, by the way it enters a statement.
+
+A table, an alias of one and a sampled table are filtered in WHERE. An inner join passes both
+its sides on; the optional side of a LEFT JOIN is filtered in its ON clause, so that a left
+row without a live partner stays; both sides of a FULL JOIN are sealed into subqueries.
+Subqueries and CTEs need nothing: the SELECT inside them passes the gate itself.
+
+The table of a joined subclass has no lifetime of its own. Where the base's table is joined to it
+by primary key, as the ORM always does, the base's predicate decides; alone, it is filtered by an
+EXISTS on the base.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy import (
+    Alias,
+    ClauseElement,
+    FromClause,
+    Join,
+    Table,
+    TableSample,
+    exists,
+    literal_column,
+    select,
+)
+from sqlalchemy.exc import CompileError
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause
+from sqlalchemy.sql.selectable import FromGrouping
+
+from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding, binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.tables import original
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sqlalchemy import ColumnElement, Select
+
+
+class LiveCriterion(Protocol):
+    """Tells the condition that keeps the live rows of one bound FROM element."""
+
+    def __call__(self, binding: Binding, source: FromClause) -> ColumnElement[bool]:
+        """The condition."""
+        ...
+
+
+class LiveRows:
+    """The conditions that a statement needs.
+
+    Args:
+        live: makes the predicate of one FROM element.
+    """
+
+    def __init__(self, live: LiveCriterion) -> None:
+        """Nothing is looked at yet."""
+        self._live = live
+
+    def where(
+        self, sources: Iterable[Any], conditions: Iterable[Any] = ()
+    ) -> list[ColumnElement[bool]]:
+        """What goes into WHERE for these FROM elements, beside the conditions already there."""
+        sources = list(sources)
+        ties = Ties(sources, conditions)
+        return [criterion for source in sources for criterion in self._of(source, ties)]
+
+    def optional(self, join: Join) -> list[ColumnElement[bool]]:
+        """What goes into the ON clause of a LEFT JOIN, for its right side."""
+        return self._of(join.right, Ties([join]))
+
+    def _of(self, source: Any, ties: Ties) -> list[ColumnElement[bool]]:
+        """What one FROM element asks of the clause it stands in."""
+        if isinstance(source, Join):
+            if source.full:
+                return []
+            if source.isouter:
+                return self._of(source.left, ties)
+            return self._of(source.left, ties) + self._of(source.right, ties)
+        if isinstance(source, FromGrouping):
+            return self._of(source.element, ties)
+        criterion = self._alone(source, ties)
+        return [] if criterion is None else [criterion]
+
+    def _alone(self, source: Any, ties: Ties | None = None) -> ColumnElement[bool] | None:
+        """The condition for a table, an alias or a sample."""
+        table = _table_of(source)
+        binding, sub = binding_of(table), sub_binding_of(table)
+        if binding is not None:
+            return self._live(binding, source)
+        if sub is None or (ties is not None and ties.lead_to_base(sub, source)):
+            return None
+        base = sub.base.table.alias()
+        same_row = (base.c[root.key] == own for own, root in sub.keys_of(source))
+        found: Select[Any] = select(literal_column("1")).select_from(base).correlate(source)
+        found = found.where(*same_row, self._live(sub.base, base))
+        return exists(found.options(include_expired()))  # it has the predicate already
+
+    def sealed(self, source: Any) -> Any:
+        """The FROM element with every table in it replaced by its live rows."""
+        if isinstance(source, Join):
+            left, right = self.sealed(source.left), self.sealed(source.right)
+            if left is source.left and right is source.right:
+                return source
+            return _join(source, left, right)
+        if isinstance(source, FromGrouping):
+            return self.sealed(source.element)
+        criterion = self._alone(source)
+        return source if criterion is None else LiveSource(source, criterion)
+
+
+class Ties:
+    """Which rows of a FROM clause come only together with which others, by equal columns.
+
+    An inner join, and a condition in WHERE, tie both their sides to each other; a LEFT JOIN ties
+    its right side to the left, for a left row may come alone; a FULL JOIN ties nothing.
+
+    Args:
+        sources: the FROM elements.
+        conditions: what is in WHERE.
+    """
+
+    def __init__(self, sources: Iterable[Any], conditions: Iterable[Any] = ()) -> None:
+        """Nothing is looked at before `lead_to_base` is asked."""
+        self._sources = tuple(sources)
+        self._conditions = tuple(conditions)
+
+    def lead_to_base(self, sub: SubBinding, source: FromClause) -> bool:
+        """Whether each row of a joined subclass's table brings its row of the base along."""
+        keys = sub.keys_of(source)
+        reached = [self._reached(own) for own, _ in keys]
+        bases = (leaf for each in self._sources for leaf in leaves(each))
+        return any(
+            all(base.c[root.key] in there for (_, root), there in zip(keys, reached, strict=True))
+            for base in bases
+            if _table_of(base) is sub.base.table
+        )
+
+    def _reached(self, column: Any) -> set[Any]:
+        """The columns that equal one wherever its row isn't made of NULLs."""
+        reached, waiting = {column}, [column]
+        while waiting:
+            new = [c for c in self._equals.get(waiting.pop(), ()) if c not in reached]
+            reached.update(new)
+            waiting += new
+        return reached
+
+    @cached_property
+    def _equals(self) -> dict[Any, list[Any]]:
+        equals: dict[Any, list[Any]] = {}
+        ties = [(condition, None) for condition in self._conditions]
+        for condition, tied in [*ties, *(tie for each in self._sources for tie in _ties(each))]:
+            for one, other in _equal_columns(condition):
+                for column, partner in ((one, other), (other, one)):
+                    if tied is None or column in tied:
+                        equals.setdefault(column, []).append(partner)
+        return equals
+
+
+def _ties(source: Any) -> Iterator[tuple[Any, set[Any]]]:
+    """Each ON clause in a FROM element, with the columns of the rows that come only if it holds."""
+    if isinstance(source, FromGrouping):
+        yield from _ties(source.element)
+    elif isinstance(source, Join):
+        yield from _ties(source.left)
+        yield from _ties(source.right)
+        if not source.full:
+            tied = source.right if source.isouter else source
+            yield source.onclause, {column for leaf in leaves(tied) for column in leaf.c}
+
+
+def _equal_columns(condition: Any) -> Iterator[tuple[Any, Any]]:
+    """The pairs of columns that are equal wherever the condition is true."""
+    if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
+        for part in condition.clauses:
+            yield from _equal_columns(part)
+    elif isinstance(condition, BinaryExpression) and condition.operator is operators.eq:
+        left, right = condition.left, condition.right
+        if isinstance(left, ColumnClause) and isinstance(right, ColumnClause):
+            yield left, right
+
+
+def leaves(source: Any) -> Iterator[Any]:
+    """The FROM elements that a join is made of; an element that is no join, itself."""
+    if isinstance(source, Join):
+        yield from leaves(source.left)
+        yield from leaves(source.right)
+    elif isinstance(source, FromGrouping):
+        yield from leaves(source.element)
+    else:
+        yield source
+
+
+class LiveSource(ClauseElement):
+    """The live rows of a table or alias, standing in for it under the same name."""
+
+    __visit_name__ = "ttl_live_source"
+
+    def __init__(self, element: FromClause, criterion: ColumnElement[bool]) -> None:
+        """Keep what is sealed, and by which condition."""
+        self.element = element
+        self.criterion = criterion
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        return self.element._from_objects
+
+    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
+        """Already in parentheses."""
+        return self
+
+    def visible_name(self, truncated: Callable[[str, str], str]) -> str:
+        """The name under which the rest of the statement refers to the element.
+
+        Raises:
+            CompileError: the table has a schema, so columns are spelled ``schema.table.column``
+                and no subquery can take that name.
+        """
+        if isinstance(self.element, Table) and self.element.schema:
+            raise CompileError(
+                f"A FULL JOIN with the TTL table {self.element.fullname!r} needs an alias: "
+                f"use aliased(Model) or table.alias() for it."
+            )
+        name: Any = self.element.name  # type: ignore[attr-defined]
+        return truncated("alias", name) if hasattr(name, "apply_map") else str(name)
+
+
+def _join(source: Join, left: Any, right: Any) -> Join:
+    copy = source._clone()
+    copy.left, copy.right = left, right
+    return copy
+
+
+def binding_of_source(source: Any) -> Binding | None:
+    """The policy of a table, or of the table that an alias or a sample stands for."""
+    return binding_of(_table_of(source))
+
+
+def _table_of(source: Any) -> Any:
+    while isinstance(source, (Alias, TableSample)):
+        source = source.element
+    return original(source)

@@ -1,0 +1,272 @@
+"""Leases by PostgreSQL's advisory locks: one that ends with its holder, at once.
+
+A lease in a table alone lasts until its end although the process that held it is long dead. An
+advisory lock is the server's own knowledge of who is still there: it ends with the session that
+holds it. The row of `leases` stays beside it, for what outlives a holder: the token, the flag that
+pauses all, the history, and the holder's name for people who look.
+
+The session is a connection of its own, taken out of the engine's pool for good, and idle but for
+renewals. The server ends it when these stay away for as long as the lease lasts, so that neither a
+process that hangs nor a host that has vanished holds the lock for longer.
+"""
+
+from __future__ import annotations
+
+import logging
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    MetaData,
+    String,
+    false,
+    func,
+    literal,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.exc import DBAPIError
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.purge.errors import is_passing, store_errors
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, Statements, TableLeases, lease_table
+from ttl_odm.sweeper import Lease, LeaseState
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Select, Table
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+logger = logging.getLogger("ttl_odm.sweeper")
+
+_LOCKED: Final = text(
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
+    "AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) "
+    "AND (classid::bigint << 32 | objid::bigint) = CAST(:key AS bigint))"
+)
+_ALIVE: Final[Select[Any]] = select(literal_column("1"))
+_FREE: Final = select(func.pg_advisory_unlock_all())
+
+
+class _Statements(Statements):
+    """The statements of a lease whose holder has a lock."""
+
+    def key(self, connection: Connection, name: str) -> int:
+        """The number of a name's lock; beside another table it is another lock."""
+        said = f"{name_of(connection, self.table)} {name}".encode()
+        return int.from_bytes(sha256(said).digest()[:8], "big", signed=True)
+
+    def lock(self, session: Connection, name: str, duration: float) -> bool:
+        """Take the lock in a session that is to last; False if somebody else has it."""
+        session.detach()  # the pool makes another; closing this one ends the session
+        limit = func.set_config(
+            "idle_session_timeout",
+            f"{max(1, round(duration * 1000))}",
+            false(),
+            type_=String(),
+        )
+        key = literal(self.key(session, name), BigInteger())
+        with session.begin():
+            return bool(session.execute(select(func.pg_try_advisory_lock(key), limit)).one()[0])
+
+    def read(self, connection: Connection, name: str) -> LeaseState:
+        state = super().read(connection, name)
+        if state.holder is None or connection.scalar(_LOCKED, {"key": self.key(connection, name)}):
+            return state
+        # Its session has ended, and nobody has taken over yet.
+        return LeaseState(
+            token=state.token,
+            paused=state.paused,
+            history=state.history,
+            recorded_ago=state.recorded_ago,
+        )
+
+
+def _statements(engine: Any, table: Table | None) -> _Statements:
+    if engine.dialect.name != "postgresql":
+        raise TTLConfigurationError(
+            f"{engine.dialect.name} has no advisory locks that end with a session and are free "
+            "for the next one at once; leave `lease` out for a lease in a table."
+        )
+    return _Statements(lease_table(MetaData()) if table is None else table)
+
+
+def _is_alive(session: Connection) -> bool:
+    try:
+        with session.begin():
+            session.execute(_ALIVE)
+    except DBAPIError as error:
+        if not is_passing(error):
+            raise
+        return False
+    return True
+
+
+def _end(session: Connection) -> None:
+    """End a session; what it has locked is free then, not a moment later."""
+    try:
+        with session.begin():
+            session.execute(_FREE)
+        # SQLAlchemy leaves an asynchronous connection that was detached open.
+        driver: Any = session.connection.dbapi_connection
+        session.invalidate()
+        session.dialect.do_close(driver)
+    except Exception:  # it has ended already, or will when the server hears of it
+        logger.debug("The session of an advisory lock was lost", exc_info=True)
+    finally:
+        session.close()
+
+
+class AdvisoryLeases(TableLeases):
+    """`ttl_odm.sweeper.Leases` by advisory locks: ``Sweeper(engine, Base, lease=...)``.
+
+    Needs PostgreSQL 14, and connections that are sessions: a pooler between that hands out a
+    connection for each transaction breaks it. All sweepers of a name use the same kind of lease.
+    """
+
+    _statements: _Statements
+
+    def __init__(self, engine: Engine, table: Table | None = None) -> None:
+        """Name the table of what outlives a holder.
+
+        Args:
+            engine: Where it is.
+            table: What `lease_table` made; None for one by the usual name.
+
+        Raises:
+            TTLConfigurationError: The database isn't PostgreSQL.
+        """
+        super().__init__(engine, table)
+        self._statements = _statements(engine, table)
+        self._sessions: dict[Lease, Connection] = {}
+
+    def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
+        """As in `Leases`."""
+        session = self._lock(name, duration)
+        if session is None:
+            return None
+        lease = None
+        try:
+            lease = self._run(Statements.acquire, name, holder, duration, seizes=True)
+            assert lease is not None  # noqa: S101 (nobody else can have taken it)
+            self._sessions[lease] = session
+        finally:
+            if lease is None:
+                _end(session)
+        return lease
+
+    def renew(self, lease: Lease) -> bool:
+        """As in `Leases`."""
+        session = self._sessions.get(lease)
+        with store_errors():
+            if session is not None and not _is_alive(session):
+                self._unlock(lease)
+                session = None
+        if session is None:
+            session = self._lock(lease.name, lease.duration)
+            if session is None:
+                return False
+            self._sessions[lease] = session
+        kept = super().renew(lease)
+        if not kept:
+            self._unlock(lease)
+        return kept
+
+    def release(self, lease: Lease) -> None:
+        """As in `Leases`."""
+        try:
+            super().release(lease)
+        finally:
+            self._unlock(lease)
+
+    def _lock(self, name: str, duration: float) -> Connection | None:
+        """Open a session that has the lock; None if somebody else has it."""
+        with store_errors():
+            session, got = self._engine.connect(), False
+            try:
+                got = self._statements.lock(session, name, duration)
+            finally:
+                if not got:
+                    _end(session)
+        return session if got else None
+
+    def _unlock(self, lease: Lease) -> None:
+        session = self._sessions.pop(lease, None)
+        if session is not None:
+            _end(session)
+
+
+async def _end_async(session: AsyncConnection) -> None:
+    try:
+        await session.run_sync(_end)
+    finally:
+        await session.close()
+
+
+class AsyncAdvisoryLeases(AsyncTableLeases):
+    """`AdvisoryLeases` over an `AsyncEngine`, as `ttl_odm.sweeper.AsyncLeases`."""
+
+    _statements: _Statements
+
+    def __init__(self, engine: AsyncEngine, table: Table | None = None) -> None:
+        """Name the table of what outlives a holder; see `AdvisoryLeases`."""
+        super().__init__(engine, table)
+        self._statements = _statements(engine, table)
+        self._sessions: dict[Lease, AsyncConnection] = {}
+
+    async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
+        """As in `Leases`."""
+        session = await self._lock(name, duration)
+        if session is None:
+            return None
+        lease = None
+        try:
+            lease = await self._run(Statements.acquire, name, holder, duration, seizes=True)
+            assert lease is not None  # noqa: S101 (nobody else can have taken it)
+            self._sessions[lease] = session
+        finally:
+            if lease is None:
+                await _end_async(session)
+        return lease
+
+    async def renew(self, lease: Lease) -> bool:
+        """As in `Leases`."""
+        session = self._sessions.get(lease)
+        with store_errors():
+            if session is not None and not await session.run_sync(_is_alive):
+                await self._unlock(lease)
+                session = None
+        if session is None:
+            session = await self._lock(lease.name, lease.duration)
+            if session is None:
+                return False
+            self._sessions[lease] = session
+        kept = await super().renew(lease)
+        if not kept:
+            await self._unlock(lease)
+        return kept
+
+    async def release(self, lease: Lease) -> None:
+        """As in `Leases`."""
+        try:
+            await super().release(lease)
+        finally:
+            await self._unlock(lease)
+
+    async def _lock(self, name: str, duration: float) -> AsyncConnection | None:
+        """Open a session that has the lock; None if somebody else has it."""
+        with store_errors():
+            session, got = await self._engine.connect(), False
+            try:
+                got = await session.run_sync(self._statements.lock, name, duration)
+            finally:
+                if not got:
+                    await _end_async(session)
+        return session if got else None
+
+    async def _unlock(self, lease: Lease) -> None:
+        session = self._sessions.pop(lease, None)
+        if session is not None:
+            await _end_async(session)

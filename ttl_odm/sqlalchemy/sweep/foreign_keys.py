@@ -1,0 +1,255 @@
+"""Foreign keys that refer to a swept table, as the live database has them.
+
+Two things hang on them. A key without an index lets each deleted row read the whole table that
+refers to it, so sweeping is refused until there is one. And rows that others refer to may have to
+stay: `ReferringKeys.blocks` finds them without trying one after the other.
+
+The database is asked, not the metadata: other applications have tables too.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import and_, column, exists, inspect, or_, text
+from sqlalchemy import table as lean_table
+
+from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
+from ttl_odm.sweeper import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+    from sqlalchemy.engine import Dialect
+
+logger = logging.getLogger("ttl_odm.sweeper")
+
+Name = tuple["str | None", str]
+"""A schema, None for the connection's own, and a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferringKey:
+    """One foreign key.
+
+    Attributes:
+        table: Whose it is.
+        name: Its own; None where the database gives none.
+        columns: Those that refer.
+        referred: Those that are referred to, in the same order.
+        deletes: What it does when a row that is referred to goes: ``CASCADE``, ``SET NULL``...
+        has_index: Whether the rows that refer to a row are found by an index.
+    """
+
+    table: Name
+    name: str | None
+    columns: tuple[str, ...]
+    referred: tuple[str, ...]
+    deletes: str
+    has_index: bool
+
+    def __str__(self) -> str:
+        schema, table = self.table
+        return f"{f'{schema}.' if schema else ''}{table}({', '.join(self.columns)})"
+
+    def remedy(self, dialect: Dialect) -> str:
+        """The statement that adds the index."""
+        quote = dialect.identifier_preparer.quote
+        schema, table = self.table
+        index = quote("_".join(("ix", table, *self.columns))[:60])
+        where = f"{f'{quote(schema)}.' if schema else ''}{quote(table)}"
+        columns = ", ".join(map(quote, self.columns))
+        how = "INDEX CONCURRENTLY" if dialect.name == "postgresql" else "INDEX"
+        return f"CREATE {how} {index} ON {where} ({columns})"
+
+
+class ReferringKeys:
+    """What was asked for in the sweep at hand, by table."""
+
+    def __init__(self) -> None:
+        self._found: dict[Name, list[ReferringKey]] = {}
+        self._told: set[Name] = set()
+
+    def forget(self) -> None:
+        """Ask again: a sweep has begun."""
+        self._found.clear()
+        self._told.clear()
+
+    def tell(self, connection: Connection, table: Table) -> None:
+        """Log, once in a sweep, what may keep rows of a table from being deleted."""
+        name = name_of(connection, table)
+        if name not in self._told:
+            self._told.add(name)
+            which = ", ".join(map(str, self.of(connection, name))) or "a trigger"
+            logger.info(
+                "Expired rows of %s stay, as rows elsewhere refer to them: %s",
+                table.fullname,
+                which,
+            )
+
+    def of(self, connection: Connection, name: Name) -> list[ReferringKey]:
+        """The keys that refer to a table, and whose rules this connection enforces."""
+        if name not in self._found:
+            asks = _of_postgresql if connection.dialect.name == "postgresql" else _of_others
+            self._found[name] = list(asks(connection, name))
+        return self._found[name]
+
+    def check(self, connection: Connection, table: Table) -> None:
+        """Refuse to sweep a table that others refer to without an index.
+
+        Raises:
+            StoreError: Says which, and what mends it.
+        """
+        dialect = connection.dialect
+        if dialect.name in MYSQL_FAMILY:
+            return  # InnoDB makes an index with each key
+        slow = [key for key in self.of(connection, name_of(connection, table)) if not key.has_index]
+        if slow:
+            which = ", ".join(map(str, slow))
+            mend = "; ".join(key.remedy(dialect) for key in slow)
+            raise StoreError(
+                f"{which} refers to {table.fullname} and has no index, so the database would read "
+                f"all of that table for each row that is deleted here. Run {mend}; or sweep with "
+                "force=True."
+            )
+
+    def blocks(
+        self, connection: Connection, table: Table, source: FromClause | None = None
+    ) -> ColumnElement[bool] | None:
+        """The condition for rows that a foreign key keeps from being deleted; None without any.
+
+        Args:
+            connection: Is asked for the keys.
+            table: What they refer to.
+            source: Where its rows are, if not there: one of its partitions.
+        """
+        name = name_of(connection, table)
+        return self._blocks(connection, name, table if source is None else source, (name,))
+
+    def _blocks(
+        self, connection: Connection, name: Name, source: FromClause, above: tuple[Name, ...]
+    ) -> ColumnElement[bool] | None:
+        conditions = []
+        for key in self.of(connection, name):
+            if key.deletes.startswith("SET"):
+                continue
+            schema, table = key.table
+            columns = {*key.columns, *self._referred(connection, key.table)}
+            child = lean_table(table, *map(column, columns), schema=schema).alias()
+            refers = and_(
+                *(child.c[a] == source.c[b] for a, b in zip(key.columns, key.referred, strict=True))
+            )
+            if key.table == name and connection.dialect.name not in MYSQL_FAMILY:
+                # A row that refers to itself doesn't keep itself; on InnoDB it does, seen on 10.11.
+                refers = and_(refers, or_(*(child.c[b] != source.c[b] for b in key.referred)))
+            if key.deletes == "CASCADE":
+                # Its rows go along, unless something in turn keeps them.
+                below = (
+                    None
+                    if key.table in above
+                    else self._blocks(connection, key.table, child, (*above, key.table))
+                )
+                if below is None:
+                    continue
+                refers = and_(refers, below)
+            conditions.append(exists().select_from(child).where(refers))
+        return or_(*conditions) if conditions else None
+
+    def _referred(self, connection: Connection, name: Name) -> set[str]:
+        return {each for key in self.of(connection, name) for each in key.referred}
+
+
+def name_of(connection: Connection, table: Table) -> Name:
+    """Where a table is on this connection."""
+    schemas = connection.get_execution_options().get("schema_translate_map") or {}
+    return schemas.get(table.schema, table.schema), table.name
+
+
+_POSTGRESQL: Final = text("""
+SELECT n.nspname, c.relname, k.conname, k.confdeltype::text,
+    ARRAY(SELECT a.attname::text
+          FROM unnest(k.conkey) WITH ORDINALITY AS u(number, place)
+          JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.number
+          ORDER BY u.place),
+    ARRAY(SELECT a.attname::text
+          FROM unnest(k.confkey) WITH ORDINALITY AS u(number, place)
+          JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.number
+          ORDER BY u.place),
+    EXISTS (
+        SELECT FROM pg_index i
+        WHERE i.indrelid = k.conrelid AND i.indisvalid
+        AND (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = (
+            SELECT '(' || quote_ident(a.attname) || ' IS NOT NULL)' FROM pg_attribute a
+            WHERE a.attrelid = k.conrelid AND a.attnum = k.conkey[1]))
+        AND (SELECT array_agg(u.number ORDER BY u.number)
+             FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS u(number, place)
+             WHERE u.place <= cardinality(k.conkey))
+          = (SELECT array_agg(u.number ORDER BY u.number) FROM unnest(k.conkey) AS u(number)))
+FROM pg_constraint k
+JOIN pg_class c ON c.oid = k.conrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE k.contype = 'f' AND k.conparentid = 0 AND k.confrelid = CAST(:relation AS text)::regclass
+""")
+"""Not by SQLAlchemy's inspector, which would read all keys of all tables, of one schema only."""
+
+_ACTIONS: Final = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
+
+
+def _of_postgresql(connection: Connection, name: Name) -> Iterator[ReferringKey]:
+    schema, table = name
+    quote = connection.dialect.identifier_preparer.quote
+    relation = f"{quote(schema)}.{quote(table)}" if schema else quote(table)
+    for theirs, child, key, action, columns, referred, indexed in connection.execute(
+        _POSTGRESQL, {"relation": relation}
+    ):
+        deletes = _ACTIONS.get(action, "RESTRICT")
+        yield ReferringKey((theirs, child), key, tuple(columns), tuple(referred), deletes, indexed)
+
+
+def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
+    dialect = connection.dialect.name
+    if dialect == "sqlite" and not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
+        return
+    schema, table = name
+    inspector = inspect(connection)
+    for (theirs, child), keys in inspector.get_multi_foreign_keys(schema=schema).items():
+        for key in keys:
+            if (key["referred_table"].lower(), key["referred_schema"]) != (table.lower(), theirs):
+                continue
+            found = ReferringKey(
+                (theirs, child),
+                key["name"],
+                tuple(key["constrained_columns"]),
+                tuple(key["referred_columns"]),
+                key.get("options", {}).get("ondelete", "RESTRICT").upper(),
+                has_index=dialect in MYSQL_FAMILY,
+            )
+            yield (
+                found
+                if found.has_index
+                else replace(found, has_index=_has_index(connection, found))
+            )
+
+
+_SQLITE_INDEXES: Final = text("""
+SELECT l.name, i.name
+FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
+WHERE l.partial = 0
+ORDER BY l.name, i.seqno
+""")
+"""Not by SQLAlchemy's inspector, which warns of indexes over expressions, as the sweeper's are."""
+
+
+def _has_index(connection: Connection, key: ReferringKey) -> bool:
+    schema, table = key.table
+    primary = inspect(connection).get_pk_constraint(table, schema)["constrained_columns"]
+    indexes: dict[str, list[str]] = {"": primary}
+    for index, name in connection.execute(
+        _SQLITE_INDEXES, {"table": table, "schema": schema or "main"}
+    ):
+        indexes.setdefault(index, []).append(name)
+    first = len(key.columns)
+    return any(set(columns[:first]) == set(key.columns) for columns in indexes.values())

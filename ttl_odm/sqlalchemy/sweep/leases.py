@@ -1,0 +1,348 @@
+"""Leases in a table: which sweeper of a database is at work, by the database's own clock.
+
+A lease is a row of ``ttl_odm_lease``. To take it is one conditional UPDATE, which the database
+gives to exactly one of any number of callers. The table is made when the first lease is taken,
+unless it is part of the application's metadata (`lease_table`) and its migrations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    MetaData,
+    String,
+    Table,
+    Text,
+    and_,
+    literal,
+    or_,
+    select,
+    text,
+    type_coerce,
+)
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.schema import CreateTable
+
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_missing_table, is_passing, store_errors
+from ttl_odm.sqlalchemy.sweep.due import seconds_of
+from ttl_odm.sqlalchemy.sweep.transactions import prepared
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sweeper import Lease, LeaseState, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sqlalchemy import ColumnElement, Connection, Engine, Update
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+R = TypeVar("R")
+P = ParamSpec("P")
+
+if TYPE_CHECKING:
+    _Work = Callable[Concatenate["Statements", Connection, P], R]
+
+NAME: Final = "ttl_odm_lease"
+_INFO: Final = "ttl_odm_lease"
+
+_POSTGRESQL_WAIT: Final = text("SET LOCAL lock_timeout = '5s'")
+"""Others hold the row for as long as an UPDATE takes."""
+
+
+def lease_table(metadata: MetaData, *, name: str = NAME, schema: str | None = None) -> Table:
+    """Add the table of the leases to a MetaData, so that migrations and ``create_all()`` make it.
+
+    A sweeper whose targets are in that MetaData then keeps its leases there.
+
+    Args:
+        metadata: That of the application's models.
+        name: The table's name.
+        schema: Its schema; None for the connection's own.
+    """
+    return Table(
+        name,
+        metadata,
+        Column("name", String(200), primary_key=True),
+        Column("holder", String(255)),
+        Column("acquired_until", LastModified()),
+        Column("token", BigInteger, nullable=False),
+        Column("paused", Boolean, nullable=False),
+        Column("history", Text, nullable=False),
+        Column("recorded_at", LastModified()),
+        schema=schema,
+        info={_INFO: True},
+    )
+
+
+def declared_lease_table(metadatas: Iterable[MetaData]) -> Table | None:
+    """What `lease_table` has added to one of them, if it has."""
+    tables = (table for metadata in metadatas for table in metadata.tables.values())
+    return next((table for table in tables if _INFO in table.info), None)
+
+
+class Statements:
+    """The statements, for a connection."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def acquire(
+        self,
+        connection: Connection,
+        name: str,
+        holder: str,
+        duration: float,
+        *,
+        seizes: bool = False,
+    ) -> Lease | None:
+        """Take a lease that is free or has ended; any, where something else says that it is."""
+        c = self.table.c
+        is_free = or_(c.holder.is_(None), c.acquired_until <= _now(connection))
+        taking = self._at(name, *([] if seizes else [is_free])).values(
+            holder=holder, acquired_until=_until(connection, duration), token=c.token + 1
+        )
+        if not self._change(connection, name, taking):
+            return None
+        token = connection.scalar(select(c.token).where(c.name == name, c.holder == holder))
+        return Lease(name, holder, int(token or 0), duration)
+
+    def renew(self, connection: Connection, lease: Lease) -> bool:
+        """Let it last for its duration from now; False if it is lost."""
+        until = _until(connection, lease.duration)
+        return _changes(connection, self._held(lease).values(acquired_until=until))
+
+    def release(self, connection: Connection, lease: Lease) -> None:
+        """Give it back, unless it is lost."""
+        _changes(connection, self._held(lease).values(holder=None, acquired_until=None))
+
+    def set_paused(self, connection: Connection, name: str, paused: bool) -> None:  # noqa: FBT001
+        """Set the flag, also where nobody holds the lease."""
+        self._change(connection, name, self._at(name).values(paused=paused))
+
+    def record(self, connection: Connection, lease: Lease, history: str) -> bool:
+        """Store the history; False if the lease is lost."""
+        changed = self._held(lease).values(history=history, recorded_at=_now(connection))
+        return _changes(connection, changed)
+
+    def read(self, connection: Connection, name: str) -> LeaseState:
+        """Look at it."""
+        c, now = self.table.c, _now(connection)
+        clock = clock_of(connection.dialect)
+        left = type_coerce(c.acquired_until, clock.storage) - now
+        ago = now - type_coerce(c.recorded_at, clock.storage)
+        found = select(c.holder, c.token, c.paused, c.history, left, ago).where(c.name == name)
+        row = connection.execute(found).one_or_none()
+        if row is None:
+            return LeaseState()
+        holder, token, paused, history, left, ago = row
+        seconds_left = 0.0 if left is None else max(0.0, seconds_of(left, clock))
+        return LeaseState(
+            holder=holder if seconds_left else None,
+            token=token,
+            seconds_left=seconds_left if holder else 0.0,
+            paused=paused,
+            history=history,
+            recorded_ago=None if ago is None else max(0.0, seconds_of(ago, clock)),
+        )
+
+    def _at(self, name: str, *criteria: ColumnElement[bool]) -> Update:
+        return self.table.update().where(self.table.c.name == name, *criteria)
+
+    def _held(self, lease: Lease) -> Update:
+        c = self.table.c
+        return self._at(lease.name, and_(c.holder == lease.holder, c.token == lease.token))
+
+    def _change(self, connection: Connection, name: str, update: Update) -> bool:
+        """Run an UPDATE of a row.
+
+        Raises:
+            _NoRowError: There is none.
+        """
+        if _changes(connection, update):
+            return True
+        if connection.scalar(select(self.table.c.name).where(self.table.c.name == name)) is None:
+            raise _NoRowError(name)
+        return False
+
+    def create(self, connection: Connection) -> None:
+        """Make the table, unless somebody else has just made it.
+
+        Raises:
+            StoreError: The database doesn't let us; it names the statement.
+        """
+        try:
+            with connection.begin():
+                self.table.create(connection)
+        except DBAPIError as error:
+            if is_passing(error):
+                raise
+            if self._exists(connection):
+                return
+            ddl = " ".join(str(CreateTable(self.table).compile(dialect=connection.dialect)).split())
+            raise StoreError(
+                f"There is no table {self.table.fullname} that we may use for the sweepers' lease, "
+                f"and none can be made: {in_short(error)}. Let somebody run: {ddl}; or sweep with "
+                "lease=False, if nobody else does."
+            ) from error
+
+    def _exists(self, connection: Connection) -> bool:
+        try:
+            with connection.begin():
+                self.read(connection, "")
+        except DBAPIError:
+            return False
+        return True
+
+    def add(self, connection: Connection, name: str) -> None:
+        """Make a row, unless somebody else has just made it."""
+        row = self.table.insert().values(name=name, token=0, paused=False, history="")
+        try:
+            with connection.begin():
+                connection.execute(row)
+        except IntegrityError:
+            return
+
+
+class _NoRowError(Exception):
+    """There never was a lease of this name."""
+
+
+def _now(connection: Connection) -> ColumnElement[Any]:
+    clock = clock_of(connection.dialect)
+    return clock.literal(clock.now_at_write)
+
+
+def _until(connection: Connection, duration: float) -> ColumnElement[Any]:
+    clock = clock_of(connection.dialect)
+    if clock.per_second is None:
+        return _now(connection) + clock.span(literal(duration, Float()))
+    return _now(connection) + literal(round(duration * clock.per_second), BigInteger())
+
+
+def _changes(connection: Connection, statement: Update) -> bool:
+    return connection.execute(statement).rowcount > 0
+
+
+def _change(
+    connection: Connection,
+    statements: Statements,
+    work: _Work[P, R],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> R:
+    """Change something in a transaction; before that, make what isn't there yet."""
+    made = False
+    with prepared(connection):
+        while True:
+            try:
+                with connection.begin():
+                    if connection.dialect.name == "postgresql":
+                        connection.execute(_POSTGRESQL_WAIT)
+                    return work(statements, connection, *args, **kwargs)
+            except _NoRowError as missing:
+                statements.add(connection, *missing.args)
+            except DBAPIError as error:
+                if made or not is_missing_table(error):
+                    raise
+                statements.create(connection)
+                made = True
+
+
+def _look(connection: Connection, statements: Statements, name: str) -> LeaseState:
+    """Look: one statement, since sweepers do so before each batch."""
+    try:
+        return statements.read(connection, name)
+    except DBAPIError as error:
+        if not is_missing_table(error):
+            raise
+        return LeaseState()
+
+
+class TableLeases:
+    """`ttl_odm.sweeper.Leases` in a table, over an `Engine`."""
+
+    def __init__(self, engine: Engine, table: Table | None = None) -> None:
+        """Name the table.
+
+        Args:
+            engine: Where it is.
+            table: What `lease_table` made; None for one by the usual name.
+        """
+        self._engine = engine
+        self._statements = Statements(lease_table(MetaData()) if table is None else table)
+
+    def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
+        """As in `Leases`."""
+        return self._run(Statements.acquire, name, holder, duration)
+
+    def renew(self, lease: Lease) -> bool:
+        """As in `Leases`."""
+        return self._run(Statements.renew, lease)
+
+    def release(self, lease: Lease) -> None:
+        """As in `Leases`."""
+        self._run(Statements.release, lease)
+
+    def read(self, name: str) -> LeaseState:
+        """As in `Leases`."""
+        with store_errors(), self._engine.connect() as connection:
+            return _look(connection, self._statements, name)
+
+    def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
+        """As in `Leases`."""
+        self._run(Statements.set_paused, name, paused)
+
+    def record(self, lease: Lease, history: str) -> bool:
+        """As in `Leases`."""
+        return self._run(Statements.record, lease, history)
+
+    def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        with store_errors(), self._engine.connect() as connection:
+            return _change(connection, self._statements, work, *args, **kwargs)
+
+
+class AsyncTableLeases:
+    """`ttl_odm.sweeper.AsyncLeases` in a table, over an `AsyncEngine`."""
+
+    def __init__(self, engine: AsyncEngine, table: Table | None = None) -> None:
+        """Name the table; see `TableLeases`."""
+        self._engine = engine
+        self._statements = Statements(lease_table(MetaData()) if table is None else table)
+
+    async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
+        """As in `Leases`."""
+        return await self._run(Statements.acquire, name, holder, duration)
+
+    async def renew(self, lease: Lease) -> bool:
+        """As in `Leases`."""
+        return await self._run(Statements.renew, lease)
+
+    async def release(self, lease: Lease) -> None:
+        """As in `Leases`."""
+        await self._run(Statements.release, lease)
+
+    async def read(self, name: str) -> LeaseState:
+        """As in `Leases`."""
+        with store_errors():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(_look, self._statements, name)
+
+    async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
+        """As in `Leases`."""
+        await self._run(Statements.set_paused, name, paused)
+
+    async def record(self, lease: Lease, history: str) -> bool:
+        """As in `Leases`."""
+        return await self._run(Statements.record, lease, history)
+
+    async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        with store_errors():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(
+                    lambda each: _change(each, self._statements, work, *args, **kwargs)
+                )

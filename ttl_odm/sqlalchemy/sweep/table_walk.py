@@ -1,0 +1,197 @@
+"""Where the next expired rows are, without an index: the table is walked, stretch by stretch.
+
+For models that chose ``__ttl_sweep__ = "scan"``, and tables that have no sweeper's indexes.
+PostgreSQL reads ranges of pages in the order they lie on disk; elsewhere the rows are walked in
+the order of their primary key. Rows that are written behind the walk have time until the next
+sweep.
+"""
+
+from __future__ import annotations
+
+from operator import gt, le, lt
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    ColumnClause,
+    String,
+    and_,
+    cast,
+    column,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy import table as pg_table
+from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy.types import BigInteger, UserDefinedType
+
+from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.tables import key_columns
+from ttl_odm.sqlalchemy.sweep.index_windows import Window
+from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+ctid: Final[ColumnClause[Any]] = column("ctid")
+"""PostgreSQL's physical place of a row: its page, and its number there."""
+
+_PAGES: Final = 256
+"""Pages that are looked through at once: 2 MiB, some 15,000 narrow rows."""
+
+
+def next_window(
+    connection: Connection, binding: Binding, source: Table, size: int, resume: Any
+) -> Window | None:
+    """Find the window of the next batch; see `PartIndex.next_window`.
+
+    Args:
+        connection: Is only read from.
+        binding: The policy of the rows.
+        source: Where they are: the table, or one of its partitions.
+        size: Rows.
+        resume: What the window before it says; None for the first one.
+    """
+    if connection.dialect.name == "postgresql":
+        return _next_pages(connection, binding, source, size, resume)
+    return _next_keys(connection, binding, size, resume)
+
+
+def _expired(
+    connection: Connection, binding: Binding
+) -> Callable[[FromClause], ColumnElement[bool]]:
+    verdicts = Verdicts(clock_of(connection.dialect), writing=True)
+    return lambda source: verdicts.expired(binding, binding.columns_of(source))
+
+
+def _next_pages(
+    connection: Connection,
+    binding: Binding,
+    source: Table,
+    size: int,
+    resume: tuple[int, int] | None,
+) -> Window | None:
+    """The next pages. Those of a partitioned table are the pages of each partition, at once.
+
+    Needs PostgreSQL 14, which reads a range of pages without reading the others.
+    """
+    first, pages = resume or (0, count_pages(connection, source))
+    end = first + _PAGES
+    expired = _expired(connection, binding)
+    bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
+    found = (
+        select(ctid).select_from(source).where(*bounds, expired(source)).limit(size + 1).subquery()
+    )
+    count = select(func.count()).select_from(found).options(include_expired())
+    return Window(
+        connection.execute(count).scalar_one(),
+        lambda _: list(bounds),
+        expired,
+        again=(first, pages),
+        resume=(end, pages) if end < pages else None,
+    )
+
+
+class Tid(UserDefinedType[Any]):
+    """The type of a `ctid`."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        """The name that SQL has for it."""
+        return "tid"
+
+
+def _beginning_of(page: int) -> ColumnElement[Any]:
+    # By way of a text, which every driver can send.
+    return cast(literal(f"({page},0)", String()), Tid())
+
+
+def count_pages(connection: Connection, table: Table) -> int:
+    """The pages of a table on PostgreSQL; of a partitioned one, those of the largest partition."""
+    relation = regclass(connection, table)
+    tree = func.pg_partition_tree(relation).table_valued("relid")
+    partitions = select(func.max(func.pg_relation_size(tree.c.relid))).scalar_subquery()
+    own = func.pg_relation_size(relation)  # in no partition tree, unless it has partitions
+    page = cast(func.current_setting("block_size"), BigInteger())
+    largest = func.greatest(own, partitions, type_=BigInteger())
+    return int(connection.execute(select(largest // page)).scalar_one())
+
+
+def has_partitions(connection: Connection, table: Table) -> bool:
+    """Whether a table on PostgreSQL has partitions, or children: a `ctid` is that of several rows.
+
+    A table that once had children counts, too.
+    """
+    catalog = pg_table("pg_class", column("oid"), column("relhassubclass"), schema="pg_catalog")
+    found = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
+    return bool(connection.execute(found).scalar_one())
+
+
+def qualified_name(connection: Connection, table: Table) -> str:
+    """The table's name on this connection, quoted."""
+    preparer = connection.dialect.identifier_preparer
+    schemas = connection.get_execution_options().get("schema_translate_map") or {}
+    schema = schemas.get(table.schema, table.schema)
+    name = preparer.quote(table.name)
+    return f"{preparer.quote_schema(schema)}.{name}" if schema else name
+
+
+def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
+    """The table's name as the database's own functions take it."""
+    return cast(literal(qualified_name(connection, table), String()), REGCLASS())
+
+
+def _next_keys(
+    connection: Connection, binding: Binding, size: int, resume: tuple[Any, ...] | None
+) -> Window | None:
+    """The next so many rows in the order of their primary key, expired or not."""
+    columns = key_columns(binding.table)
+    dialect = connection.dialect.name
+
+    def after(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[bool]]:
+        return [] if resume is None else [_compared(columns, gt, gt, resume, dialect)]
+
+    keys = select(*columns).where(*after(columns)).order_by(*columns)
+    last = connection.execute(
+        keys.offset(size - 1).limit(1).options(include_expired())
+    ).one_or_none()
+
+    def bounds(source: FromClause) -> list[ColumnElement[bool]]:
+        ours = [source.c[key.key] for key in columns]
+        until = [] if last is None else [_compared(ours, lt, le, tuple(last), dialect)]
+        return [*after(ours), *until]
+
+    return Window(
+        size,
+        bounds,
+        _expired(connection, binding),
+        again=resume,
+        resume=None if last is None else tuple(last),
+    )
+
+
+def _compared(
+    columns: Sequence[ColumnElement[Any]],
+    first: Callable[[Any, Any], Any],
+    last: Callable[[Any, Any], Any],
+    values: tuple[Any, ...],
+    dialect: str,
+) -> ColumnElement[bool]:
+    """A key compared with values: by `last` in its last column, by `first` in those before."""
+    bound = [literal(value, key.type) for key, value in zip(columns, values, strict=True)]
+    if dialect not in MYSQL_FAMILY and len(columns) > 1:
+        result: ColumnElement[bool] = last(tuple_(*columns), tuple_(*bound))
+        return result
+    # MariaDB and MySQL search no index for a comparison of rows.
+    result = last(columns[-1], bound[-1])
+    for key, value in zip(reversed(columns[:-1]), reversed(bound[:-1]), strict=True):
+        result = or_(first(key, value), and_(key == value, result))
+    return result

@@ -1,0 +1,121 @@
+"""A connection in the sweeper's hands: how its transactions are kept short and out of the way.
+
+What is set here ends with the transaction, or is set back before the pool gets the connection.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import false, func, select, true
+
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
+from ttl_odm.sweeper.phases import phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sqlalchemy import Connection, Select, Table
+
+_ISOLATION: Final = "READ COMMITTED"
+
+_POSTGRESQL_WAIT: Final = "50ms"
+_MYSQL_WAIT: Final = 1
+"""How long a statement waits for a row that somebody holds; one second is MySQL's least."""
+
+
+@contextmanager
+def prepared(connection: Connection, timeout: float | None = None) -> Iterator[None]:
+    """Set a connection fresh from the pool up for the sweeper.
+
+    READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
+    unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would be no transaction. The
+    pool sets it back.
+
+    Args:
+        connection: The connection.
+        timeout: Seconds that a statement may take, where that is set for a session (MariaDB).
+    """
+    dialect: Any = connection.dialect
+    if dialect.name == "sqlite":
+        yield
+    elif dialect.name in MYSQL_FAMILY:
+        limits: dict[str, float] = {"innodb_lock_wait_timeout": _MYSQL_WAIT}
+        if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
+            limits["max_statement_time"] = timeout
+        with _session_variables(connection, limits):
+            yield
+    else:
+        connection.execution_options(isolation_level=_ISOLATION)
+        yield
+
+
+@contextmanager
+def _session_variables(connection: Connection, values: Mapping[str, float]) -> Iterator[None]:
+    """Set what MariaDB and MySQL know for a session only, such as how long to wait for locks."""
+    with connection.begin():
+        # Comes before the isolation: SQLAlchemy doesn't replace a connection that is found lost
+        # while that is set.
+        names = ", ".join(f"@@{name}" for name in values)
+        before = connection.exec_driver_sql(f"SELECT {names}").one()
+        _set(connection, values)
+    connection.execution_options(isolation_level=_ISOLATION)
+    try:
+        yield
+    except BaseException:
+        connection.invalidate()  # nobody knows what state it is in; the pool makes another
+        raise
+    with connection.begin():
+        _set(connection, dict(zip(values, before, strict=True)))
+
+
+def _set(connection: Connection, values: Mapping[str, Any]) -> None:
+    settings = ", ".join(f"{name} = {value}" for name, value in values.items())
+    connection.exec_driver_sql(f"SET SESSION {settings}")
+
+
+@contextmanager
+def reading(
+    connection: Connection, timeout: float | None = None, *, lazily: bool = False
+) -> Iterator[None]:
+    """Begin a transaction that doesn't wait long for a locked table, and commit it.
+
+    Args:
+        connection: A prepared one.
+        timeout: Seconds that a statement may take, where that is set for a transaction
+            (PostgreSQL); None for what the connection has.
+        lazily: Don't wait until the commit is safe on disk, where that is set for a transaction
+            (PostgreSQL). After a crash the latest of such transactions may not have happened.
+    """
+    with ExitStack() as ending, connection.begin():
+        if connection.dialect.name == "postgresql":
+            connection.execute(_settings(timeout, lazily))
+        yield
+        ending.enter_context(phase("commit"))
+
+
+@lru_cache
+def _settings(timeout: float | None, lazily: bool) -> Select[Any]:  # noqa: FBT001 (a key)
+    """What is set for a transaction, on PostgreSQL."""
+    values = {"lock_timeout": _POSTGRESQL_WAIT}
+    if timeout is not None:
+        values["statement_timeout"] = f"{max(1, round(timeout * 1000))}ms"
+    if lazily:
+        values["synchronous_commit"] = "off"
+    return select(*(func.set_config(name, value, true()) for name, value in values.items()))
+
+
+@contextmanager
+def writing(
+    connection: Connection, table: Table, timeout: float | None = None, *, lazily: bool = False
+) -> Iterator[None]:
+    """The same for a transaction that will delete from a table."""
+    with reading(connection, timeout, lazily=lazily):
+        if connection.dialect.name == "sqlite":
+            # Takes the lock for writing. A transaction that reads first can't get it any more once
+            # another has written.
+            connection.execute(SweepDelete(table).where(false()))
+        yield

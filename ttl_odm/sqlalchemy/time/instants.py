@@ -1,0 +1,227 @@
+"""The column that lifetimes are counted from: what it may be, and how a policy reads it.
+
+`Instants` is checked when a policy is put on a table, so that a column which can't hold instants,
+or of which nobody knows how it does, is found before a row is at stake. What that means for a
+database is `ttl_odm.sqlalchemy.time.formats`.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    TIMESTAMP,
+    BigInteger,
+    Date,
+    DateTime,
+    Enum,
+    Integer,
+    String,
+    TypeDecorator,
+)
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
+from sqlalchemy.dialects.postgresql import TIMESTAMP as PG_TIMESTAMP
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.visitors import InternalTraversal
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, spelling_of
+from ttl_odm.sqlalchemy.time.formats import (
+    Days,
+    Epochs,
+    IsoStrings,
+    Keeping,
+    MySQLTimestamps,
+    Native,
+    WallTimes,
+)
+from ttl_odm.sqlalchemy.time.template import Spelled
+from ttl_odm.sqlalchemy.time.zones import offsets_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, ColumnElement
+    from sqlalchemy.types import TypeEngine
+
+    from ttl_odm.sqlalchemy.time.clock import Clock
+
+_EPOCH_UNITS: Final = "unit='s', 'ms' or 'us'"
+_SHORTEST_ISO: Final = 20
+"""Characters of ``YYYY-MM-DDThh:mm:ssZ``."""
+
+
+class Instants:
+    """How a column keeps instants, as its type and the policy say.
+
+    Args:
+        column: The column.
+        zone: What its naive datetimes and its dates mean: "UTC", "local" or an IANA name.
+        unit: "s", "ms" or "us" for integers, "iso" for strings, None for datetimes and dates.
+        where: The name of the declaration, for error messages.
+
+    Attributes:
+        native: Whether it is the column of the contract, `LastModified`.
+
+    Raises:
+        TTLConfigurationError: The column holds something else.
+    """
+
+    def __init__(self, column: Column[Any], zone: str, unit: str | None, where: str) -> None:
+        """Check the type; what depends on the database is looked at when it is known."""
+        self.column = column
+        self.native = isinstance(column.type, LastModified)
+        self._zone = zone
+        self._unit = unit
+        self._keepings: dict[str, Keeping] = {}
+        mend = _mend_of(column.type, unit, native=self.native)
+        if mend is not None:
+            raise TTLConfigurationError(
+                f"{where}: column {column.name!r} is {column.type!r}, and the policy has "
+                f"unit={unit!r}: {mend}."
+            )
+
+    def on(self, clock: Clock) -> Keeping:
+        """How the column keeps instants on a database."""
+        found = self._keepings.get(clock.family)
+        if found is None:
+            found = self._keepings[clock.family] = self._keeping(clock)
+        return found
+
+    def stored(self, moment: ColumnElement[Any]) -> ColumnElement[Any]:
+        """A moment of the database's clock as a value for the column."""
+        return moment if self.native else Stored(self, moment)
+
+    def is_readable(self, value: object) -> bool:
+        """Whether Python understands what the column shows of a row, NULL included."""
+        return value is None or isinstance(value, (date, int, str))
+
+    @property
+    def coarseness(self) -> int:
+        """Seconds by which a moment may grow when it is stored."""
+        return 2 * 86_400 if issubclass(_affinity(self.column.type), Date) else 1
+
+    def _keeping(self, clock: Clock) -> Keeping:  # noqa: PLR0911 (a table)
+        if self.native:
+            return (Keeping if self.column.nullable else Native)(clock, clock.storage)
+        kept: Any = kept_type(self.column.type, clock.family)
+        affinity, spelling = _affinity(kept), spelling_of(clock.family)
+        offsets = offsets_of(self._zone)
+        if issubclass(affinity, Integer):
+            assert self._unit is not None  # noqa: S101 (it was checked)
+            return Epochs(clock, BigInteger(), spelling=spelling, unit=self._unit)
+        if issubclass(affinity, String):
+            length = getattr(kept, "length", None)
+            return IsoStrings(
+                clock, String(), spelling=spelling, offsets=offsets_of("UTC"), length=length
+            )
+        if issubclass(affinity, Date):
+            raw = String() if spelling.text_dates else Date()
+            return Days(clock, raw, spelling=spelling, offsets=offsets)
+        precision = _precision(kept, clock.family)
+        if clock.family == "postgresql" and kept.timezone:
+            return Keeping(clock, clock.storage, precision)
+        if clock.family == "mysql" and isinstance(kept, TIMESTAMP):
+            return MySQLTimestamps(clock, MYSQL_TIMESTAMP(fsp=6), precision)
+        if clock.family == "sqlite":
+            self._check_text(kept)
+        return WallTimes(
+            clock, spelling.wall_type, precision=precision, spelling=spelling, offsets=offsets
+        )
+
+    def _check_text(self, kept: Any) -> None:
+        usual = DateTime().dialect_impl(_dialect("sqlite"))
+        form = getattr(kept.dialect_impl(_dialect("sqlite")), "_storage_format", None)
+        if form not in (usual._storage_format, usual._storage_format.partition(".")[0]):  # type: ignore[attr-defined]
+            raise TTLConfigurationError(
+                f"Column {self.column.table.fullname}.{self.column.name} stores its datetimes in a "
+                f"format of its own on SQLite ({form!r}), in which they can't be compared: leave "
+                "storage_format out."
+            )
+
+
+class Stored(FunctionElement[Any]):
+    """A moment of the database's clock, as a column keeps it.
+
+    Args:
+        instants: The column.
+        moment: An expression of the clock's storage type.
+    """
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
+        *FunctionElement._traverse_internals,
+        ("instants", InternalTraversal.dp_plain_obj),
+    ]
+
+    def __init__(self, instants: Instants, moment: ColumnElement[Any]) -> None:
+        """Be of the column's type."""
+        super().__init__(moment)
+        self.instants = instants
+        self.type = instants.column.type
+
+
+@compiles(Stored)
+def _render_stored(element: Stored, compiler: Any, **kw: Any) -> str:
+    kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
+    clock = clock_of(compiler.dialect)
+    (moment,) = element.clauses
+    # Not by type_coerce(), which would take an instant's own type from a bound value.
+    stored = element.instants.on(clock).stored(Spelled("{0}", clock.storage, moment))
+    return str(compiler.process(stored, **kw))
+
+
+def _mend_of(type_: TypeEngine[Any], unit: str | None, *, native: bool) -> str | None:
+    """What to write instead; None where the type and the unit fit."""
+    affinity = _affinity(type_)
+    if native or issubclass(affinity, (DateTime, Date)):
+        return None if unit is None else "it holds dates, so leave unit out"
+    if issubclass(affinity, Integer):
+        return None if unit in PER_SECOND else f"for epoch integers write {_EPOCH_UNITS}"
+    if not issubclass(affinity, String) or issubclass(affinity, Enum):
+        return (
+            "name a column of datetimes, of dates, of epoch integers (with "
+            f"{_EPOCH_UNITS}) or of ISO-8601 strings in UTC (with unit='iso')"
+        )
+    if unit != "iso":
+        return "if it holds ISO-8601 strings in UTC, write unit='iso'"
+    length = getattr(type_, "length", None)
+    if length is not None and length < _SHORTEST_ISO:
+        return f"an ISO-8601 string in UTC has {_SHORTEST_ISO} characters or more"
+    return None
+
+
+def _affinity(type_: TypeEngine[Any]) -> type[Any]:
+    # Of a TypeDecorator, what it is made of; of a dialect's own type, the general one.
+    affinity: type[Any] = type_._type_affinity  # type: ignore[assignment]
+    return Enum if isinstance(type_, Enum) else affinity
+
+
+def kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:
+    """The type that a column has on a database: the variant for it, without decorators."""
+    dialect = _dialect(family)
+    kept = type_.dialect_impl(dialect)
+    while isinstance(kept, TypeDecorator):
+        kept = kept.load_dialect_impl(dialect)
+        if isinstance(kept, TypeDecorator):
+            kept = kept.dialect_impl(dialect)
+    return kept
+
+
+@cache
+def _dialect(family: str) -> Any:
+    return registry.load(family)()
+
+
+def _precision(type_: TypeEngine[Any], family: str) -> int:
+    """The steps in which a column of datetimes keeps time, in microseconds."""
+    digits: int | None = 6
+    if family == "mysql":
+        digits = getattr(type_, "fsp", None) or 0
+    elif family == "postgresql" and isinstance(type_, PG_TIMESTAMP):
+        digits = 6 if type_.precision is None else type_.precision
+    return int(10 ** (6 - (6 if digits is None else digits)))
