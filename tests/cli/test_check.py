@@ -1,4 +1,4 @@
-"""`ttl-odm check`: what it finds, and that what it says mends it."""
+"""`ttl-odm check`: what it finds, and that what it says fixes it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def found(app: list[str], *options: str, status: int) -> dict[tuple[str, str | N
     finished = CliRunner().invoke(cli, ["check", *app, *options, "--json"])
     assert finished.exit_code == status, finished.output
     listed = json.loads(finished.stdout)["findings"]
-    assert all(each["mend"] for each in listed)
+    assert all(each["fix"] for each in listed)
     return {(each["code"], each["target"]): each for each in listed}
 
 
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for (code, _), each in codes.items():
             if code not in ("missing-table", "missing-check", "restricting-key", "never-swept"):
-                connection.execute(text(each["mend"]))
+                connection.execute(text(each["fix"]))
         shop.Base.metadata.create_all(connection)
     left = found(app, "--max-age", "600", status=1)
     assert left.keys() <= {
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
         ("never-swept", None),
     }
     assert ("overdue", "web_sessions") in left
-    assert left["overdue", "web_sessions"]["mend"] == "ttl-odm sweep --model WebSession"
+    assert left["overdue", "web_sessions"]["fix"] == "ttl-odm sweep --model WebSession"
 
 
 def run_sql(engine: Engine, *statements: str) -> None:
@@ -113,7 +113,7 @@ def test_an_index_that_is_called_like_ours_and_is_another_is_found(
     on_carts = " ON carts" if engine.dialect.name == "mysql" else ""
     run_sql(engine, f"DROP INDEX {name}{on_carts}", f"CREATE INDEX {name} ON carts (id)")
     finding = found(app, "--model", "Cart", status=1)["wrong-index", "carts"]
-    run_sql(engine, *finding["mend"].split("; "))
+    run_sql(engine, *finding["fix"].split("; "))
     assert found(app, "--model", "Cart", status=0).keys() == {("never-swept", None)}
 
 
@@ -156,7 +156,7 @@ def test_rows_of_the_future_are_found_by_columns_that_are_not_ours(
     finding = found(hotel, status=0)["future-rows", "bookings"]
     assert finding["message"].startswith("rows whose made_at is more than an hour from now")
     assert finding["message"].endswith("longer: 1")
-    doubt, _, statement = finding["mend"].partition("; or ")
+    doubt, _, statement = finding["fix"].partition("; or ")
     assert doubt == "declare timezone= if that is local time"
     with engine.begin() as connection:
         assert connection.exec_driver_sql(statement).rowcount == 1
@@ -173,7 +173,7 @@ def test_an_index_that_failed_to_be_built_is_found(engine: Engine, app: list[str
             )
         )
     finding = found(app, "--model", "Cart", status=1)["invalid-index", "carts"]
-    assert finding["mend"].startswith("DROP INDEX CONCURRENTLY ix_carts_ttl_own; CREATE INDEX")
+    assert finding["fix"].startswith("DROP INDEX CONCURRENTLY ix_carts_ttl_own; CREATE INDEX")
 
 
 @sqlite
@@ -184,7 +184,7 @@ def test_a_pause_and_an_old_sweep_are_found(engine: Engine, app: list[str]) -> N
         connection.execute(text("UPDATE ttl_odm_lease SET recorded_at = recorded_at - 90000000"))
     codes = found(app, status=1)
     assert codes.keys() == {("paused", None), ("not-swept", None)}
-    assert codes["paused", None]["mend"] == "ttl-odm resume"
+    assert codes["paused", None]["fix"] == "ttl-odm resume"
 
 
 @sqlite
@@ -195,7 +195,7 @@ def test_github_shows_findings_as_annotations(engine: Engine, app: list[str]) ->
     assert finished.exit_code == 1
     first, *_ = finished.stdout.splitlines()
     assert first.startswith("::error title=ttl-odm%3A missing-index in carts::index ix_carts")
-    assert "%0AMend it with: CREATE INDEX" in first
+    assert "%0AFix it with: CREATE INDEX" in first
 
 
 def test_annotations_keep_to_one_line() -> None:
@@ -253,10 +253,10 @@ def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any
     codes = found(app, status=1)
     strays = {"undated", "too-late", "invalid-ttl", "future-rows"}
     assert {code for code, _ in codes} == {"missing-index", *strays}
-    assert codes["missing-index", "events"]["mend"] == "await ensure_indexes(Event)"
-    assert codes["too-late", "events"]["mend"] == "await repair_strays(Event)"
+    assert codes["missing-index", "events"]["fix"] == "await ensure_indexes(Event)"
+    assert codes["too-late", "events"]["fix"] == "await repair_strays(Event)"
     for code in ("undated", "invalid-ttl", "future-rows"):
-        run_in_mongosh(database, codes[code, "events"]["mend"])
+        run_in_mongosh(database, codes[code, "events"]["fix"])
     assert {code for code, _ in found(app, status=1)} == {"missing-index", "too-late"}
 
 

@@ -18,7 +18,7 @@ from ttl_odm.beanie import (
     repair_strays,
     ttl_database,
 )
-from ttl_odm.beanie.indexes.strays import Stray
+from ttl_odm.beanie.indexes.strays import Inconsistency
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -189,21 +189,21 @@ async def test_strays_are_found_among_expired_documents_and_mended_unstamped(
 
     found = (await find_strays(Event)).found
     assert {each.kind: each.examples for each in found} == {
-        Stray.INVALID_TTL: (2,),
-        Stray.TOO_LATE: (1,),
+        Inconsistency.INVALID_TTL: (2,),
+        Inconsistency.TOO_LATE: (1,),
     }
     assert await repair_strays(Event) == 1
 
-    mended = place.theirs.find_one({"_id": 1}) or {}
-    assert mended["_exp"] - mended["_ts"] == timedelta(seconds=600)
-    assert mended["_ts"] == LONG_AGO
+    fixed = place.theirs.find_one({"_id": 1}) or {}
+    assert fixed["_exp"] - fixed["_ts"] == timedelta(seconds=600)
+    assert fixed["_ts"] == LONG_AGO
 
 
 async def test_other_policies_have_their_own_strays(place: Scratch) -> None:
     place.database["Token"].insert_one({"issued": "yesterday"})
     place.database["Login"].insert_one({"_ts": LONG_AGO, "ttl": 600})
 
-    assert [each.kind for each in (await find_strays(Token)).found] == [Stray.UNDATED]
+    assert [each.kind for each in (await find_strays(Token)).found] == [Inconsistency.UNDATED]
     assert (await find_strays(Login)).found == ()
 
 
@@ -228,9 +228,9 @@ async def test_no_write_through_the_gate_leaves_an_exp_that_is_too_early(place: 
     kinds = {each.kind for each in (await find_strays(Event)).found}
 
     # Operators that no pipeline has take _exp away; the sweeper, or a repair, brings it back.
-    assert kinds <= {Stray.INVALID_TTL, Stray.TOO_LATE}
+    assert kinds <= {Inconsistency.INVALID_TTL, Inconsistency.TOO_LATE}
     await repair_strays(Event)
-    assert {each.kind for each in (await find_strays(Event)).found} == {Stray.INVALID_TTL}
+    assert {each.kind for each in (await find_strays(Event)).found} == {Inconsistency.INVALID_TTL}
 
 
 def scratch_again(place: Scratch) -> Any:

@@ -1,4 +1,4 @@
-"""What other programs leave behind is found, and mended where it follows from the document."""
+"""What other programs leave behind is found, and fixed where it follows from the document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.mongo.scratch import Scratch, scratch
 from tests.mongo.test_predicate import DATES, JUNK, MISSING, NOT_DATES, VALID, document, named
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie.indexes.ensure import ensure_collection
-from ttl_odm.beanie.indexes.strays import Stray, StrayReport, Strays, find_in, repair_in
+from ttl_odm.beanie.indexes.strays import Inconsistency, StrayReport, Strays, find_in, repair_in
 from ttl_odm.beanie.indexes.validator import validator
 from ttl_odm.beanie.policy.ttl_indexes import own_expiry
 from ttl_odm.core import MAX_TTL, own_ttl
@@ -157,7 +157,10 @@ async def test_strays_are_counted_and_shown_by_a_few_of_their_keys(place: Scratc
 
     assert report == StrayReport(
         place.ours.full_name,
-        (Strays(Stray.UNDATED, 7, (0, 1, 2, 3, 4)), Strays(Stray.TOO_LATE, 1, ("x",))),
+        (
+            Strays(Inconsistency.UNDATED, 7, (0, 1, 2, 3, 4)),
+            Strays(Inconsistency.TOO_LATE, 1, ("x",)),
+        ),
     )
     assert str(report) == (
         f"{place.ours.full_name}:\n"

@@ -384,14 +384,14 @@ async def test_a_time_series_is_left_to_mongodb(mongodb_url: str) -> None:
 async def test_where_there_are_no_transactions_rows_are_deleted_and_hooks_refused(
     carts: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ttl_odm.beanie.purge import raw_collection as places
+    from ttl_odm.beanie.purge import raw_collection
 
-    real = places.Place.server
+    real = raw_collection.RawCollection.server
 
     async def alone(self: Any) -> Any:
-        return places.Server((await real(self)).now, has_transactions=False)
+        return raw_collection.Server((await real(self)).now, has_transactions=False)
 
-    monkeypatch.setattr(places.Place, "server", alone)
+    monkeypatch.setattr(raw_collection.RawCollection, "server", alone)
     for number in range(20):
         carts.add([number], age=DAY + number, ttl=None if number % 2 else 60)
     assert not any("autocommit" in each for each in carts.commands.sent)

@@ -193,13 +193,13 @@ def plan_of_expired(session: Session, model: Any) -> str:
 
 def expired_bare(session: Session, model: Any) -> Any:
     """The predicate as the sweeper has it."""
-    from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+    from ttl_odm.sqlalchemy.policy.predicate import Predicate
     from ttl_odm.sqlalchemy.time.clock import clock_of
 
     binding = binding_of(model.__table__)
     assert binding is not None
-    verdicts = Verdicts(clock_of(session.get_bind().dialect))
-    return verdicts.expired(binding, binding.columns_of(model.__table__))
+    predicate = Predicate(clock_of(session.get_bind().dialect))
+    return predicate.expired(binding, binding.columns_of(model.__table__))
 
 
 def test_an_unknown_way_to_sweep_is_refused() -> None:

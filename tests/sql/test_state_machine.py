@@ -29,7 +29,7 @@ from tests.sql.models import web_session
 from ttl_odm.core import effective_ttl
 from ttl_odm.sqlalchemy import ExpiredError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete
 from ttl_odm.sqlalchemy.time import clock_sample
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -252,8 +252,8 @@ def machine(connection: Connection) -> type[RuleBasedStateMachine]:  # noqa: C90
             table = self.model.__table__
             binding = binding_of(table)
             assert binding is not None
-            verdicts = Verdicts(clock_of(connection.dialect), writing=True)
-            doomed = verdicts.expired(binding, binding.columns_of(table))
+            predicate = Predicate(clock_of(connection.dialect), writing=True)
+            doomed = predicate.expired(binding, binding.columns_of(table))
             result = connection.execute(SweepDelete(table).where(doomed))
             live = self.world.live()
             assert result.rowcount == len(self.world.rows) - len(live)

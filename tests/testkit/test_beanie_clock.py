@@ -21,7 +21,7 @@ from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.gate import Gate
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.registry import registry_of
-from ttl_odm.beanie.purge.raw_collection import Place
+from ttl_odm.beanie.purge.raw_collection import RawCollection
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.stamps import Stamping
 from ttl_odm.beanie.time import instants
@@ -667,7 +667,7 @@ PIECES = [
     (ServerClock, "reached"),
     (ServerClock, "at_most"),
     (Stamping, "needs_now"),
-    (Place, "server"),
+    (RawCollection, "server"),
     (Gate, "ready"),
     (Lifetime, "listed"),
 ]

@@ -15,7 +15,7 @@ from ttl_odm.sweeper import BatchResult, Ending, Pace, Part, StoreError
 from ttl_odm.sweeper.commands import AskThrottle, DatabaseNow, FindDue, PurgeBatch
 from ttl_odm.sweeper.limits import Budget, Limits
 from ttl_odm.sweeper.watch import BRIEF, LOOK, REASONS
-from ttl_odm.sweeper.window import Window
+from ttl_odm.sweeper.window import DailyWindow
 
 # max_rows
 
@@ -227,7 +227,7 @@ def test_a_stop_is_obeyed_between_two_attempts() -> None:
 
 # the window
 
-NIGHT = Window.of("01:00-05:00", "UTC")
+NIGHT = DailyWindow.of("01:00-05:00", "UTC")
 
 
 def at(hour: int, minute: int = 0) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.window import Window
+from ttl_odm.sweeper.window import DailyWindow
 
 
 def utc(*parts: int) -> datetime:
@@ -24,30 +24,30 @@ def utc(*parts: int) -> datetime:
 def test_a_window_includes_its_start_and_not_its_end(
     hour: int, minute: int, *, is_open: bool
 ) -> None:
-    assert Window.of("01:00-05:00", "UTC").is_open(utc(2024, 1, 1, hour, minute)) is is_open
+    assert DailyWindow.of("01:00-05:00", "UTC").is_open(utc(2024, 1, 1, hour, minute)) is is_open
 
 
 @pytest.mark.parametrize(
     ("hour", "is_open"), [(21, False), (22, True), (23, True), (0, True), (3, True), (4, False)]
 )
 def test_a_window_may_go_over_midnight(hour: int, *, is_open: bool) -> None:
-    assert Window.of("22:00-04:00", "UTC").is_open(utc(2024, 1, 1, hour)) is is_open
+    assert DailyWindow.of("22:00-04:00", "UTC").is_open(utc(2024, 1, 1, hour)) is is_open
 
 
 @pytest.mark.parametrize("text", ["20:00-24:00", "20:00-00:00", " 20:00 - 24:00 "])
 def test_a_window_may_end_at_midnight(text: str) -> None:
-    window = Window.of(text, "UTC")
+    window = DailyWindow.of(text, "UTC")
     assert window.is_open(utc(2024, 1, 1, 23, 59))
     assert not window.is_open(utc(2024, 1, 2))
 
 
 def test_a_window_is_meant_in_its_time_zone_in_summer_and_in_winter() -> None:
-    window = Window.of("01:00-05:00", "Europe/Berlin")
+    window = DailyWindow.of("01:00-05:00", "Europe/Berlin")
     assert [hour for hour in range(24) if window.is_open(utc(2024, 1, 15, hour))] == [0, 1, 2, 3]
     assert [hour for hour in range(24) if window.is_open(utc(2024, 7, 15, hour))] == [0, 1, 2, 23]
 
 
-def open_minutes(window: Window, day: datetime) -> int:
+def open_minutes(window: DailyWindow, day: datetime) -> int:
     return sum(window.is_open(day + timedelta(minutes=minute)) for minute in range(24 * 60))
 
 
@@ -62,11 +62,11 @@ def open_minutes(window: Window, day: datetime) -> int:
 def test_hours_that_the_clocks_skip_or_repeat_count_as_they_come(
     day: datetime, minutes: int
 ) -> None:
-    assert open_minutes(Window.of("01:00-05:00", "Europe/Berlin"), day) == minutes
+    assert open_minutes(DailyWindow.of("01:00-05:00", "Europe/Berlin"), day) == minutes
 
 
 def test_a_window_within_an_hour_that_the_clocks_skip_stays_shut_that_day() -> None:
-    window = Window.of("02:10-02:50", "Europe/Berlin")
+    window = DailyWindow.of("02:10-02:50", "Europe/Berlin")
     assert open_minutes(window, utc(2024, 3, 30, 12)) == 0
     assert open_minutes(window, utc(2024, 3, 31, 12)) == 40
 
@@ -77,7 +77,10 @@ def test_a_window_and_the_rest_of_the_day_make_a_day(
 ) -> None:
     one, other = f"{start:%H:%M}", f"{end:%H:%M}"
     if one != other:
-        inside, outside = Window.of(f"{one}-{other}", "UTC"), Window.of(f"{other}-{one}", "UTC")
+        inside, outside = (
+            DailyWindow.of(f"{one}-{other}", "UTC"),
+            DailyWindow.of(f"{other}-{one}", "UTC"),
+        )
         assert inside.is_open(instant) is not outside.is_open(instant)
 
 
@@ -86,10 +89,10 @@ def test_a_window_and_the_rest_of_the_day_make_a_day(
 )
 def test_what_is_no_window_is_refused(text: Any) -> None:
     with pytest.raises(TTLConfigurationError, match=r"^window = .*: give hours of the day"):
-        Window.of(text, "UTC")
+        DailyWindow.of(text, "UTC")
 
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "../etc", None, "Europe"])
 def test_what_is_no_time_zone_is_refused(name: Any) -> None:
     with pytest.raises(TTLConfigurationError, match=r"^timezone = .*: give an IANA name"):
-        Window.of("01:00-05:00", name)
+        DailyWindow.of("01:00-05:00", name)

@@ -40,7 +40,7 @@ class Kind:
         name: what `--only` calls it.
         title: what people call it.
         variable: the environment variable with its URL.
-        packages: names the Debian packages that would mend a `find` that found nothing; empty
+        packages: names the Debian packages that would fix a `find` that found nothing; empty
             if none would.
         remedy: what else somebody can do who doesn't have it.
         find: returns the programs it needs by their short names, or None if any is missing.

@@ -256,8 +256,8 @@ def _over_dates(op: Any, table: Table | None, schema: str | None) -> Any:
     policy: Any = wanted.policy
     if binding is not None and not isinstance(binding.policy, TTL):
         policy = binding.default.policy
-    elif binding is not None and binding.cap is not None:
-        policy = ExpireAfter(columns[0], binding.cap.seconds)
+    elif binding is not None and binding.max_lifetime is not None:
+        policy = ExpireAfter(columns[0], binding.max_lifetime.seconds)
     if isinstance(op, ops.DropIndexOp):
         return DropTTLOp(name, policy, schema)
     return AddTTLOp(name, policy, schema)

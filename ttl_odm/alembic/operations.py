@@ -231,7 +231,7 @@ class AlterTTLOp(_Operation):
         max_expired_now: float | None = None,
         in_transaction: bool = False,
     ) -> None:
-        """Change what a table's TTL has in the database, or mend it.
+        """Change what a table's TTL has in the database, or fix it.
 
         A default ttl is not stored: a new one changes no row and needs no migration. It is written
         here for the view and the row-level security, which hold it, and for max_expired_now.

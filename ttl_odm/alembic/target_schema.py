@@ -19,7 +19,7 @@ from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.binding import Binding
 from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.instants import Instants
 
@@ -184,7 +184,7 @@ class Wanted:
             policy=self.policy,
             instants=Instants(self.last_modified, "UTC", None, self.label),
         )
-        live = Verdicts(clock_of(dialect)).live(binding, binding.columns_of(self.table))
+        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
         return str(live.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
 

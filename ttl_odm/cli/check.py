@@ -18,7 +18,7 @@ from ttl_odm.cli.application import (
     json_option,
     opened,
 )
-from ttl_odm.cli.findings import Finding, Severity, mend_of_unreadable
+from ttl_odm.cli.findings import Finding, Severity, fix_of_unreadable
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.cli.status import lease_of
@@ -57,7 +57,7 @@ _UNSEARCHABLE: Final = (
 @lease_name_option
 @json_option
 def check(app: str | None, url: str | None, **given: Any) -> None:
-    """Compare declarations, schema, indexes and values; name the command that mends each finding.
+    """Compare declarations, schema, indexes and values; name the command that fixes each finding.
 
     Changes nothing, so it may run in CI and against production. Within GitHub Actions findings
     become annotations.
@@ -139,8 +139,8 @@ async def _of_waiting(app: Application, target: Target, most: float) -> list[Fin
         due: Due | None = await answer(app.store().due(target.name))
     except StoreError as error:
         why = in_one_line(error)
-        mend = mend_of_unreadable(why, target.name, f"ttl-odm sweep --dry-run --model {name}")
-        return [Finding(Severity.ERROR, "unreadable", target.name, why, mend)]
+        fix = fix_of_unreadable(why, target.name, f"ttl-odm sweep --dry-run --model {name}")
+        return [Finding(Severity.ERROR, "unreadable", target.name, why, fix)]
     if due is None or due.oldest is None or due.oldest <= most:
         return []
     message = f"expired rows wait to be deleted, the oldest for {age(due.oldest)}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.beanie import find_strays
 from ttl_odm.beanie.indexes.changes import Aim
-from ttl_odm.beanie.indexes.strays import Stray
+from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
 from ttl_odm.beanie.policy.registry import collection_of, policy_of, registry_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 _MENDS: Final = {"created": "missing-index", "changed": "other-seconds", "removed": "old-index"}
-_ERRORS: Final = (Stray.TOO_EARLY, Stray.SEVERAL_DATES)
+_ERRORS: Final = (Inconsistency.TOO_EARLY, Inconsistency.SEVERAL_DATES)
 
 
 async def check(targets: Sequence[Target], *, deep: bool) -> list[Finding]:
@@ -58,14 +58,14 @@ async def _indexes(target: Target) -> list[Finding]:
         rebuild=False,
         can_change=True,
     )
-    mend = f"await ensure_indexes({target.model})"
+    fix = f"await ensure_indexes({target.model})"
     try:
         steps = list(aim.steps(await indexes_of(collection)))
     except TTLConfigurationError as error:
         message = in_one_line(error)
         again = f"await ensure_indexes({target.model}, rebuild=True)"
-        mend = again if "rebuild=True" in message else f"drop or declare it; then {mend}"
-        return [Finding(Severity.ERROR, "wrong-index", target.name, message, mend)]
+        fix = again if "rebuild=True" in message else f"drop or declare it; then {fix}"
+        return [Finding(Severity.ERROR, "wrong-index", target.name, message, fix)]
     says = {
         "created": "is not there",
         "changed": "has another number of seconds than the default ttl",
@@ -77,7 +77,7 @@ async def _indexes(target: Target) -> list[Finding]:
             _MENDS[step.outcome],
             target.name,
             f"index {name} {says[step.outcome]}",
-            mend,
+            fix,
         )
         for step in steps
         for name in step.names
@@ -105,14 +105,14 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
             target.name,
             f"{each.count:,} documents: {each.kind.value} (such as "
             f"{', '.join(map(repr, each.examples))})",
-            _mend_of(each.kind, target, collection.name),
+            _fix_for(each.kind, target, collection.name),
         )
         for each in report.found
     ]
     return [*found, *await _future(target, collection)]
 
 
-def _mend_of(kind: Stray, target: Target, name: str) -> str:
+def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
     """What makes documents of a kind right: by ttl_odm, or, for mongosh, what they may have meant.
 
     Args:
@@ -123,17 +123,17 @@ def _mend_of(kind: Stray, target: Target, name: str) -> str:
     if kind.is_repairable:
         return f"await repair_strays({target.model})"
     policy, documents = policy_of(target.given), f"db[{name!r}]"
-    if kind is Stray.INVALID_TTL and isinstance(policy, TTL):
+    if kind is Inconsistency.INVALID_TTL and isinstance(policy, TTL):
         own = policy.override
         numbers = f"{{{own}: {{$type: ['int', 'long', 'double'], $gte: 1, $lte: {MAX_TTL}}}}}"
         wrong = f"{{$nor: [{{{own}: null}}, {{{own}: {NEVER}}}, {numbers}]}}"
         return f"{documents}.updateMany({wrong}, {{$unset: {{{own}: 1}}}})"
     field = _counted_from(policy)
     undated = f"{{{field}: {{$not: {{$type: 'date'}}}}}}"
-    if kind is Stray.UNDATED and not isinstance(policy, ExpireAt):
+    if kind is Inconsistency.UNDATED and not isinstance(policy, ExpireAt):
         return f"{documents}.updateMany({undated}, [{{$set: {{{field}: '$$NOW'}}}}])"
     several = f"{{{field}: {{$type: 'array'}}}}"
-    which = undated if kind is Stray.UNDATED else several
+    which = undated if kind is Inconsistency.UNDATED else several
     return f"{documents}.find({which})  (set one date where they are to expire)"
 
 
@@ -159,5 +159,5 @@ async def _future(target: Target, collection: Any) -> list[Finding]:
         f"{found[0]['n']:,}"
     )
     since = f"{{$expr: {{$gt: ['${field}', {{$add: ['$$NOW', {AHEAD * 1000}]}}]}}}}"
-    mend = f"db[{collection.name!r}].updateMany({since}, [{{$set: {{{field}: '$$NOW'}}}}])"
-    return [Finding(Severity.WARNING, "future-rows", target.name, message, mend)]
+    fix = f"db[{collection.name!r}].updateMany({since}, [{{$set: {{{field}: '$$NOW'}}}}])"
+    return [Finding(Severity.WARNING, "future-rows", target.name, message, fix)]

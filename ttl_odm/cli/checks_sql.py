@@ -18,7 +18,7 @@ from sqlalchemy import (
     type_coerce,
     update,
 )
-from sqlalchemy import table as lean_table
+from sqlalchemy import table as bare_table
 from sqlalchemy.dialects import registry
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
@@ -95,7 +95,7 @@ class _Check:
             return
         there = {each["name"]: each["type"] for each in inspector.get_columns(name, schema)}
         binding = self._binding
-        created = None if binding.cap is None else binding.cap.created
+        created = None if binding.max_lifetime is None else binding.max_lifetime.created
         columns = (binding.last_modified, binding.override, created)
         needed = {each.name: each for each in columns if each is not None}
         missing = [each for each in needed if each not in there]
@@ -112,9 +112,9 @@ class _Check:
                     found = list(look())
             except DBAPIError as error:
                 what, why = look.__name__.strip("_"), in_one_line(error)
-                mend = findings.mend_of_unreadable(why, self._quoted, self._deeper)
+                fix = findings.fix_of_unreadable(why, self._quoted, self._deeper)
                 yield self._finding(
-                    Severity.SKIPPED, "unreadable", f"{what} can't be checked: {why}", mend
+                    Severity.SKIPPED, "unreadable", f"{what} can't be checked: {why}", fix
                 )
             else:
                 yield from found
@@ -146,7 +146,7 @@ class _Check:
             return
         there = indexes_of(self._connection, self._table)
         by_column = [binding.last_modified.name] if binding.sweeps_by_column else []
-        by_column += [] if binding.cap is None else [binding.cap.created.name]
+        by_column += [] if binding.max_lifetime is None else [binding.max_lifetime.created.name]
         for name in by_column:
             if not any(each.first == name for each in there.values()):
                 yield self._warning(
@@ -306,7 +306,7 @@ class _Check:
         """The statement that sets instants of the future to now."""
         clock, stamp = clock_of(self._dialect), self._binding.last_modified
         keeping = self._binding.instants.on(clock)
-        lean = lean_table(self._table.name, column(stamp.name), schema=self._table.schema)
+        lean = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
         there = lean.c[stamp.name]
         said = (
             update(lean)
@@ -332,16 +332,16 @@ class _Check:
         counted = select(func.count()).select_from(rows.options(include_expired()).subquery())
         return int(self._connection.execute(counted.options(include_expired())).scalar_one())
 
-    def _error(self, code: str, message: str, mend: str) -> Finding:
-        return self._finding(Severity.ERROR, code, message, mend)
+    def _error(self, code: str, message: str, fix: str) -> Finding:
+        return self._finding(Severity.ERROR, code, message, fix)
 
-    def _warning(self, code: str, message: str, mend: str) -> Finding:
-        return self._finding(Severity.WARNING, code, message, mend)
+    def _warning(self, code: str, message: str, fix: str) -> Finding:
+        return self._finding(Severity.WARNING, code, message, fix)
 
     def _finding(
-        self, severity: Severity, code: str, message: str, mend: str | None = None
+        self, severity: Severity, code: str, message: str, fix: str | None = None
     ) -> Finding:
-        return Finding(severity, code, self._name, message, mend)
+        return Finding(severity, code, self._name, message, fix)
 
 
 def _told(rows: int) -> str:

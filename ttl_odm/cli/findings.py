@@ -1,4 +1,4 @@
-"""What `ttl-odm check` finds: a value with the command that mends it, and how it reads."""
+"""What `ttl-odm check` finds: a value with the command that fixes it, and how it reads."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Finding:
         code: What kind, for machines: ``missing-index``.
         target: Where; None where it is the whole database's.
         message: What, in a sentence.
-        mend: The command, statement or line that mends it; None where there is none.
+        fix: The command, statement or line that fixes it; None where there is none.
     """
 
     severity: Severity
     code: str
     target: str | None
     message: str
-    mend: str | None = None
+    fix: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -56,11 +56,11 @@ class Finding:
         level = {Severity.ERROR: "error", Severity.WARNING: "warning"}.get(self.severity, "notice")
         where = f" in {self.target}" if self.target else ""
         title = _escaped(f"ttl-odm: {self.code}{where}").replace(":", "%3A").replace(",", "%2C")
-        mend = f"\nMend it with: {self.mend}" if self.mend else ""
-        return f"::{level} title={title}::{_escaped(self.message + mend)}"
+        fix = f"\nFix it with: {self.fix}" if self.fix else ""
+        return f"::{level} title={title}::{_escaped(self.message + fix)}"
 
 
-def mend_of_unreadable(why: str, table: str, deeper: str) -> str:
+def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
     """Return what may let something be read that could not be.
 
     Args:
@@ -88,8 +88,8 @@ def show(findings: list[Finding], looked_at: int, output: Output) -> None:
                 where = f"{each.target}: " if each.target else ""
                 output.line(f"{severity.value} {each.code}", style=_STYLES[severity])
                 output.line(f"{where}{each.message}", indent=2)
-                if each.mend:
-                    output.line(each.mend, indent=2, mark="> ", style="cyan")
+                if each.fix:
+                    output.line(each.fix, indent=2, mark="> ", style="cyan")
     errors = sum(each.severity is Severity.ERROR for each in findings)
     warnings = sum(each.severity is Severity.WARNING for each in findings)
     told = (counted(looked_at, "target"), counted(errors, "error"), counted(warnings, "warning"))

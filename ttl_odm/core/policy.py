@@ -346,15 +346,15 @@ def _defaults(
 ) -> tuple[Declared, tuple[tuple[Any, Declared], ...]]:
     """Read the first argument of `TTL`: the default of all other rows, and that of each kind."""
     if not isinstance(given, Mapping):
-        mend = "give a mapping of defaults as the first argument"
+        fix = "give a mapping of defaults as the first argument"
         if by is not None:
-            raise _misdeclared(given, f"TTL(by={by!r}).default", mend)
+            raise _misdeclared(given, f"TTL(by={by!r}).default", fix)
         if other is not None:
-            raise _misdeclared(other, "TTL.other", f"{mend}, and by='field'")
+            raise _misdeclared(other, "TTL.other", f"{fix}, and by='field'")
         return _declared(given, "TTL.default"), ()
     if by is None:
-        mend = "add by='field', which tells the kinds of rows apart"
-        raise _misdeclared(dict(given), "TTL.default", mend)
+        fix = "add by='field', which tells the kinds of rows apart"
+        raise _misdeclared(dict(given), "TTL.default", fix)
     if None in given:
         raise _misdeclared(None, "a kind of TTL", "rows without a kind have the default other=")
     kinds = [(kind, _declared(each, f"TTL[{kind!r}]")) for kind, each in given.items()]
@@ -379,8 +379,8 @@ def _store(policy: Policy, **fields: object) -> None:
         object.__setattr__(policy, name, value)
 
 
-def _misdeclared(value: object, where: str, mend: str) -> TTLConfigurationError:
-    return TTLConfigurationError(f"{where} = {shown(value)}: {mend}.")
+def _misdeclared(value: object, where: str, fix: str) -> TTLConfigurationError:
+    return TTLConfigurationError(f"{where} = {shown(value)}: {fix}.")
 
 
 def _check_field(name: object, where: str) -> None:
@@ -396,8 +396,8 @@ def _check_created(created: object, max_lifetime: object, others: set[str | None
     if max_lifetime is None:
         raise _misdeclared(created, "TTL.created", "add max_lifetime=seconds, which it is for")
     if created is None:
-        mend = "add created='field', the instant that max_lifetime counts from"
-        raise _misdeclared(max_lifetime, "TTL.max_lifetime", mend)
+        fix = "add created='field', the instant that max_lifetime counts from"
+        raise _misdeclared(max_lifetime, "TTL.max_lifetime", fix)
     _check_field(created, "TTL.created")
     if created in others:
         raise _misdeclared(created, "TTL.created", "name a field of its own, which no write resets")
@@ -406,8 +406,8 @@ def _check_created(created: object, max_lifetime: object, others: set[str | None
 def _longest(given: object) -> int:
     seconds = whole_seconds(given, lowest=1)
     if seconds is None:
-        mend = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
-        raise _misdeclared(given, "TTL.max_lifetime", mend)
+        fix = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
+        raise _misdeclared(given, "TTL.max_lifetime", fix)
     return seconds
 
 
@@ -423,17 +423,17 @@ def _check_unit(value: object, where: str) -> None:
 def _check_timezone(name: object, where: str) -> None:
     if name in ("UTC", "local"):
         return
-    mend = "give 'UTC', 'local' or an IANA name such as 'Europe/Paris'"
+    fix = "give 'UTC', 'local' or an IANA name such as 'Europe/Paris'"
     if not isinstance(name, str):
-        raise _misdeclared(name, where, mend)
+        raise _misdeclared(name, where, fix)
     # Here and not above: zoneinfo would double the time that `import ttl_odm` takes.
     from zoneinfo import ZoneInfo  # noqa: PLC0415
 
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # OSError: a folder of zones ("America")
-        mend += " (on a system without time zone data: install tzdata)"
-        raise _misdeclared(name, where, mend) from error
+        fix += " (on a system without time zone data: install tzdata)"
+        raise _misdeclared(name, where, fix) from error
 
 
 def _never_values(values: object) -> tuple[int, ...]:

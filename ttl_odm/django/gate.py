@@ -26,7 +26,7 @@ from django.db.models.sql.where import AND, WhereNode
 
 from ttl_odm.django.keys import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import Place, is_historical, place_of
+from ttl_odm.django.policy.binding import TablePolicy, is_historical, place_of
 from ttl_odm.django.policy.predicate import Verdict, condition
 from ttl_odm.django.time.stamps import Kept, Stamp
 
@@ -74,7 +74,7 @@ class _Gated:
     compile: Any
     where: Any
 
-    def _place(self, table: str) -> Place | None:
+    def _place(self, table: str) -> TablePolicy | None:
         """How a table of this statement hangs on a policy that counts here."""
         place = place_of(table)
         return None if place is None or is_historical(self.query.model) else place
@@ -168,7 +168,7 @@ class GatedSelect(_Gated):
 class _GatedJoin:
     """A join that renders the predicate into its ON clause."""
 
-    def __init__(self, join: Any, place: Place) -> None:
+    def __init__(self, join: Any, place: TablePolicy) -> None:
         self._join = join
         self._place = place
 
@@ -236,7 +236,7 @@ class GatedUpdate(KeyedUpdate, GatedSelect):
                 query.where = WhereNode([query.where, verdict], AND)
         return result
 
-    def _stamp(self, place: Place) -> None:
+    def _stamp(self, place: TablePolicy) -> None:
         query, binding = self.query, place.binding
         if not binding.stamps or options.root_written(query):
             return

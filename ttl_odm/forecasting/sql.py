@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.declare.enable import enable, roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.policy.options import include_expired
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ class _Answers:
     def _is(self, scenario: str, seconds: int) -> ColumnElement[bool]:
         """True for what is expired then, never NULL."""
         later = f"({self._clock.now} + {seconds} * {self._clock.second})"
-        verdicts = Verdicts(replace(self._clock, now=later))
+        predicate = Predicate(replace(self._clock, now=later))
         binding = self._bindings[scenario]
-        expired = verdicts.expired(binding, binding.columns_of(self._source))
+        expired = predicate.expired(binding, binding.columns_of(self._source))
         return func.coalesce(expired, not_(true()))
 
     def _older(self, seconds: int) -> ColumnElement[bool]:

@@ -28,7 +28,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy import table as lean_table
+from sqlalchemy import table as bare_table
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
@@ -159,7 +159,7 @@ class _Look:
 
     def _lean(self, names: Collection[str]) -> TableClause:
         # Without types: values as the driver gives them, whatever is stored.
-        return lean_table(self._name, *map(column, names), schema=self._schema)
+        return bare_table(self._name, *map(column, names), schema=self._schema)
 
     def _rows(self) -> tuple[int | None, bool]:
         estimate = self._estimate()

@@ -21,7 +21,7 @@ from ttl_odm.sweeper.limits import Limits
 from ttl_odm.sweeper.pace import Pace, Pacing
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.store import Clocked, Counting, Hooking, Leasing
-from ttl_odm.sweeper.window import Window
+from ttl_odm.sweeper.window import DailyWindow
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper.store import AsyncStore, Store
@@ -130,7 +130,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     throttle: bool = False
     statement_timeout: float | None = None
-    window: Window | None = None
+    window: DailyWindow | None = None
     fuse: Fuse | None = None
     force: bool = False
     dry_run: bool = False
@@ -158,7 +158,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         ),
         throttle=options.get("throttle") is not None,
         statement_timeout=_number(options, "statement_timeout"),
-        window=None if window is None else Window.of(window, options.get("timezone", "UTC")),
+        window=None if window is None else DailyWindow.of(window, options.get("timezone", "UTC")),
         fuse=_fuse_of(options),
         force=options.get("force", False),
         dry_run=options.get("dry_run", False),

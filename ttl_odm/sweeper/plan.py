@@ -18,7 +18,7 @@ from ttl_odm.sweeper.report import Ending, SweepReport
 from ttl_odm.sweeper.store import StoreError
 from ttl_odm.sweeper.targets import LIMITS, TargetSweep
 from ttl_odm.sweeper.tenure import Halt, Tenure
-from ttl_odm.sweeper.watch import LOOK, Watch
+from ttl_odm.sweeper.watch import LOOK, BatchGate
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper.commands import Plan
@@ -102,7 +102,7 @@ class _Run:
     def once(self) -> Plan[SweepReport]:
         """Take the lease if it isn't ours already, and sweep; a dry run takes none."""
         began = yield from Now()
-        watch = Watch(self._settings, self._tenure)
+        watch = BatchGate(self._settings, self._tenure)
         held = None
         try:
             if not self._settings.dry_run:
@@ -141,7 +141,7 @@ class _Run:
 class _Sweep:
     """One pass over all targets; one that fails doesn't stop the others."""
 
-    def __init__(self, settings: Settings, tenure: Tenure, watch: Watch) -> None:
+    def __init__(self, settings: Settings, tenure: Tenure, watch: BatchGate) -> None:
         self._settings = settings
         self._tenure = tenure
         self._watch = watch

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
     from ttl_odm.sweeper.store import BatchResult, Counted, Part, Skip
-    from ttl_odm.sweeper.watch import Watch
+    from ttl_odm.sweeper.watch import BatchGate
 
 LIMITS: Final = (Ending.MAX_ROWS, Ending.MAX_SECONDS)
 """Ends of a sweep after which the targets are looked at, although nothing is deleted any more."""
@@ -33,7 +33,7 @@ class TargetSweep:
         target: str,
         settings: Settings,
         hooks: Hooks,
-        watch: Watch,
+        watch: BatchGate,
         found: Sequence[int],
     ) -> None:
         self._target = target

@@ -1,8 +1,8 @@
 """Everything that is looked at between two batches, in one place: may the next one begin?
 
-`Watch.clear` returns when it may, having waited for what had to be waited for, and raises `Halt`
-when the sweep has to end. Waits are cut into pieces, and each piece ends in the same look, so that
-no wait is deaf to a stop, a pause or a lost lease.
+`BatchGate.clear` returns when it may, having waited for what had to be waited for, and raises
+`Halt` when the sweep has to end. Waits are cut into pieces, and each piece ends in the same look,
+so that no wait is deaf to a stop, a pause or a lost lease.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Asks(Protocol[R_co]):
         ...
 
 
-class Watch:
+class BatchGate:
     """The state of one sweep as far as it decides whether the sweep goes on.
 
     Attributes:

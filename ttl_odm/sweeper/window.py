@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DailyWindow:
     """Hours of the day; over midnight if they end before they start.
 
     Attributes:
@@ -34,7 +34,7 @@ class Window:
     zone: tzinfo
 
     @classmethod
-    def of(cls, text: str, timezone: str) -> Window:
+    def of(cls, text: str, timezone: str) -> DailyWindow:
         """Read ``"01:00-05:00"`` and the IANA name of a time zone.
 
         Raises:

@@ -29,7 +29,7 @@ Document = dict[str, Any]
 Request = Any
 """PyMongo's InsertOne and so on."""
 Run = list[tuple[int, Request]]
-"""Requests with their places in the whole."""
+"""Requests with their raw_collection in the whole."""
 
 _DUPLICATE_KEY: Final = {11000, 11001, 12582}
 _METHODS: Final = {
@@ -111,12 +111,14 @@ class _Sending:
         pending = dict(enumerate(prepared))
         while pending:
             part = await self._try([each.request for each in pending.values()])
-            places = list(pending)
+            raw_collection = list(pending)
             again = await self._again(part["writeErrors"], pending, keys)
             part["writeErrors"] = [
-                error for error in part["writeErrors"] if places[error["index"]] not in again
+                error
+                for error in part["writeErrors"]
+                if raw_collection[error["index"]] not in again
             ]
-            _add_up(total, part, places)
+            _add_up(total, part, raw_collection)
             pending = self._left(pending, again)
         return total
 
@@ -133,9 +135,9 @@ class _Sending:
         """Make way for the requests that failed; return those that are worth another try."""
         again: set[int] = set()
         freed: dict[str, int | None] = {}
-        places = list(pending)
+        raw_collection = list(pending)
         for error in errors:
-            place = places[error["index"]]
+            place = raw_collection[error["index"]]
             if error["code"] not in _DUPLICATE_KEY or not pending[place].is_repeatable:
                 continue
             pattern = repr(error.get("keyPattern"))
@@ -229,16 +231,16 @@ def _nothing_done() -> Document:
     return {"writeErrors": [], "writeConcernErrors": [], **counts, "upserted": []}
 
 
-def _add_up(total: Document, part: Mapping[str, Any], places: Sequence[int]) -> None:
+def _add_up(total: Document, part: Mapping[str, Any], raw_collection: Sequence[int]) -> None:
     """Add the result of some requests to that of all of them.
 
     Args:
         total: Is changed.
         part: Counts its errors by their place among the requests of the part.
-        places: Where these stand among all.
+        raw_collection: Where these stand among all.
     """
     for name, value in part.items():
         if name in ("writeErrors", "upserted"):
-            total[name] += [{**each, "index": places[each["index"]]} for each in value]
+            total[name] += [{**each, "index": raw_collection[each["index"]]} for each in value]
         elif name in total:
             total[name] += value

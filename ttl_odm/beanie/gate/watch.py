@@ -1,8 +1,8 @@
 """How the gate tells a document's own write whether it found the document.
 
 Beanie's instance methods go through queries, and make of "nothing matched" whatever they make of
-it (`instance.set()` ends in an AttributeError). So the mixin leaves a `Watch` in the context, and
-the gate notes in it what became of the document.
+it (`instance.set()` ends in an AttributeError). So the mixin leaves a `WriteWatch` in the context,
+and the gate notes in it what became of the document.
 
 This module must not know Beanie, nor what is done about a document that is gone.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Watch:
+class WriteWatch:
     """One write of one document.
 
     Attributes:
@@ -35,13 +35,13 @@ class Watch:
     inserted: Mapping[str, Any] | None = None
 
 
-_watch: ContextVar[Watch | None] = ContextVar("ttl_odm_watch", default=None)
+_watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None)
 
 
 @contextmanager
-def watching(collection: str, key: object) -> Iterator[Watch]:
-    """Watch the write inside."""
-    watch = Watch(collection, key)
+def watching(collection: str, key: object) -> Iterator[WriteWatch]:
+    """WriteWatch the write inside."""
+    watch = WriteWatch(collection, key)
     token = _watch.set(watch)
     try:
         yield watch

@@ -20,7 +20,7 @@ from pymongo import WriteConcern
 from pymongo.errors import DuplicateKeyError
 
 from ttl_odm.beanie.gate.watch import note_found, note_inserted
-from ttl_odm.beanie.keys.holders import Holders, until_free
+from ttl_odm.beanie.keys.holders import KeyHolders, until_free
 from ttl_odm.beanie.policy.options import takes_keep
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.time.instants import stored
@@ -220,7 +220,7 @@ class Keys:
         self._session = options.get("session")
         self._known = [each for each in known if each]
         self._complete = complete
-        self._holders = Holders(self._delete_expired)
+        self._holders = KeyHolders(self._delete_expired)
         self.are_worth_another_try = True
 
     @property

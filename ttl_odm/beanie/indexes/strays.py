@@ -1,9 +1,9 @@
-"""Documents that nobody who writes through ttl_odm would leave behind, found and mended.
+"""Documents that nobody who writes through ttl_odm would leave behind, found and fixed.
 
 mongosh and programs in other languages may set ``ttl`` to anything, leave out ``_ts``, or change
-either and leave ``_exp`` as it was. What each of these means is defined (`Stray`); here they are
-counted, and ``_exp``, which follows from the other two, is made right. Nothing else is mended:
-what somebody meant by a ttl of "20" is not for us to guess.
+either and leave ``_exp`` as it was. What each of these means is defined (`Inconsistency`); here
+they are counted, and ``_exp``, which follows from the other two, is made right. Nothing else is
+fixed: what somebody meant by a ttl of "20" is not for us to guess.
 
 Finding reads the whole collection once. It goes past the gate, so expired documents count too.
 """
@@ -31,7 +31,7 @@ _BATCH = 1000
 _NOTHING = ["missing", "null", "undefined"]
 
 
-class Stray(Enum):
+class Inconsistency(Enum):
     """A kind of document that is not as it should be, and what happens to it."""
 
     UNDATED = "no date to count from: never expires"
@@ -44,7 +44,7 @@ class Stray(Enum):
     @property
     def is_repairable(self) -> bool:
         """Whether it follows from the document itself how it should be."""
-        return self in (Stray.TOO_EARLY, Stray.TOO_LATE, Stray.IDLE)
+        return self in (Inconsistency.TOO_EARLY, Inconsistency.TOO_LATE, Inconsistency.IDLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Strays:
         examples: The ``_id`` of a few of them.
     """
 
-    kind: Stray
+    kind: Inconsistency
     count: int
     examples: tuple[object, ...]
 
@@ -134,11 +134,11 @@ async def repair_in(collection: Collection, policy: Policy) -> int:
     if not isinstance(policy, TTL) or policy.override is None or policy.unit is not None:
         return 0
     wrong = _has_wrong_expiry(policy)
-    mend = [{"$set": {EXPIRY: own_expiry(policy)}}]
+    fix = [{"$set": {EXPIRY: own_expiry(policy)}}]
     changed = 0
     keys = await _next_keys(collection, wrong, {})
     while keys:
-        update = {"q": {"_id": {"$in": keys}}, "u": mend, "multi": True, "hint": {"_id": 1}}
+        update = {"q": {"_id": {"$in": keys}}, "u": fix, "multi": True, "hint": {"_id": 1}}
         reply = await run(collection, {"update": collection.name, "updates": [update]})
         changed += reply["nModified"]
         keys = await _next_keys(collection, wrong, {"_id": keys[-1]})
@@ -176,30 +176,32 @@ async def examples(collection: Collection, is_one: Expression) -> tuple[object, 
     return tuple(each["_id"] for each in await first_batch(collection, command))
 
 
-def _kinds(policy: Policy, purge: Purge) -> dict[Stray, Expression]:
+def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
     if not isinstance(policy, TTL):
-        return {Stray.UNDATED: _has_no_date(policy)}
+        return {Inconsistency.UNDATED: _has_no_date(policy)}
     kind = {"$type": f"${policy.last_modified}"}
     is_instant = holds_instant(policy, f"${policy.last_modified}")
-    kinds: dict[Stray, Expression] = {
-        Stray.UNDATED: {"$not": [{"$or": [{"$in": [kind, ["date", "array"]]}, is_instant]}]},
-        Stray.SEVERAL_DATES: {"$eq": [kind, "array"]},
+    kinds: dict[Inconsistency, Expression] = {
+        Inconsistency.UNDATED: {
+            "$not": [{"$or": [{"$in": [kind, ["date", "array"]]}, is_instant]}]
+        },
+        Inconsistency.SEVERAL_DATES: {"$eq": [kind, "array"]},
     }
     if policy.override is not None:
-        kinds[Stray.INVALID_TTL] = _has_invalid_ttl(policy, policy.override)
+        kinds[Inconsistency.INVALID_TTL] = _has_invalid_ttl(policy, policy.override)
         if purge == "native":
             kinds |= _kinds_by_expiry(policy)
     return kinds
 
 
-def _kinds_by_expiry(policy: TTL) -> dict[Stray, Expression]:
+def _kinds_by_expiry(policy: TTL) -> dict[Inconsistency, Expression]:
     early = too_early(policy)
     wrong = {"$and": [_has_wrong_expiry(policy), {"$not": [early]}]}
     has_own = {"$eq": [{"$type": own_expiry(policy)}, "date"]}
     return {
-        Stray.TOO_EARLY: early,
-        Stray.TOO_LATE: {"$and": [wrong, has_own]},
-        Stray.IDLE: {"$and": [wrong, {"$not": [has_own]}]},
+        Inconsistency.TOO_EARLY: early,
+        Inconsistency.TOO_LATE: {"$and": [wrong, has_own]},
+        Inconsistency.IDLE: {"$and": [wrong, {"$not": [has_own]}]},
     }
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo.errors import PyMongoError
 
 from ttl_odm.beanie.purge.modes import mode_of
-from ttl_odm.beanie.purge.raw_collection import Place
+from ttl_odm.beanie.purge.raw_collection import RawCollection
 from ttl_odm.beanie.purge.removal import Remover, transaction
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import HookError, Hooks, TransientStoreError
@@ -61,7 +61,7 @@ async def purge_displaced(
     mode = _told_inside(mode_of(binding, collection.name))
     if not (mode.hooks or mode.sink or mode.archive):
         return None
-    outside = Place(collection)
+    outside = RawCollection(collection)
     server = await outside.server()
     remover = Remover(collection.name, mode, binding.policy, mode.hooks, server.now, "displaced")
     if session is not None and session.in_transaction:
@@ -84,7 +84,7 @@ def _told_inside(mode: Mode) -> Mode:
     return replace(mode, hooks=Hooks(entries))
 
 
-async def _alone(outside: Place, remover: Remover, doomed: Filter, collation: Any) -> int:
+async def _alone(outside: RawCollection, remover: Remover, doomed: Filter, collation: Any) -> int:
     """Remove them in a transaction of its own; waits for others, as a plain delete would."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -104,7 +104,7 @@ def _is_for_want_of_luck(error: Exception) -> bool:
     return isinstance(error, TransientStoreError)
 
 
-async def _remove(place: Place, remover: Remover, doomed: Filter, collation: Any) -> int:
+async def _remove(place: RawCollection, remover: Remover, doomed: Filter, collation: Any) -> int:
     clauses = {} if collation is None else {"collation": collation}
     rows = await place.find(doomed, projection={"_id": 1}, **clauses)
     deleted = 0
@@ -115,7 +115,7 @@ async def _remove(place: Place, remover: Remover, doomed: Filter, collation: Any
     return deleted
 
 
-async def _end(place: Place) -> None:
+async def _end(place: RawCollection) -> None:
     """Have the server end the application's transaction, so that it cannot be committed.
 
     What has been deleted in it would be in no archive. The driver is not asked: it would take what

@@ -31,7 +31,7 @@ _CHUNK: Final = 1000
 """Keys in one deleting command."""
 
 
-class Holders:
+class KeyHolders:
     """Deletes the expired holders of keys in one collection.
 
     Args:

@@ -83,7 +83,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RawCollection:
     """A collection, and how commands reach it.
 
     Attributes:
@@ -96,7 +96,7 @@ class Place:
     session: Any = None
     timeout: float | None = None
 
-    def within(self, session: Any) -> Place:
+    def within(self, session: Any) -> RawCollection:
         """Return the same place in a transaction."""
         return replace(self, session=session)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bson.raw_bson import RawBSONDocument
 
     from ttl_odm.beanie.purge.modes import Mode
-    from ttl_odm.beanie.purge.raw_collection import Place
+    from ttl_odm.beanie.purge.raw_collection import RawCollection
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import Hooks
     from ttl_odm.sweeper.hooks import Reason
@@ -99,7 +99,7 @@ class Remover:
     def _shows_rows(self) -> bool:
         return self.mode.sink is not None or self.hooks.wants_rows(self.name)
 
-    async def remove(self, place: Place, rows: Rows) -> Removed:
+    async def remove(self, place: RawCollection, rows: Rows) -> Removed:
         """Delete documents that have expired, archive them, and tell.
 
         Args:
@@ -128,7 +128,7 @@ class Remover:
         is_kept = self.mode.archive is not None or self.mode.sink is not None
         return Removed(deleted, deleted if is_kept else 0, purged, _without(rows, found))
 
-    async def _read(self, place: Place, keys: list[Any]) -> Rows:
+    async def _read(self, place: RawCollection, keys: list[Any]) -> Rows:
         """Read what has expired of some documents, or as many of these as a reply has room for."""
         wanted: dict[str, Any] = {"_id": {"$in": keys}, "$expr": expired_expr(self.policy)}
         clauses: dict[str, Any] = {"hint": BY_KEY, "limit": len(keys)}
@@ -137,7 +137,7 @@ class Remover:
         with phase("find"):
             return await place.find(wanted, **clauses)
 
-    async def _archive(self, place: Place, rows: Rows) -> None:
+    async def _archive(self, place: RawCollection, rows: Rows) -> None:
         archive = self.mode.archive
         if archive is None:
             return
@@ -155,7 +155,7 @@ class Remover:
                 f"The archive {into.name} didn't take documents of {self.name}: {in_short(error)}"
             ) from error
 
-    async def _tell(self, place: Place, rows: Rows, began: float) -> Purged:
+    async def _tell(self, place: RawCollection, rows: Rows, began: float) -> Purged:
         purged = self._purged(place, rows, began)
         inside = replace(purged, transaction=place.session)
         try:
@@ -169,7 +169,7 @@ class Remover:
             raise
         return purged
 
-    def _purged(self, place: Place, rows: Rows, began: float) -> Purged:
+    def _purged(self, place: RawCollection, rows: Rows, began: float) -> Purged:
         options = _as_application(place.collection.codec_options)
         shown = [bson.decode(row.raw, options) for row in rows]
         return Purged(
@@ -207,7 +207,7 @@ def _as_application(options: CodecOptions[Any]) -> CodecOptions[Any]:
 
 
 @asynccontextmanager
-async def transaction(place: Place) -> AsyncIterator[Place]:
+async def transaction(place: RawCollection) -> AsyncIterator[RawCollection]:
     """Give a place inside a transaction, which is committed unless the block raises."""
     session = await _settled(place.collection.database.client.start_session())
     limit = None if place.timeout is None else max(1, round(place.timeout * 1000))

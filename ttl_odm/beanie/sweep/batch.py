@@ -24,7 +24,7 @@ from ttl_odm.beanie.purge.raw_collection import BY_KEY
 from ttl_odm.beanie.purge.removal import Removed, Remover, transaction
 from ttl_odm.beanie.sweep.due import first_date, has_wrong_expiry
 from ttl_odm.beanie.sweep.outcome import Outcome
-from ttl_odm.beanie.sweep.stages import Kind, Resume, stages_of
+from ttl_odm.beanie.sweep.stages import Action, Resume, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import BatchResult
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.purge.raw_collection import Filter, Place
+    from ttl_odm.beanie.purge.raw_collection import Filter, RawCollection
     from ttl_odm.beanie.purge.removal import Rows
-    from ttl_odm.beanie.sweep.stages import Layout, Stage
+    from ttl_odm.beanie.sweep.stages import IndexRange, Layout
     from ttl_odm.beanie.sweep.targets import Target
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import BatchRequest
@@ -46,7 +46,9 @@ _WALKED: Final = 10
 """Documents that are looked at, for each that a batch may delete, where a collection is walked."""
 
 
-async def purge(place: Place, target: Target, layout: Layout, request: BatchRequest) -> BatchResult:
+async def purge(
+    place: RawCollection, target: Target, layout: Layout, request: BatchRequest
+) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`.
 
     Args:
@@ -96,10 +98,10 @@ def _check(target: Target, layout: Layout, *, is_atomic: bool) -> None:
 class _Batch:
     """The next documents of a stage."""
 
-    place: Place
+    place: RawCollection
     policy: Policy
     remover: Remover
-    stage: Stage
+    stage: IndexRange
     layout: Layout
     size: int
     resume: Resume
@@ -111,9 +113,9 @@ class _Batch:
 
     async def run(self) -> BatchResult:
         """Purge them, or see to their ``_exp``."""
-        if self.stage.kind is Kind.MEND:
+        if self.stage.kind is Action.FIX:
             return await self._mend()
-        if self.stage.kind is Kind.WALK:
+        if self.stage.kind is Action.WALK:
             return await self._walk()
         if await self._has_windows():
             result = await self._by_window()
@@ -122,7 +124,7 @@ class _Batch:
         return await self._by_list()
 
     @asynccontextmanager
-    async def _working(self) -> AsyncIterator[Place]:
+    async def _working(self) -> AsyncIterator[RawCollection]:
         """Give the place in a transaction, where there are transactions."""
         if self.is_atomic:
             async with transaction(self.place) as inside:
@@ -184,7 +186,7 @@ class _Batch:
             return await self.remover.remove(place, rows)
 
     async def _look(self, wanted: Filter) -> Rows:
-        """Find the keys of the next documents, and their places in the index."""
+        """Find the keys of the next documents, and their raw_collection in the index."""
         reach, left = self.stage.range, self.resume.left
         others = {"_id": {"$nin": list(left)}} if left else {}
         shown = {"_id": 1, reach.field: 1}
@@ -234,7 +236,7 @@ class _Batch:
         wrong = {"$expr": has_wrong_expiry(self.policy)}
         stages = [{"$set": {EXPIRY: own_expiry(self.policy)}}]
 
-        async def mend(rows: Rows) -> Removed:
+        async def fix(rows: Rows) -> Removed:
             chosen = {"_id": {"$in": [row["_id"] for row in rows]}, **wrong}
             async with self._working() as place:
                 await place.update(chosen, stages, BY_KEY)
@@ -242,7 +244,7 @@ class _Batch:
 
         rows = await self._look(wrong)
         outcome = Outcome()
-        await outcome.reach(rows, mend)
+        await outcome.reach(rows, fix)
         return BatchResult(0, self._after(rows, outcome.left))
 
 

@@ -13,9 +13,9 @@ from bson import DatetimeMS
 from ttl_odm.beanie.keys.holders import value_at
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
-from ttl_odm.beanie.purge.raw_collection import Filter, Place, as_datetime, command_in
+from ttl_odm.beanie.purge.raw_collection import Filter, RawCollection, as_datetime, command_in
 from ttl_odm.beanie.rewrite.filters import never_expires
-from ttl_odm.beanie.sweep.stages import Kind, parts_of, stages_of
+from ttl_odm.beanie.sweep.stages import Action, parts_of, stages_of
 from ttl_odm.core.expiry import effective_ttl, own_ttl
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.sweeper import Counted, Due, Part
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from ttl_odm.beanie.sweep.stages import Layout, Stage
+    from ttl_odm.beanie.sweep.stages import IndexRange, Layout
     from ttl_odm.core.policy import Policy
 
 
-async def find_due(place: Place, policy: Policy, layout: Layout) -> Due | None:
+async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.AsyncStore.due`."""
     if layout.is_deleted_by_bucket or never_expires(policy):
         return None
@@ -41,7 +41,7 @@ async def find_due(place: Place, policy: Policy, layout: Layout) -> Due | None:
         ages = [
             age
             for stage in stages_of(policy, layout, part, now)
-            if stage.kind is Kind.PURGE
+            if stage.kind is Action.PURGE
             for age in await _ages(place, policy, stage, now)
         ]
         if ages:
@@ -49,7 +49,9 @@ async def find_due(place: Place, policy: Policy, layout: Layout) -> Due | None:
     return Due(tuple(found), max(found.values(), default=0.0))
 
 
-async def _ages(place: Place, policy: Policy, stage: Stage, now: DatetimeMS) -> list[float]:
+async def _ages(
+    place: RawCollection, policy: Policy, stage: IndexRange, now: DatetimeMS
+) -> list[float]:
     """Return for how long the first document has expired; nothing where there is nothing to do."""
     expired = expired_expr(policy)
     due = expired
@@ -100,7 +102,7 @@ def has_wrong_expiry(policy: TTL) -> Filter:
     return {"$ne": [f"${EXPIRY}", own_expiry(policy)]}
 
 
-async def count(place: Place, policy: Policy, layout: Layout) -> Counted:
+async def count(place: RawCollection, policy: Policy, layout: Layout) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.AsyncCounting`."""
     rows = (await place.run({"count": place.collection.name}))["n"]
     parts = parts_of(policy, layout)
@@ -119,13 +121,13 @@ async def count(place: Place, policy: Policy, layout: Layout) -> Counted:
     return Counted(due, rows)
 
 
-def _countable(policy: Policy, stage: Stage) -> Iterator[list[Filter]]:
+def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
     """Give conditions that together match each document of a stage once.
 
     They have one bound each, and say what the index holds: an aggregation takes no range of an
     index, as a find does.
     """
-    if stage.kind is not Kind.PURGE:
+    if stage.kind is not Action.PURGE:
         return
     field, array = stage.range.field, {"$type": "array"}
     where: Filter = {field: None if stage.is_undated else {"$lt": stage.range.high}}

@@ -60,19 +60,19 @@ class Layout:
     several_keys: dict[str, bool] = field(default_factory=dict)
 
 
-class Kind(Enum):
+class Action(Enum):
     """What is to be done in a range."""
 
     PURGE = "purge"
     WALK = "walk"
     """As well; but what has expired stands among what has not."""
 
-    MEND = "mend"
+    FIX = "fix"
     """Whatever is still there lives, and is here because of a wrong ``_exp``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class IndexRange:
     """A range of an index, and what is to be done in it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Stage:
             server that the index has it all; empty where there are none.
     """
 
-    kind: Kind
+    kind: Action
     range: Range
     branches: tuple[Filter, ...] = ()
 
@@ -96,7 +96,7 @@ class Stage:
         """Whether a deleting command can be bound to a piece of it."""
         return bool(self.branches) and not self.is_undated
 
-    def starting_at(self, low: Any) -> Stage:
+    def starting_at(self, low: Any) -> IndexRange:
         """Return the rest of it."""
         return replace(self, range=replace(self.range, low=low))
 
@@ -167,10 +167,12 @@ def parts_of(policy: Policy, layout: Layout) -> tuple[Part, ...]:
     return parts if layout.indexes or not parts else (Part.ALL,)
 
 
-def stages_of(policy: Policy, layout: Layout, part: Part, now: DatetimeMS) -> tuple[Stage, ...]:
+def stages_of(
+    policy: Policy, layout: Layout, part: Part, now: DatetimeMS
+) -> tuple[IndexRange, ...]:
     """Return what a sweep goes through for a part; nothing if the indexes for it are gone."""
     if part is Part.ALL:
-        return (Stage(Kind.WALK, Range(BY_KEY, "_id", MinKey())),)
+        return (IndexRange(Action.WALK, Range(BY_KEY, "_id", MinKey())),)
     if not layout.indexes:
         return ()
     if not isinstance(policy, TTL):
@@ -182,32 +184,32 @@ def stages_of(policy: Policy, layout: Layout, part: Part, now: DatetimeMS) -> tu
     return tuple(_own(policy, layout, now))
 
 
-def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[Stage]:
+def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexRange]:
     shortest = shortest_default(policy)
     if shortest is None or shortest == NEVER:
         return
     name, first = layout.indexes[policy.last_modified]
     reach = Range(name, policy.last_modified, first, _before(now, shortest))
-    yield Stage(Kind.PURGE, reach, tuple(inheriting_branches(policy)))
+    yield IndexRange(Action.PURGE, reach, tuple(inheriting_branches(policy)))
 
 
-def _own(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[Stage]:
+def _own(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexRange]:
     name, _ = layout.indexes[EXPIRY]
     end = _before(now, 0)
     branches = tuple(own_branches(policy))
-    yield Stage(Kind.PURGE, Range(name, EXPIRY, MinKey(), _FIRST_DATE), branches)
-    yield Stage(Kind.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches)
-    yield Stage(Kind.MEND, Range(name, EXPIRY, MinKey(), end))
+    yield IndexRange(Action.PURGE, Range(name, EXPIRY, MinKey(), _FIRST_DATE), branches)
+    yield IndexRange(Action.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches)
+    yield IndexRange(Action.FIX, Range(name, EXPIRY, MinKey(), end))
 
 
-def _by_date(policy: Any, layout: Layout, now: DatetimeMS) -> Iterator[Stage]:
+def _by_date(policy: Any, layout: Layout, now: DatetimeMS) -> Iterator[IndexRange]:
     name, first = layout.indexes[policy.field]
     if not isinstance(policy, ExpireAfter) and policy.null == "expired":
-        yield Stage(Kind.PURGE, Range(name, policy.field, MinKey(), first))
+        yield IndexRange(Action.PURGE, Range(name, policy.field, MinKey(), first))
     seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
     # Without branches: applications do have arrays here, on whose entries a condition with two
     # bounds uses one of them only.
-    yield Stage(Kind.PURGE, Range(name, policy.field, first, _before(now, seconds)))
+    yield IndexRange(Action.PURGE, Range(name, policy.field, first, _before(now, seconds)))
 
 
 def _before(now: DatetimeMS, seconds: int) -> DatetimeMS:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo.asynchronous.database import AsyncDatabase
 
 from ttl_odm.beanie.purge.errors import store_errors
-from ttl_odm.beanie.purge.raw_collection import Place
+from ttl_odm.beanie.purge.raw_collection import RawCollection
 from ttl_odm.beanie.sweep.batch import purge
 from ttl_odm.beanie.sweep.due import count, find_due, now
 from ttl_odm.beanie.sweep.leases import CollectionLeases
@@ -95,12 +95,12 @@ class MongoStore:
         found = self._targets[target]
         with store_errors():
             layout = self._layouts[target] = await layout_of(found)
-            return await find_due(Place(found.collection), found.policy, layout)
+            return await find_due(RawCollection(found.collection), found.policy, layout)
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired documents, and commit."""
         target = self._targets[request.target]
-        place = Place(target.collection, timeout=request.timeout)
+        place = RawCollection(target.collection, timeout=request.timeout)
         with store_errors():
             layout = self._layouts.get(request.target) or await layout_of(target)
             self._layouts[request.target] = layout
@@ -110,7 +110,9 @@ class MongoStore:
         """Count what has expired in a collection, and estimate how many documents it has."""
         found = self._targets[target]
         with store_errors():
-            return await count(Place(found.collection), found.policy, await layout_of(found))
+            return await count(
+                RawCollection(found.collection), found.policy, await layout_of(found)
+            )
 
     async def now(self) -> datetime:
         """Return the server's present instant."""

@@ -187,7 +187,7 @@ def _shape(policy: Policy) -> Policy:
 
 
 @dataclass(frozen=True)
-class Place:
+class TablePolicy:
     """How a table hangs on a policy.
 
     Attributes:
@@ -200,10 +200,10 @@ class Place:
     link: Any = None
 
 
-_places: dict[str, Place] = {}
+_places: dict[str, TablePolicy] = {}
 
 
-def place_of(table: str) -> Place | None:
+def place_of(table: str) -> TablePolicy | None:
     """How a table hangs on a policy; None if it doesn't."""
     return _places.get(table)
 
@@ -242,7 +242,7 @@ def bind(binding: Binding) -> None:
             f"{meta.label} has a policy, and its rows continue in the table of {parents}, which "
             "would stay when they expire. Put the policy on the model at the root."
         )
-    _places[meta.db_table] = Place(binding)
+    _places[meta.db_table] = TablePolicy(binding)
 
 
 def bind_subclass(model: Any) -> None:
@@ -263,7 +263,7 @@ def bind_subclass(model: Any) -> None:
             continue
         if "__ttl__" in vars(model):
             raise _several(model, place.binding)
-        _places[meta.db_table] = Place(place.binding, _link(model, parent))
+        _places[meta.db_table] = TablePolicy(place.binding, _link(model, parent))
 
 
 def unbind(table: str) -> None:

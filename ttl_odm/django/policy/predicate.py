@@ -19,7 +19,7 @@ from ttl_odm.core.values import MAX_TTL
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
-    from ttl_odm.django.policy.binding import Binding, Place
+    from ttl_odm.django.policy.binding import Binding, TablePolicy
 
 Kind = Literal["live", "expired"]
 
@@ -33,7 +33,9 @@ class Verdict(Expression):
     contains_aggregate = False
     contains_over_clause = False
 
-    def __init__(self, place: Place, alias: str, kind: Kind, *, writing: bool = False) -> None:
+    def __init__(
+        self, place: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
+    ) -> None:
         """Say which row.
 
         Args:
@@ -58,7 +60,7 @@ class Verdict(Expression):
 def condition(  # noqa: PLR0913 (what a statement knows of a row)
     compiler: Any,
     connection: Any,
-    place: Place,
+    place: TablePolicy,
     alias: str,
     kind: Kind,
     *,

@@ -18,7 +18,7 @@ from ttl_odm.sqlalchemy.gate import compiler
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
-    Cap,
+    MaxLifetime,
     SubBinding,
     Variant,
     bind,
@@ -111,7 +111,7 @@ def binding_for(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Bi
         default=DefaultTTL(cls, policy),
         policy=policy,
         instants=Instants(start, policy.timezone, policy.unit, where),
-        cap=_cap(mapper, table, policy, where),
+        max_lifetime=_max_lifetime(mapper, table, policy, where),
         discriminator=(
             _discriminator(mapper, table) if by is None else _column(mapper, table, by, where)
         ),
@@ -141,14 +141,14 @@ def _column(mapper: Mapper[Any] | None, table: Table, name: str, where: str) -> 
         found = next((column for column in table.c if column.name == name), None)
     if found is not None and found.table is table:
         return found
-    mend = f"Name one of its columns: {', '.join(map(repr, table.c.keys()))}."
+    fix = f"Name one of its columns: {', '.join(map(repr, table.c.keys()))}."
     if name in ("_ts", "ttl"):
-        mend = (
+        fix = (
             "Add TTLMixin to the bases of the class and put the column into the database; or name "
             f"columns that there are, as in TTL(3600, last_modified='updated_at', override=None). "
-            f"{mend}"
+            f"{fix}"
         )
-    raise TTLConfigurationError(f"{where}: table {table.fullname!r} has no column {name!r}. {mend}")
+    raise TTLConfigurationError(f"{where}: table {table.fullname!r} has no column {name!r}. {fix}")
 
 
 def _override(
@@ -173,7 +173,7 @@ def _check_values(policy: TTL, column: Column[Any], where: str) -> None:
     """
     ours = isinstance(column.type, Seconds)
     if policy.values not in (None, "strict" if ours else "lenient"):
-        mend = (
+        fix = (
             "that column has a CHECK. For values that have no effect instead of being refused, "
             "name an integer column of your own: override='...'"
             if ours
@@ -181,18 +181,20 @@ def _check_values(policy: TTL, column: Column[Any], where: str) -> None:
             "have no effect. Leave values out"
         )
         raise TTLConfigurationError(
-            f"{where}: values={policy.values!r} can't be for column {column.name!r}: {mend}."
+            f"{where}: values={policy.values!r} can't be for column {column.name!r}: {fix}."
         )
 
 
-def _cap(mapper: Mapper[Any] | None, table: Table, policy: Policy, where: str) -> Cap | None:
+def _max_lifetime(
+    mapper: Mapper[Any] | None, table: Table, policy: Policy, where: str
+) -> MaxLifetime | None:
     if not isinstance(policy, TTL) or policy.created is None or policy.max_lifetime is None:
         return None
     column = _column(mapper, table, policy.created, where)
     # A date is one whatever the unit of the other column.
     holds_dates = issubclass(column.type._type_affinity or object, (DateTime, Date))
     unit = None if holds_dates else policy.unit
-    return Cap(column, Instants(column, policy.timezone, unit, where), policy.max_lifetime)
+    return MaxLifetime(column, Instants(column, policy.timezone, unit, where), policy.max_lifetime)
 
 
 def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
@@ -217,8 +219,8 @@ def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
             if is_new:
                 schema.add_indexes(binding.table, stamp, own)
             binding.sweep = "index"
-    if binding.cap is not None and binding.sweep == "index":
-        schema.add_index_on(binding.cap.created)
+    if binding.max_lifetime is not None and binding.sweep == "index":
+        schema.add_index_on(binding.max_lifetime.created)
 
 
 def _prepare_sweep(binding: Binding, sweep: object) -> None:

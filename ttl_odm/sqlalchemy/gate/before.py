@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Table, select, update
 
-from ttl_odm.sqlalchemy.keys.displace import Displacer
+from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
 from ttl_odm.sqlalchemy.policy.options import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written
@@ -32,7 +32,7 @@ class Preparation(Protocol):
 
         Args:
             context: the execution context.
-            current: see `Displacer`; the statement has failed on a row that its transaction
+            current: see `KeyReclaimer`; the statement has failed on a row that its transaction
                 doesn't see, and this is the second try.
 
         Returns:
@@ -77,12 +77,12 @@ class DeletedReferences:
         criteria = context.invoked_statement._where_criteria
         if writes(*criteria):
             return 0  # which rows it deletes is known once it has run
-        displacer = Displacer.of(context, current=current)
+        reclaimer = KeyReclaimer.of(context, current=current)
         deleted = 0
         for parameters in context.compiled_parameters:
             for child, key in restricting_children(self.table):
                 doomed = filled(select(*key.referred_columns).where(*criteria), parameters)
-                deleted += displacer.displace(child, in_subquery(key.columns, doomed))
+                deleted += reclaimer.displace(child, in_subquery(key.columns, doomed))
         return deleted
 
 
@@ -99,12 +99,12 @@ class StampedBase:
         criteria = context.invoked_statement._where_criteria
         if writes(*criteria):
             return 0  # which rows it matches is known once it has run
-        base, displacer = self.sub.base, Displacer.of(context)
+        base, reclaimer = self.sub.base, KeyReclaimer.of(context)
         if not base.stamps:
             return 0
         own, roots = zip(*self.sub.keys, strict=True)
         for parameters in context.compiled_parameters:
             matched = filled(select(*own).where(*criteria), parameters)
             stamp = update(base.table).where(in_subquery(roots, matched))
-            displacer.execute(stamp.values({base.last_modified: Stamp()}))
+            reclaimer.execute(stamp.values({base.last_modified: Stamp()}))
         return 0

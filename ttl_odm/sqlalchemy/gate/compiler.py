@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.gate.retry import try_twice
 from ttl_odm.sqlalchemy.keys.taken import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.options import includes_expired
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts, grouped
+from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
@@ -164,16 +164,16 @@ class GatedCompiler:
         """An upsert's update half, on PostgreSQL and SQLite."""
         binding = binding_of(self.stack[-1]["selectable"].table)
         if binding is not None:
-            verdicts = Verdicts(clock_of(self.dialect), writing=True)
-            on_conflict = gated_on_conflict(on_conflict, binding, verdicts)
+            predicate = Predicate(clock_of(self.dialect), writing=True)
+            on_conflict = gated_on_conflict(on_conflict, binding, predicate)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
     def visit_on_duplicate_key_update(self: Any, on_duplicate: Any, **kw: Any) -> Any:
         """An upsert's update half, on MariaDB and MySQL."""
         binding = binding_of(self.current_executable.table)
         if binding is not None:
-            verdicts = Verdicts(clock_of(self.dialect), writing=True)
-            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, verdicts)
+            predicate = Predicate(clock_of(self.dialect), writing=True)
+            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, predicate)
         return super().visit_on_duplicate_key_update(  # type: ignore[misc]
             on_duplicate, **kw
         )
@@ -199,8 +199,8 @@ def _live_rows(compiler: Any) -> LiveRows:
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
         _needs_context(compiler)
         writing = compiler._ttl_mode.writing
-        verdicts = Verdicts(clock_of(compiler.dialect), writing=writing, overridable=not writing)
-        return verdicts.live(binding, binding.columns_of(source))
+        predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
+        return predicate.live(binding, binding.columns_of(source))
 
     return LiveRows(live)
 

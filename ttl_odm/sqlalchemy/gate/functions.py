@@ -16,7 +16,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified, UnwrappedConfigurationError
@@ -67,16 +67,16 @@ class ExpiresAt(FunctionElement[datetime]):
 
 @compiles(Live)
 def _render_live(element: Live, compiler: Any, **kw: Any) -> str:
-    verdicts = Verdicts(clock_of(compiler.dialect))
+    predicate = Predicate(clock_of(compiler.dialect))
     binding = _binding_now(element.binding)
-    return _true_or_false(compiler, verdicts.live(binding, element.source()), kw)
+    return _true_or_false(compiler, predicate.live(binding, element.source()), kw)
 
 
 @compiles(Expired)
 def _render_expired(element: Expired, compiler: Any, **kw: Any) -> str:
-    verdicts = Verdicts(clock_of(compiler.dialect))
+    predicate = Predicate(clock_of(compiler.dialect))
     binding = _binding_now(element.binding)
-    return _true_or_false(compiler, verdicts.expired(binding, element.source()), kw)
+    return _true_or_false(compiler, predicate.expired(binding, element.source()), kw)
 
 
 def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, Any]) -> str:
@@ -87,9 +87,9 @@ def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, 
 
 @compiles(ExpiresAt)
 def _render_expires_at(element: ExpiresAt, compiler: Any, **kw: Any) -> str:
-    verdicts = Verdicts(clock_of(compiler.dialect))
+    predicate = Predicate(clock_of(compiler.dialect))
     columns = element.binding.columns_from(list(element.clauses))
-    return _process(compiler, verdicts.expires_at(_binding_now(element.binding), columns), kw)
+    return _process(compiler, predicate.expires_at(_binding_now(element.binding), columns), kw)
 
 
 def _binding_now(binding: Binding) -> Binding:

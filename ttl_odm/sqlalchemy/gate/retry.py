@@ -7,7 +7,7 @@ lock the gaps where there are none, before every INSERT; such an error is rare, 
 than its statement. So that look comes after it, and the write once more if it found something.
 
 The dialect's two functions that hand a statement to the driver are the only place where an error
-can still be mended; they are replaced on the dialect of an engine that writes to a TTL table.
+can still be fixed; they are replaced on the dialect of an engine that writes to a TTL table.
 """
 
 from __future__ import annotations

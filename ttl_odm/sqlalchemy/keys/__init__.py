@@ -4,6 +4,6 @@
   transaction.
 - `lookup`: the statement that frees keys: built once per compiled write, executed with the values
   alone.
-- `taken`: which keys a write is about to take, to be freed of expired holders just before it.
+- `taken`: which keys a write is about to take, to be freed of expired rows just before it.
 - `unique`: the keys of a table: what no two of its rows may have in common.
 """

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Table, and_, select
 from sqlalchemy.exc import IntegrityError
 
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables
-from ttl_odm.sqlalchemy.policy.foreign_keys import ReferringKey, restricting_children
+from ttl_odm.sqlalchemy.policy.foreign_keys import RestrictingKey, restricting_children
 from ttl_odm.sqlalchemy.policy.options import include_expired
 from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.purge.modes import DELETE
@@ -38,8 +38,8 @@ _BATCH: Final = 200
 """Rows that one statement names by their keys: SQLite nests conditions at most 1,000 deep."""
 
 
-def circumstances(binding: Binding) -> tuple[object, ...]:
-    """What `needs_look` hangs on; something else once a model was declared, or another purge."""
+def purge_conditions(binding: Binding) -> tuple[object, ...]:
+    """What `must_select_first` depends on: it changes with each model or purge declared."""
     owner = binding.default.owner
     return (
         len(binding.table.metadata.tables),
@@ -49,13 +49,13 @@ def circumstances(binding: Binding) -> tuple[object, ...]:
     )
 
 
-def needs_look(binding: Binding, dialect: Dialect) -> bool:
+def must_select_first(binding: Binding, dialect: Dialect) -> bool:
     """Whether it takes more than one DELETE to displace rows of a table.
 
     A DELETE that finds nothing locks the gap where the key would be, on InnoDB, and two such
     sessions that then insert deadlock. A plain read locks nothing.
     """
-    *_, purge, on_purged = circumstances(binding)
+    *_, purge, on_purged = purge_conditions(binding)
     return (
         dialect.name in MYSQL_FAMILY
         or purge != DELETE
@@ -66,7 +66,7 @@ def needs_look(binding: Binding, dialect: Dialect) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Displacer:
+class KeyReclaimer:
     """Makes room for a write.
 
     Attributes:
@@ -81,7 +81,7 @@ class Displacer:
     current: bool = False
 
     @classmethod
-    def of(cls, context: Any, *, current: bool = False) -> Displacer:
+    def of(cls, context: Any, *, current: bool = False) -> KeyReclaimer:
         """For the statement of an execution context."""
         schemas = context.execution_options.get("schema_translate_map")
         options = None if schemas is None else {"schema_translate_map": schemas}
@@ -118,7 +118,7 @@ class Displacer:
         """
         if any(True for _ in restricting_children(binding.table)):
             return self._displace_with_children(binding, criterion)
-        if needs_look(binding, self.dialect):
+        if must_select_first(binding, self.dialect):
             first = next(iter(binding.table.c))
             found = self.looking(binding, [first]).where(criterion).limit(1)
             if self.execute(found).first() is None:
@@ -128,7 +128,7 @@ class Displacer:
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Archive and delete as the model says."""
         doomed = and_(expired_in(self.connection, binding), criterion)
-        with explained(binding.table), _options_on(self.connection, self.options):
+        with with_hint(binding.table), _options_on(self.connection, self.options):
             return purge_displaced(self.connection, binding, doomed)
 
     def _displace_with_children(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
@@ -168,7 +168,7 @@ class Displacer:
             rows.update((child.table, tuple(key)) for child, found in below for key in found)
         return layers
 
-    def _referring(self, child: Binding, key: ReferringKey, parent: Binding, keys: Keys) -> Keys:
+    def _referring(self, child: Binding, key: RestrictingKey, parent: Binding, keys: Keys) -> Keys:
         columns = key_columns(parent.table)
         found: list[Sequence[Any]] = []
         for some in _batches(keys):
@@ -208,7 +208,7 @@ def _batches(keys: Keys) -> Iterator[Keys]:
 
 
 @contextmanager
-def explained(table: Table) -> Iterator[None]:
+def with_hint(table: Table) -> Iterator[None]:
     """Let an IntegrityError say that it was an expired row which couldn't be deleted."""
     try:
         yield

@@ -21,7 +21,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from ttl_odm.sqlalchemy.keys.displace import circumstances, explained, needs_look
+from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
 from ttl_odm.sqlalchemy.policy.options import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Table
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.keys.displace import Displacer
+    from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.keys.unique import Key
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
 
@@ -49,7 +49,7 @@ _RESERVED: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Holders:
+class ConflictingRows:
     """The rows that may hold a key.
 
     Attributes:
@@ -96,7 +96,7 @@ class _Shape(NamedTuple):
     Attributes:
         keys: the numbers of the keys that it is about.
         rows: how many rows one set of values is for.
-        current: see `Displacer`.
+        current: see `KeyReclaimer`.
     """
 
     keys: tuple[int, ...]
@@ -108,13 +108,13 @@ class KeyPurge:
     """Frees keys whose values are plain.
 
     Args:
-        holders: who may have them.
+        conflicting: who may have them.
         keys: which, and how the rows that want them name their columns.
     """
 
-    def __init__(self, holders: Holders, keys: Sequence[NamedKey]) -> None:
+    def __init__(self, conflicting: ConflictingRows, keys: Sequence[NamedKey]) -> None:
         """Build nothing yet: statements depend on the dialect, and on what the rows bring."""
-        self._holders = holders
+        self._conflicting = conflicting
         self._keys = keys
         self._has_tuples = any(len(key.names) > 1 for key in keys)
         self._has_expressions = not all(named.key.is_plain for named in keys)
@@ -122,27 +122,27 @@ class KeyPurge:
         self._looks_first = False
         self._statements: dict[_Shape, Any] = {}
 
-    def free(self, displacer: Displacer, rows: Sequence[Row]) -> int:
+    def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """Delete the expired rows that hold a key which rows are about to take.
 
         Returns:
             How many are gone.
         """
-        dialect = displacer.dialect
+        dialect = reclaimer.dialect
         self._look_around(dialect)
         # SQLite reads the whole table for (a, b) IN (VALUES ...).
         singly = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
         if singly or len(rows) == 1:
-            return self._free_each(displacer, rows)
+            return self._free_each(reclaimer, rows)
         most = self._most_rows(dialect)
         chunks = (rows[start : start + most] for start in range(0, len(rows), most))
-        return sum(self._free_some(displacer, chunk) for chunk in chunks)
+        return sum(self._free_some(reclaimer, chunk) for chunk in chunks)
 
     def _look_around(self, dialect: Dialect) -> None:
         """Begin anew if models were declared since, or a purge was declared otherwise."""
-        current = circumstances(self._holders.binding)
+        current = purge_conditions(self._conflicting.binding)
         if current != self._circumstances:
-            self._looks_first = needs_look(self._holders.binding, dialect)
+            self._looks_first = must_select_first(self._conflicting.binding, dialect)
             self._statements = {}
             self._circumstances = current
 
@@ -151,13 +151,13 @@ class KeyPurge:
         rows = values // sum(len(key.names) for key in self._keys)
         return min(rows, _MOST_TUPLES) if self._has_tuples else rows
 
-    def _free_each(self, displacer: Displacer, rows: Sequence[Row]) -> int:
+    def _free_each(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """By a statement for one row, where NULL is no key either."""
         keys = self._keys
         given = tuple([n for n, key in enumerate(keys) if any(map(key.values_of, rows))])
         if not given:
             return 0
-        shape = _Shape(given, "one", displacer.current)
+        shape = _Shape(given, "one", reclaimer.current)
         sets = [
             {
                 _bound(number, place): row.get(name)
@@ -167,10 +167,10 @@ class KeyPurge:
             for row in rows
         ]
         if self._looks_first or len(sets) == 1:
-            return sum([self._run(displacer, shape, values) for values in sets])
-        return self._run(displacer, shape, sets)
+            return sum([self._run(reclaimer, shape, values) for values in sets])
+        return self._run(reclaimer, shape, sets)
 
-    def _free_some(self, displacer: Displacer, rows: Sequence[Row]) -> int:
+    def _free_some(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         values: dict[str, Any] = {}
         given: list[int] = []
         for number, key in enumerate(self._keys):
@@ -180,27 +180,27 @@ class KeyPurge:
                 values[_bound(number)] = found if len(key.names) > 1 else [one for (one,) in found]
         if not given:
             return 0
-        return self._run(displacer, _Shape(tuple(given), "some", displacer.current), values)
+        return self._run(reclaimer, _Shape(tuple(given), "some", reclaimer.current), values)
 
-    def _run(self, displacer: Displacer, shape: _Shape, values: Any) -> int:
+    def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
         statement = self._statements.get(shape)
         if statement is None:
-            statement = self._statements[shape] = self._built(displacer, shape)
-        binding = self._holders.binding
+            statement = self._statements[shape] = self._built(reclaimer, shape)
+        binding = self._conflicting.binding
         if not self._looks_first:
-            with explained(binding.table):
-                return int(displacer.execute(statement, values).rowcount)
-        if displacer.execute(statement, values).first() is None:
+            with with_hint(binding.table):
+                return int(reclaimer.execute(statement, values).rowcount)
+        if reclaimer.execute(statement, values).first() is None:
             return 0
-        return displacer.displace(binding, self._criterion(shape, values))
+        return reclaimer.displace(binding, self._criterion(shape, values))
 
-    def _built(self, displacer: Displacer, shape: _Shape) -> Any:
-        binding, criterion = self._holders.binding, self._criterion(shape)
+    def _built(self, reclaimer: KeyReclaimer, shape: _Shape) -> Any:
+        binding, criterion = self._conflicting.binding, self._criterion(shape)
         if self._looks_first:
             first = next(iter(binding.table.c))
-            return displacer.looking(binding, [first]).where(criterion).limit(1)
+            return reclaimer.looking(binding, [first]).where(criterion).limit(1)
         return SweepDelete(binding.table).where(
-            expired_in(displacer.connection, binding), criterion
+            expired_in(reclaimer.connection, binding), criterion
         )
 
     def _criterion(
@@ -209,7 +209,7 @@ class KeyPurge:
         """With places for values, or with values."""
         has = _has if shape.rows == "one" else _has_one_of
         conditions = (has(number, self._keys[number].key, values) for number in shape.keys)
-        return self._holders.with_keys(or_(*conditions))
+        return self._conflicting.with_keys(or_(*conditions))
 
 
 def _has(number: int, key: Key, values: Mapping[str, Any] | None) -> ColumnElement[bool]:

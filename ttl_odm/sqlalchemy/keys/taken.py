@@ -1,8 +1,8 @@
-"""Which keys a write is about to take, to be freed of expired holders just before it.
+"""Which keys a write is about to take, to be freed of expired rows just before it.
 
 Neither the primary key nor a unique value of an expired row may stand in the way of an INSERT,
-or of an UPDATE that moves a row there. One statement before it deletes the expired holders of
-exactly the keys that are about to be written, in the same transaction; live holders stay, and
+or of an UPDATE that moves a row there. One statement before it deletes the expired rows that hold
+exactly the keys that are about to be written, in the same transaction; live rows stay, and
 the write then fails on them as it always would. In a race the losers wait for the winner's row
 and then see it live: one wins, whoever it is.
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
 from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.keys.displace import Displacer
-from ttl_odm.sqlalchemy.keys.lookup import Holders, KeyPurge, NamedKey
+from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, KeyPurge, NamedKey
 from ttl_odm.sqlalchemy.keys.unique import Key, keys_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.tables import original
@@ -42,16 +42,16 @@ class TakenKeys:
     """The keys of a table that a statement may take.
 
     Attributes:
-        holders: the rows that may have them.
+        conflicting: the rows that may have them.
         keys: these keys.
     """
 
-    def __init__(self, holders: Holders, keys: Iterable[Key]) -> None:
+    def __init__(self, conflicting: ConflictingRows, keys: Iterable[Key]) -> None:
         """The rows that want them name their columns as the table does."""
-        self.holders = holders
+        self.conflicting = conflicting
         self.keys = tuple(keys)
         named = [NamedKey(key, tuple(_names(key))) for key in self.keys]
-        self._purge = KeyPurge(holders, named)
+        self._purge = KeyPurge(conflicting, named)
 
     @classmethod
     def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
@@ -64,47 +64,47 @@ class TakenKeys:
         table = original(table)
         binding, sub = binding_of(table), sub_binding_of(table)
         if binding is not None:
-            holders, keys = Holders(binding), keys_of(table)
+            conflicting, keys = ConflictingRows(binding), keys_of(table)
         elif sub is not None:
             # Its primary key is that of the root, where it is freed.
             shared = {own for own, _ in sub.keys}
-            holders = Holders(sub.base, sub)
+            conflicting = ConflictingRows(sub.base, sub)
             keys = tuple(key for key in keys_of(table) if not shared.issuperset(key.columns))
         else:
             return None
         if written is not None:
             keys = tuple(key for key in keys if written.intersection(_names(key)))
-        return cls(holders, keys) if keys else None
+        return cls(conflicting, keys) if keys else None
 
-    def free(self, displacer: Displacer, rows: Sequence[Row]) -> int:
+    def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """Delete the expired rows that hold a key of these rows, by column key."""
         plain = [{key: value for key, value in row.items() if not is_sql(value)} for row in rows]
-        deleted = self._purge.free(displacer, plain)
+        deleted = self._purge.free(reclaimer, plain)
         computed = [_computed(key, row) for key in self.keys for row in rows]
         conditions = [condition for condition in computed if condition is not None]
         if conditions:
-            deleted += self._displace(displacer, or_(*conditions))
+            deleted += self._displace(reclaimer, or_(*conditions))
         return deleted
 
-    def free_for_insert(self, displacer: Displacer, statement: Any, rows: Iterable[Row]) -> int:
+    def free_for_insert(self, reclaimer: KeyReclaimer, statement: Any, rows: Iterable[Row]) -> int:
         """The same for the rows of an INSERT, or what it selects."""
         columns = selected_columns(statement)
         if not columns:
-            return self.free(displacer, list(rows))
+            return self.free(reclaimer, list(rows))
         values = statement.select.subquery()
         # What writes would write; what text selects has no names.
         if writes(statement.select) or len(values.c) != len(columns):
             return 0
         place = dict(zip(columns, values.c, strict=True))
         return sum(
-            self.free_found(displacer, key, {each: place[each.key] for each in key.columns})
+            self.free_found(reclaimer, key, {each: place[each.key] for each in key.columns})
             for key in self.keys
             if place.keys() >= set(_names(key))
         )
 
     def free_found(
         self,
-        displacer: Displacer,
+        reclaimer: KeyReclaimer,
         key: Key,
         values: Mapping[Column[Any], Any],
         *criteria: Any,
@@ -113,17 +113,17 @@ class TakenKeys:
         """The same for one key, with the values that a SELECT finds.
 
         Args:
-            displacer: deletes them.
+            reclaimer: deletes them.
             key: the key.
             values: what to select, by column.
             criteria: of the SELECT.
             row: values for parameters in them.
         """
         wanted = filled(select(*key.made_of(values)).where(*criteria), row or {})
-        return self._displace(displacer, in_subquery(key.parts, wanted))
+        return self._displace(reclaimer, in_subquery(key.parts, wanted))
 
-    def _displace(self, displacer: Displacer, condition: ColumnElement[bool]) -> int:
-        return displacer.displace(self.holders.binding, self.holders.with_keys(condition))
+    def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        return reclaimer.displace(self.conflicting.binding, self.conflicting.with_keys(condition))
 
 
 class InsertedKeys:
@@ -142,15 +142,15 @@ class InsertedKeys:
 
     def prepare(self, context: Any, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key of the INSERT which is about to run."""
-        displacer = Displacer.of(context, current=current)
+        reclaimer = KeyReclaimer.of(context, current=current)
         if self._purge is not None:  # nearly always, from the second time on
-            return self._purge.free(displacer, context.compiled_parameters)
+            return self._purge.free(reclaimer, context.compiled_parameters)
         statement = context.invoked_statement
         self._purge = self._purge_of(statement)
         if self._purge is not None:
-            return self._purge.free(displacer, context.compiled_parameters)
+            return self._purge.free(reclaimer, context.compiled_parameters)
         rows = () if statement._select_names else rows_of(statement, context.compiled_parameters)
-        return self._taken.free_for_insert(displacer, statement, rows)
+        return self._taken.free_for_insert(reclaimer, statement, rows)
 
     def _purge_of(self, statement: Any) -> KeyPurge | None:
         """For an INSERT whose rows are its parameters; every execution of it is alike."""
@@ -160,7 +160,7 @@ class InsertedKeys:
         if any(names is None for _, names in named):
             return None
         return KeyPurge(
-            self._taken.holders, [NamedKey(key, tuple(names or ())) for key, names in named]
+            self._taken.conflicting, [NamedKey(key, tuple(names or ())) for key, names in named]
         )
 
 
@@ -179,9 +179,9 @@ class InnerInserts:
 
     def prepare(self, context: Any, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which one of them takes."""
-        displacer = Displacer.of(context, current=current)
+        reclaimer = KeyReclaimer.of(context, current=current)
         return sum(
-            self._taken.free_for_insert(displacer, inner, inner_rows(inner, parameters))
+            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters))
             for inner in self._inserts(context.invoked_statement)
             for parameters in context.compiled_parameters
         )
@@ -191,7 +191,7 @@ class InnerInserts:
             each
             for each in visitors.iterate(whole)
             if isinstance(each, Insert) and each is not whole
-            if original(each.table) is self._taken.holders.table
+            if original(each.table) is self._taken.conflicting.table
         ]
 
 
@@ -211,13 +211,13 @@ class UpdatedKeys:
 
     def prepare(self, context: Any, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
-        statement, displacer = context.invoked_statement, Displacer.of(context, current=current)
+        statement, reclaimer = context.invoked_statement, KeyReclaimer.of(context, current=current)
         written = written_columns(statement, context.compiled)
         rows = list(rows_of(statement, context.compiled_parameters))
         if self._known is None:
             keys = [key for key in self._taken.keys if _is_known(key, written, rows[0])]
-            self._known = TakenKeys(self._taken.holders, keys)
-        deleted = self._known.free(displacer, rows) if self._known.keys else 0
+            self._known = TakenKeys(self._taken.conflicting, keys)
+        deleted = self._known.free(reclaimer, rows) if self._known.keys else 0
         if writes(*statement._where_criteria):
             return deleted  # which rows it changes is known once it has run
         for key in set(self._taken.keys).difference(self._known.keys):
@@ -226,12 +226,12 @@ class UpdatedKeys:
             for row in rows:
                 new = {column: _new_value(column, row, written) for column in key.columns}
                 criteria = statement._where_criteria
-                deleted += self._taken.free_found(displacer, key, new, *criteria, row=row)
+                deleted += self._taken.free_found(reclaimer, key, new, *criteria, row=row)
         return deleted
 
 
 def _computed(key: Key, row: Row) -> ColumnElement[bool] | None:
-    """The condition for the holders of a key that the database computes, in part at least."""
+    """The condition for rows with a key that the database computes, in part at least."""
     values = [row.get(column.key) for column in key.columns]
     if any(value is None for value in values) or not any(map(is_sql, values)):
         return None

@@ -91,7 +91,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         stamp, own = binding.last_modified, binding.override
         has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
         kind = binding.discriminator if has_kinds else None
-        created = None if binding.cap is None else binding.cap.created
+        created = None if binding.max_lifetime is None else binding.max_lifetime.created
         found = memo["ttl_odm_lifetime"] = Lifetime(
             binding,
             mapper.get_property_by_column(stamp).key,
@@ -131,7 +131,7 @@ def _adopted_in_doubt(
     if any(key not in stored for key in lifetime.attributes):
         return True
     dialect = session.get_bind(state.mapper).dialect
-    instants, cap = lifetime.binding.instants, lifetime.binding.cap
+    instants, cap = lifetime.binding.instants, lifetime.binding.max_lifetime
     if not instants.is_readable(stored[lifetime.stamp]) or instants.on(clock_of(dialect)).shifts:
         return True
     if cap is not None and (

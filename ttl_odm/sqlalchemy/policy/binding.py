@@ -42,7 +42,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
+class MaxLifetime:
     """A limit to lives that no write prolongs: `TTL.max_lifetime`.
 
     Attributes:
@@ -67,7 +67,7 @@ class Binding:
         override: the column of the row's own ttl, or None where rows can't have one.
         policy: what was declared when the table was bound.
         instants: how `last_modified` keeps instants.
-        cap: the limit to lives, however often they are prolonged; None for none.
+        max_lifetime: the limit to lives, however often they are prolonged; None for none.
         default: the container's default ttl.
         discriminator: the column that tells single-table subclasses, or kinds, apart.
         variants: subclasses, or kinds, that have a default of their own.
@@ -84,7 +84,7 @@ class Binding:
     default: DefaultTTL
     policy: Policy
     instants: Instants
-    cap: Cap | None = None
+    max_lifetime: MaxLifetime | None = None
     discriminator: Column[Any] | None = None
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
@@ -109,7 +109,9 @@ class Binding:
     def is_adopted(self) -> bool:
         """Whether it is anything but one default, or several by subclass, over ``_ts`` alone."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
-        return has_kinds or self.cap is not None or not (self.stamps and self.instants.native)
+        return (
+            has_kinds or self.max_lifetime is not None or not (self.stamps and self.instants.native)
+        )
 
     @property
     def nulls_expire(self) -> bool:
@@ -124,14 +126,14 @@ class Binding:
     def columns_of(self, source: FromClause) -> SourceColumns:
         """The columns of this binding as an alias (or the table itself) spells them."""
         if source is self.table:
-            created = None if self.cap is None else self.cap.created
+            created = None if self.max_lifetime is None else self.max_lifetime.created
             return SourceColumns(self.last_modified, self.override, self.discriminator, created)
         c = source.c
         return SourceColumns(
             c[self.last_modified.key],
             None if self.override is None else c[self.override.key],
             None if self.discriminator is None else c[self.discriminator.key],
-            None if self.cap is None else c[self.cap.created.key],
+            None if self.max_lifetime is None else c[self.max_lifetime.created.key],
         )
 
     def columns_from(self, columns: list[ColumnElement[Any]]) -> SourceColumns:
@@ -141,7 +143,7 @@ class Binding:
             next(rest),
             None if self.override is None else next(rest),
             None if self.discriminator is None else next(rest),
-            None if self.cap is None else next(rest),
+            None if self.max_lifetime is None else next(rest),
         )
 
     def variant_for(self, cls: type) -> Variant | None:

@@ -12,7 +12,7 @@ from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 
-class Lives(NamedTuple):
+class LifetimeSeconds(NamedTuple):
     """What a default ttl means, in seconds.
 
     Attributes:
@@ -21,19 +21,19 @@ class Lives(NamedTuple):
         inherited_life: the same as an instant is made of it; None for never.
         own_slack: how long a row's own ttl is overlooked: `OFF` while TTL is off.
         own_life: what is added to a row's own ttl: nothing; None while TTL is off.
-        cap_age: the age since its creation at which any row expires; `OFF` for none.
-        cap_life: the same as an instant is made of it; None for none.
+        max_age: the age since its creation at which any row expires; `OFF` for none.
+        max_life: the same as an instant is made of it; None for none.
     """
 
     inherited_age: int
     inherited_life: int | None
     own_slack: int
     own_life: int | None
-    cap_age: int
-    cap_life: int | None
+    max_age: int
+    max_life: int | None
 
     @classmethod
-    def of(cls, default: int | None, longest: int | None = None) -> Lives:
+    def of(cls, default: int | None, longest: int | None = None) -> LifetimeSeconds:
         """For a default: ``None`` (TTL off), -1 (never by default) or seconds.
 
         Args:
@@ -42,10 +42,10 @@ class Lives(NamedTuple):
         """
         if default is None:
             return cls(OFF, None, OFF, None, OFF, None)
-        cap_age = OFF if longest is None else longest
+        max_age = OFF if longest is None else longest
         if default == NEVER:
-            return cls(FOREVER, None, 0, 0, cap_age, longest)
-        return cls(default, default, 0, 0, cap_age, longest)
+            return cls(FOREVER, None, 0, 0, max_age, longest)
+        return cls(default, default, 0, 0, max_age, longest)
 
 
 _UNREAD: Final = object()
@@ -73,7 +73,7 @@ class DefaultTTL:
         self.owner = owner
         self._columns = _shape(columns)
         self._seconds: int | None = None
-        self.lives = Lives.of(None)
+        self.lives = LifetimeSeconds.of(None)
         self.declared: object = _UNREAD
         if not isinstance(columns, TTL) or columns.is_fixed:
             self._remember(columns, self._of(columns))
@@ -115,7 +115,7 @@ class DefaultTTL:
     def _remember(self, declared: object, seconds: int | None) -> None:
         if seconds != self._seconds or declared is not self.declared:
             longest = self._columns.max_lifetime if isinstance(self._columns, TTL) else None
-            self.lives = Lives.of(seconds, longest)
+            self.lives = LifetimeSeconds.of(seconds, longest)
         self._seconds = seconds
         self.declared = declared
 

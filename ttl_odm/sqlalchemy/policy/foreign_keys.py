@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Layer = list[tuple[Binding, Keys]]
 
 
-class ReferringKey:
+class RestrictingKey:
     """A foreign key from a TTL table, without an ON DELETE that would make room by itself."""
 
     def __init__(self, constraint: ForeignKeyConstraint) -> None:
@@ -34,7 +34,7 @@ class ReferringKey:
         return or_(*(own != referred for own, referred in pairs))
 
 
-def restricting_children(table: Table) -> Iterator[tuple[Binding, ReferringKey]]:
+def restricting_children(table: Table) -> Iterator[tuple[Binding, RestrictingKey]]:
     """The TTL tables whose rows keep a row of this table from being deleted."""
     for other in list(table.metadata.tables.values()):
         binding = binding_of(other)
@@ -45,7 +45,7 @@ def restricting_children(table: Table) -> Iterator[tuple[Binding, ReferringKey]]
             if action.startswith(("CASCADE", "SET")):
                 continue
             if all(_refers_to(element, table) for element in constraint.elements):
-                yield binding, ReferringKey(constraint)
+                yield binding, RestrictingKey(constraint)
 
 
 def _refers_to(element: Any, table: Table) -> bool:

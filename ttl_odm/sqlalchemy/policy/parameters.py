@@ -1,9 +1,9 @@
 """The values of a statement that may be others each time it runs, though its SQL is the same.
 
 They are bound, so that SQLAlchemy's statement cache keeps one entry whatever happens to them: the
-default ttl as its class declares it at that moment (`Span`), and whether ``_ts`` stays as it is
-(`Kept`). What one execution alone asks for is passed to it as parameters of these names, see
-`overruled` and `ttl_odm.sqlalchemy.gate.context`.
+default ttl as its class declares it at that moment (`SecondsParameter`), and whether ``_ts`` stays
+as it is (`KeepFlag`). What one execution alone asks for is passed to it as parameters of these
+names, see `overruled` and `ttl_odm.sqlalchemy.gate.context`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ BASE_ROW_WRITTEN: Final = "ttl_odm_base_row_written"
 """Stands beside the execution options as what overrules the spans of a write."""
 
 
-Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life", "cap_age", "cap_life"]
-"""A field of `Lives`."""
+Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life", "max_age", "max_life"]
+"""A field of `LifetimeSeconds`."""
 
 
-class Span(BindParameter[Any]):
+class SecondsParameter(BindParameter[Any]):
     """Seconds that hang on a default ttl, asked for at each execution.
 
     Args:
         default: the default.
-        part: what of its `Lives`.
+        part: what of its `LifetimeSeconds`.
         overruled_by: what makes it `OFF` for one execution.
     """
 
@@ -68,7 +68,7 @@ class Span(BindParameter[Any]):
         """SQLAlchemy's constructor sets one."""
 
 
-class Kept(BindParameter[Any]):
+class KeepFlag(BindParameter[Any]):
     """True when the statement runs with ``keep_last_modified``."""
 
     inherit_cache = True
@@ -87,7 +87,7 @@ def overruled(compiled: Any, asked: Collection[str]) -> dict[str, object]:
         asked: execution options, or `BASE_ROW_WRITTEN`.
     """
     return {
-        name: isinstance(parameter, Kept) or OFF
+        name: isinstance(parameter, KeepFlag) or OFF
         for parameter, name in compiled.bind_names.items()
         if getattr(parameter, "overruled_by", None) in asked
     }
@@ -101,10 +101,10 @@ def span_of(
     Args:
         binding: the table's policy.
         columns: the row, as the statement spells it.
-        part: what of the default's `Lives`.
+        part: what of the default's `LifetimeSeconds`.
         overruled_by: what makes it `OFF` for one execution.
     """
-    otherwise = Span(binding.default, part, overruled_by)
+    otherwise = SecondsParameter(binding.default, part, overruled_by)
     # An abstract class has no rows of its own.
     variants = [variant for variant in binding.variants if variant.identities]
     discriminator = columns.discriminator
@@ -114,7 +114,7 @@ def span_of(
         *(
             (
                 or_(*(discriminator == identity for identity in variant.identities)),
-                Span(variant.default, part, overruled_by),
+                SecondsParameter(variant.default, part, overruled_by),
             )
             for variant in variants
         ),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.instants import Instants
 
 
-class Verdicts:
+class Predicate:
     """Builds predicates for one database.
 
     Args:
@@ -44,24 +44,24 @@ class Verdicts:
     def live(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True for rows that have not expired."""
         usual = self._live_but_for_the_cap(binding, columns)
-        if binding.cap is None:
+        if binding.max_lifetime is None:
             return usual
-        keeping = binding.cap.instants.on(self._clock)
+        column_format = binding.max_lifetime.instants.on(self._clock)
         created = _created(columns)
-        return and_(usual, keeping.ahead(created, self._capped_before(binding, columns)))
+        return and_(usual, column_format.ahead(created, self._capped_before(binding, columns)))
 
     def _live_but_for_the_cap(
         self, binding: Binding, columns: SourceColumns
     ) -> ColumnElement[bool]:
         age = self._seconds(binding, columns, "inherited_age")
-        keeping, start = binding.instants.on(self._clock), columns.last_modified
-        inherited = keeping.ahead(start, self._now - self._clock.span(age))
+        column_format, start = binding.instants.on(self._clock), columns.last_modified
+        inherited = column_format.ahead(start, self._now - self._clock.span(age))
         if binding.nulls_expire:
             inherited = and_(inherited, or_(start.is_not(None), age > _integer(FOREVER)))
         if columns.override is None:
             return inherited
         own = self._own(columns)
-        is_own_ahead = keeping.ahead_after(start, self._life(binding, own), self._now)
+        is_own_ahead = column_format.ahead_after(start, self._life(binding, own), self._now)
         return or_(
             # A "never" may pass here: the last condition lets it in anyway.
             and_(or_(own.is_(None), *self._no_ttl(binding, own)), inherited),
@@ -73,7 +73,7 @@ class Verdicts:
     def expired(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True for rows that have expired: what `live` is not.
 
-        Spelled out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
+        SQLTemplate out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
         """
         expired = self.inherited_end_passed(binding, columns)
         if columns.override is not None:
@@ -81,7 +81,7 @@ class Verdicts:
                 and_(self._inherits(binding, self._own(columns)), expired),
                 self.own_end_passed(binding, columns),
             )
-        if binding.cap is not None:
+        if binding.max_lifetime is not None:
             expired = or_(expired, self.cap_passed(binding, columns))
         return expired
 
@@ -89,8 +89,8 @@ class Verdicts:
         """True where a row that inherits the default would have expired."""
         age = self._seconds(binding, columns, "inherited_age")
         start = columns.last_modified
-        keeping = binding.instants.on(self._clock)
-        passed = keeping.reached(start, self._now - self._clock.span(age))
+        column_format = binding.instants.on(self._clock)
+        passed = column_format.reached(start, self._now - self._clock.span(age))
         if binding.nulls_expire:
             passed = or_(passed, and_(start.is_(None), age <= _integer(FOREVER)))
         return passed
@@ -99,28 +99,28 @@ class Verdicts:
         """True where a row has its own ttl and has outlived it."""
         own, start = self._own(columns), columns.last_modified
         slack = self._seconds(binding, columns, "own_slack")
-        keeping = binding.instants.on(self._clock)
+        column_format = binding.instants.on(self._clock)
         return and_(
             self._has_own(binding, own),
-            keeping.reached_after(
+            column_format.reached_after(
                 start, self._life(binding, own), self._now - self._clock.span(slack)
             ),
         )
 
     def cap_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True where a row is older than any may become."""
-        assert binding.cap is not None  # noqa: S101 (nobody asks otherwise)
-        keeping, created = binding.cap.instants.on(self._clock), _created(columns)
-        return keeping.reached(created, self._capped_before(binding, columns))
+        assert binding.max_lifetime is not None  # noqa: S101 (nobody asks otherwise)
+        column_format, created = binding.max_lifetime.instants.on(self._clock), _created(columns)
+        return column_format.reached(created, self._capped_before(binding, columns))
 
     def expires_at(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         """The instant of expiry in the storage type; NULL for never."""
         end = self._usual_end(binding, columns)
-        if binding.cap is None:
+        if binding.max_lifetime is None:
             return end
-        created = binding.cap.instants.on(self._clock).instant(_created(columns))
-        cap = created + self._clock.span(self._seconds(binding, columns, "cap_life"))
-        cap = self._in_range(binding.cap.instants, cap)
+        created = binding.max_lifetime.instants.on(self._clock).instant(_created(columns))
+        cap = created + self._clock.span(self._seconds(binding, columns, "max_life"))
+        cap = self._in_range(binding.max_lifetime.instants, cap)
         return case((cap < end, cap), (end.is_(None), cap), else_=end)
 
     def _usual_end(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
@@ -148,7 +148,7 @@ class Verdicts:
 
     def _capped_before(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         """The latest instant of creation whose rows are too old."""
-        return self._now - self._clock.span(self._seconds(binding, columns, "cap_age"))
+        return self._now - self._clock.span(self._seconds(binding, columns, "max_age"))
 
     def _own(self, columns: SourceColumns) -> ColumnElement[Any]:
         return type_coerce(columns.override, Integer())

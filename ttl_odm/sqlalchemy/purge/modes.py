@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnClause, Table, TableClause, column, inspect
-from sqlalchemy import table as lean_table
+from sqlalchemy import table as bare_table
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Mapper
 from sqlalchemy.sql.functions import FunctionElement
@@ -203,4 +203,4 @@ def _copy_of(binding: Binding, archive: Archive, where: str) -> Copy:
         utc_now = UTCNow() if getattr(kind, "timezone", False) else NaiveUTCNow()
         extra[archive.archived_at] = Stamp() if isinstance(kind, LastModified) else utc_now
     its_columns: list[ColumnClause[Any]] = [column(each.name, each.type) for each in into.c]
-    return Copy(lean_table(into.name, *its_columns, schema=into.schema), columns, extra)
+    return Copy(bare_table(into.name, *its_columns, schema=into.schema), columns, extra)

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.util import await_only
 
 from ttl_odm.sqlalchemy.policy.options import include_expired
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.modes import Copy, Mode, mode_of
@@ -292,8 +292,8 @@ def expired_in(
     connection: Connection, binding: Binding, source: FromClause | None = None
 ) -> ColumnElement[bool]:
     """The predicate for the rows of a table, or of a partition, in a statement that deletes."""
-    verdicts = Verdicts(clock_of(connection.dialect), writing=True)
-    return verdicts.expired(
+    predicate = Predicate(clock_of(connection.dialect), writing=True)
+    return predicate.expired(
         binding, binding.columns_of(binding.table if source is None else source)
     )
 

@@ -65,14 +65,14 @@ class LiveRows:
     ) -> list[ColumnElement[bool]]:
         """What goes into WHERE for these FROM elements, beside the conditions already there."""
         sources = list(sources)
-        ties = Ties(sources, conditions)
+        ties = JoinKeys(sources, conditions)
         return [criterion for source in sources for criterion in self._of(source, ties)]
 
     def optional(self, join: Join) -> list[ColumnElement[bool]]:
         """What goes into the ON clause of a LEFT JOIN, for its right side."""
-        return self._of(join.right, Ties([join]))
+        return self._of(join.right, JoinKeys([join]))
 
-    def _of(self, source: Any, ties: Ties) -> list[ColumnElement[bool]]:
+    def _of(self, source: Any, ties: JoinKeys) -> list[ColumnElement[bool]]:
         """What one FROM element asks of the clause it stands in."""
         if isinstance(source, Join):
             if source.full:
@@ -85,7 +85,7 @@ class LiveRows:
         criterion = self._alone(source, ties)
         return [] if criterion is None else [criterion]
 
-    def _alone(self, source: Any, ties: Ties | None = None) -> ColumnElement[bool] | None:
+    def _alone(self, source: Any, ties: JoinKeys | None = None) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
         table = _table_of(source)
         binding, sub = binding_of(table), sub_binding_of(table)
@@ -112,7 +112,7 @@ class LiveRows:
         return source if criterion is None else LiveSource(source, criterion)
 
 
-class Ties:
+class JoinKeys:
     """Which rows of a FROM clause come only together with which others, by equal columns.
 
     An inner join, and a condition in WHERE, tie both their sides to each other; a LEFT JOIN ties

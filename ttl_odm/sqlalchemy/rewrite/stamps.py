@@ -27,7 +27,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
-from ttl_odm.sqlalchemy.policy.parameters import Kept
+from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -95,7 +95,7 @@ def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElem
         return binding.instants.stored(value)
     if isinstance(value, Stored):
         return value
-    return case((Kept(), value), else_=binding.instants.stored(Stamp()))
+    return case((KeepFlag(), value), else_=binding.instants.stored(Stamp()))
 
 
 def inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:

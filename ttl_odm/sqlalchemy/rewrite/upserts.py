@@ -19,10 +19,10 @@ from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+    from ttl_odm.sqlalchemy.policy.predicate import Predicate
 
 
-def gated_on_conflict(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
+def gated_on_conflict(clause: Any, binding: Binding, predicate: Predicate) -> Any:
     """PostgreSQL's and SQLite's ``ON CONFLICT DO UPDATE``: stamped, and for live rows only."""
     stamp = binding.last_modified
     values = _by_key(clause.update_values_to_set)
@@ -33,13 +33,13 @@ def gated_on_conflict(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
     # A list of pairs in SQLAlchemy 2.0, a dict in 2.1.
     is_list = isinstance(clause.update_values_to_set, list)
     gated.update_values_to_set = list(values.items()) if is_list else values
-    live = verdicts.live(binding, binding.columns_of(binding.table))
+    live = predicate.live(binding, binding.columns_of(binding.table))
     where = clause.update_whereclause
     gated.update_whereclause = live if where is None else and_(*grouped((where,)), live)
     return gated
 
 
-def gated_on_duplicate_key(clause: Any, binding: Binding, verdicts: Verdicts) -> Any:
+def gated_on_duplicate_key(clause: Any, binding: Binding, predicate: Predicate) -> Any:
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
     Assignments are made in order. The first resets ``_ts`` if the row is live (or leaves a date
@@ -49,7 +49,7 @@ def gated_on_duplicate_key(clause: Any, binding: Binding, verdicts: Verdicts) ->
     table, stamp = binding.table, binding.last_modified
     values = _by_key(clause.update)
     given = _expression(values.pop(stamp.key, stamp), stamp)
-    live = verdicts.live(binding, binding.columns_of(table))
+    live = predicate.live(binding, binding.columns_of(table))
     reset = stamp_unless_kept(binding, given) if binding.stamps else given
     gated = clause._clone()
     gated.update = {stamp.key: case((live, reset), else_=_Failure(stamp)), **values}

@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex
-from ttl_odm.sqlalchemy.sweep.partitions import Place, leaf_table, leaves_of, placed
+from ttl_odm.sqlalchemy.sweep.partitions import Resume, leaf_table, leaves_of, placed
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing
 from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, Skip
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.index_windows import Window
+    from ttl_odm.sqlalchemy.sweep.index_windows import KeyRange
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -99,10 +99,10 @@ def _purge(
 
 def _next_window(
     connection: Connection, binding: Binding, request: BatchRequest
-) -> tuple[Table, Window | None]:
+) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and where they are: in the table, or in one of its partitions."""
     place: Any = request.resume
-    if place is None or isinstance(place, Place):
+    if place is None or isinstance(place, Resume):
         leaves = leaves_of(connection, binding.table)
         for number, leaf in enumerate(leaves):
             if place is not None and leaf < place.leaf:
@@ -119,11 +119,11 @@ def _next_window(
 
 def _window_in(
     connection: Connection, binding: Binding, source: Table, request: BatchRequest, resume: Any
-) -> Window | None:
+) -> KeyRange | None:
     if request.part is Part.ALL:
-        return table_walk.next_window(connection, binding, source, request.size, resume)
+        return table_walk.next_range(connection, binding, source, request.size, resume)
     index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
-    return index.next_window(connection, request.size, resume)
+    return index.next_range(connection, request.size, resume)
 
 
 def _left_behind(batch: _Batch, reason: Skip, failure: HookError | None = None) -> BatchResult:
@@ -139,7 +139,7 @@ class _Batch:
     connection: Connection
     binding: Binding
     request: BatchRequest
-    window: Window
+    window: KeyRange
     source: Table
     removals: list[Removal] = field(default_factory=list)
 

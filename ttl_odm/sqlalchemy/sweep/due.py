@@ -25,7 +25,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy import table as lean_table
+from sqlalchemy import table as bare_table
 
 from ttl_odm.core.values import NEVER
 from ttl_odm.sqlalchemy.policy.options import include_expired
@@ -68,7 +68,7 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
     if all(default() is None for default in binding.defaults()):
         return None
     if not _is_indexed(connection, binding):
-        has_ends = binding.override is not None or binding.cap is not None
+        has_ends = binding.override is not None or binding.max_lifetime is not None
         can_expire = has_ends or finite_defaults(binding)
         return Due((Part.ALL,), None) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
@@ -96,7 +96,7 @@ def _is_indexed(connection: Connection, binding: Binding) -> bool:
     if binding.sweep != "index":
         return False
     columns = [binding.last_modified] if binding.sweeps_by_column else []
-    columns += [] if binding.cap is None else [binding.cap.created]
+    columns += [] if binding.max_lifetime is None else [binding.max_lifetime.created]
     return all(_is_index_on(connection, column) for column in columns)
 
 
@@ -135,7 +135,9 @@ def count(connection: Connection, binding: Binding) -> Counted:
     with prepared(connection), reading(connection):
         if all(default() is None for default in binding.defaults()):
             due = 0
-        elif binding.sweep == "scan" or binding.sweeps_by_column or binding.cap is not None:
+        elif (
+            binding.sweep == "scan" or binding.sweeps_by_column or binding.max_lifetime is not None
+        ):
             # A row whose limit has passed may be in another part as well.
             due = _count(connection, binding.table, expired_in(connection, binding))
         else:
@@ -194,7 +196,7 @@ def estimate(connection: Connection, table: Table) -> int | None:
     dialect = connection.dialect.name
     if dialect == "postgresql":
         tree = func.pg_partition_tree(regclass(connection, table)).table_valued("relid", "isleaf")
-        catalog = lean_table(
+        catalog = bare_table(
             "pg_class", column("oid"), column("reltuples"), column("relkind"), schema="pg_catalog"
         )
         # ANALYZE gives a partitioned table the rows of its leaves once more.
@@ -204,7 +206,7 @@ def estimate(connection: Connection, table: Table) -> int | None:
         found = select(rows).where(or_(is_whole, catalog.c.oid.in_(leaves)))
     elif dialect in MYSQL_FAMILY:
         schema, name = name_of(connection, table)
-        tables = lean_table(
+        tables = bare_table(
             "tables",
             column("table_schema", String()),
             column("table_name", String()),
@@ -227,9 +229,9 @@ def _questions(binding: Binding, clock: Clock) -> Iterator[tuple[Part, Select[An
         yield Part.INHERITING, _overdue(PartIndex(binding, Part.INHERITING, clock), seconds, rows)
     if binding.override is not None:
         yield Part.OWN, _overdue(PartIndex(binding, Part.OWN, clock), 0, [])
-    if binding.cap is not None:
+    if binding.max_lifetime is not None:
         index = PartIndex(binding, Part.CAPPED, clock)
-        yield Part.CAPPED, _overdue(index, binding.cap.seconds, [])
+        yield Part.CAPPED, _overdue(index, binding.max_lifetime.seconds, [])
 
 
 def _overdue(index: PartIndex, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, column, exists, inspect, or_, text
-from sqlalchemy import table as lean_table
+from sqlalchemy import table as bare_table
 
 from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
 from ttl_odm.sweeper import StoreError
@@ -101,7 +101,7 @@ class ReferringKeys:
         """Refuse to sweep a table that others refer to without an index.
 
         Raises:
-            StoreError: Says which, and what mends it.
+            StoreError: Says which, and what fixes it.
         """
         dialect = connection.dialect
         if dialect.name in MYSQL_FAMILY:
@@ -109,10 +109,10 @@ class ReferringKeys:
         slow = [key for key in self.of(connection, name_of(connection, table)) if not key.has_index]
         if slow:
             which = ", ".join(map(str, slow))
-            mend = "; ".join(key.remedy(dialect) for key in slow)
+            fix = "; ".join(key.remedy(dialect) for key in slow)
             raise StoreError(
                 f"{which} refers to {table.fullname} and has no index, so the database would read "
-                f"all of that table for each row that is deleted here. Run {mend}; or sweep with "
+                f"all of that table for each row that is deleted here. Run {fix}; or sweep with "
                 "force=True."
             )
 
@@ -138,7 +138,7 @@ class ReferringKeys:
                 continue
             schema, table = key.table
             columns = {*key.columns, *self._referred(connection, key.table)}
-            child = lean_table(table, *map(column, columns), schema=schema).alias()
+            child = bare_table(table, *map(column, columns), schema=schema).alias()
             refers = and_(
                 *(child.c[a] == source.c[b] for a, b in zip(key.columns, key.referred, strict=True))
             )

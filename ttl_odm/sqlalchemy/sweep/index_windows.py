@@ -20,7 +20,7 @@ from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
 from ttl_odm.sqlalchemy.policy.options import include_expired
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.schema import InheritedEnd, OwnEnd
 from ttl_odm.sweeper import Part
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding, Cap
+    from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.time.clock import Clock
-    from ttl_odm.sqlalchemy.time.formats import Keeping
+    from ttl_odm.sqlalchemy.time.formats import ColumnFormat
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class KeyRange:
     """A stretch of a table with rows to delete.
 
     Attributes:
@@ -105,7 +105,7 @@ class PartIndex:
         """What the index is ordered by, word for word: for inheriting rows, where they began."""
         columns = self._binding.columns_of(source)
         if self._is_by_column:
-            return self._keeping.plain(self._start(source))
+            return self._format.plain(self._start(source))
         if self._part is Part.INHERITING:
             return type_coerce(InheritedEnd(columns.last_modified), self._clock.storage)
         return type_coerce(OwnEnd(columns.last_modified, columns.override), self._clock.storage)
@@ -113,13 +113,13 @@ class PartIndex:
     def past(self, source: FromClause, seconds: int) -> ColumnElement[bool]:
         """What bounds the index: all rows whose lives have ended, where they last for so long."""
         if self._is_by_column:
-            return self._keeping.within(self._start(source), self._cutoff(seconds))
+            return self._format.within(self._start(source), self._cutoff(seconds))
         return self.end(source) <= self._cutoff(seconds)
 
     def overdue(self, source: FromClause, seconds: int) -> ColumnElement[Any]:
         """For how long a row has been expired, in the clock's unit, with lives of so long."""
         if self._is_by_column:
-            return self._cutoff(seconds) - self._keeping.instant(self._start(source))
+            return self._cutoff(seconds) - self._format.instant(self._start(source))
         return self._cutoff(seconds) - self.end(source)
 
     @property
@@ -128,7 +128,7 @@ class PartIndex:
         if self._part is Part.OWN:
             return 0
         if self._part is Part.CAPPED:
-            return self._cap.seconds
+            return self._max_lifetime.seconds
         return min(finite_defaults(self._binding), default=None)
 
     @property
@@ -137,14 +137,16 @@ class PartIndex:
         return self._part is Part.CAPPED or self._binding.sweeps_by_column
 
     @property
-    def _cap(self) -> Cap:
-        cap = self._binding.cap
-        assert cap is not None  # noqa: S101 (else there is no such part)
-        return cap
+    def _max_lifetime(self) -> MaxLifetime:
+        limit = self._binding.max_lifetime
+        assert limit is not None  # noqa: S101 (else there is no such part)
+        return limit
 
     @property
-    def _keeping(self) -> Keeping:
-        instants = self._cap.instants if self._part is Part.CAPPED else self._binding.instants
+    def _format(self) -> ColumnFormat:
+        instants = (
+            self._max_lifetime.instants if self._part is Part.CAPPED else self._binding.instants
+        )
         return instants.on(self._clock)
 
     def _start(self, source: FromClause) -> Any:
@@ -162,15 +164,15 @@ class PartIndex:
 
     def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
         """The predicate for rows of this part."""
-        verdicts = Verdicts(self._clock, writing=writing)
+        predicate = Predicate(self._clock, writing=writing)
         passed = {
-            Part.INHERITING: verdicts.inherited_end_passed,
-            Part.OWN: verdicts.own_end_passed,
-            Part.CAPPED: verdicts.cap_passed,
+            Part.INHERITING: predicate.inherited_end_passed,
+            Part.OWN: predicate.own_end_passed,
+            Part.CAPPED: predicate.cap_passed,
         }[self._part]
         return passed(self._binding, self._binding.columns_of(source))
 
-    def next_window(self, connection: Connection, size: int, resume: Any) -> Window | None:
+    def next_range(self, connection: Connection, size: int, resume: Any) -> KeyRange | None:
         """Find the window of the next batch.
 
         Args:
@@ -209,7 +211,7 @@ class PartIndex:
         # Written at one instant, as by a migration's backfill: no bound lies between them.
         return self._window(size + 1, first, _After(first), _After(first))
 
-    def _window(self, rows: int, first: Any, end: Any, resume: Any) -> Window:
+    def _window(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:
             ordered = self.end(source)
             return [
@@ -218,12 +220,14 @@ class PartIndex:
                 _until(ordered, self._bound(end)),
             ]
 
-        return Window(rows, bounds, partial(self.expired, writing=True), again=first, resume=resume)
+        return KeyRange(
+            rows, bounds, partial(self.expired, writing=True), again=first, resume=resume
+        )
 
     def _bound(self, value: Any) -> Any:
         if isinstance(value, _After):
             return _After(self._bound(value.value))
-        return literal(value, self._keeping.raw if self._is_by_column else self._clock.storage)
+        return literal(value, self._format.raw if self._is_by_column else self._clock.storage)
 
 
 class _After(NamedTuple):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from ttl_odm.sqlalchemy.sweep.index_windows import Window
+    from ttl_odm.sqlalchemy.sweep.index_windows import KeyRange
 
 _LEAVES: Final = text("""
 SELECT n.nspname::text, c.relname::text,
@@ -42,7 +42,7 @@ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger g
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Resume:
     """Where a sweep goes on in a partitioned table.
 
     Attributes:
@@ -71,13 +71,13 @@ def leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
     return []
 
 
-def placed(window: Window, leaves: Sequence[tuple[str, str]], number: int) -> Window:
+def placed(window: KeyRange, leaves: Sequence[tuple[str, str]], number: int) -> KeyRange:
     """A window of one of the leaves, as one of the whole table."""
     here, following = leaves[number], leaves[number + 1 : number + 2]
-    resume = Place(following[0]) if following else None
+    resume = Resume(following[0]) if following else None
     if window.resume is not None:
-        resume = Place(here, window.resume)
-    return replace(window, again=Place(here, window.again), resume=resume)
+        resume = Resume(here, window.resume)
+    return replace(window, again=Resume(here, window.again), resume=resume)
 
 
 def leaf_table(table: Table, leaf: tuple[str, str]) -> Table:

@@ -28,9 +28,9 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
 
 from ttl_odm.sqlalchemy.policy.options import include_expired
-from ttl_odm.sqlalchemy.policy.predicate import Verdicts
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.tables import key_columns
-from ttl_odm.sqlalchemy.sweep.index_windows import Window
+from ttl_odm.sqlalchemy.sweep.index_windows import KeyRange
 from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ _PAGES: Final = 256
 """Pages that are looked through at once: 2 MiB, some 15,000 narrow rows."""
 
 
-def next_window(
+def next_range(
     connection: Connection, binding: Binding, source: Table, size: int, resume: Any
-) -> Window | None:
-    """Find the window of the next batch; see `PartIndex.next_window`.
+) -> KeyRange | None:
+    """Find the window of the next batch; see `PartIndex.next_range`.
 
     Args:
         connection: Is only read from.
@@ -67,8 +67,8 @@ def next_window(
 def _expired(
     connection: Connection, binding: Binding
 ) -> Callable[[FromClause], ColumnElement[bool]]:
-    verdicts = Verdicts(clock_of(connection.dialect), writing=True)
-    return lambda source: verdicts.expired(binding, binding.columns_of(source))
+    predicate = Predicate(clock_of(connection.dialect), writing=True)
+    return lambda source: predicate.expired(binding, binding.columns_of(source))
 
 
 def _next_pages(
@@ -77,7 +77,7 @@ def _next_pages(
     source: Table,
     size: int,
     resume: tuple[int, int] | None,
-) -> Window | None:
+) -> KeyRange | None:
     """The next pages. Those of a partitioned table are the pages of each partition, at once.
 
     Needs PostgreSQL 14, which reads a range of pages without reading the others.
@@ -90,7 +90,7 @@ def _next_pages(
         select(ctid).select_from(source).where(*bounds, expired(source)).limit(size + 1).subquery()
     )
     count = select(func.count()).select_from(found).options(include_expired())
-    return Window(
+    return KeyRange(
         connection.execute(count).scalar_one(),
         lambda _: list(bounds),
         expired,
@@ -151,7 +151,7 @@ def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
 
 def _next_keys(
     connection: Connection, binding: Binding, size: int, resume: tuple[Any, ...] | None
-) -> Window | None:
+) -> KeyRange | None:
     """The next so many rows in the order of their primary key, expired or not."""
     columns = key_columns(binding.table)
     dialect = connection.dialect.name
@@ -169,7 +169,7 @@ def _next_keys(
         until = [] if last is None else [_compared(ours, lt, le, tuple(last), dialect)]
         return [*after(ours), *until]
 
-    return Window(
+    return KeyRange(
         size,
         bounds,
         _expired(connection, binding),

@@ -20,7 +20,7 @@ from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.time.template import Spelled
+from ttl_odm.sqlalchemy.time.template import SQLTemplate
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
@@ -55,7 +55,7 @@ ISO_PATTERN: Final = (
     f"^({_DAY_PATTERN}|{_LEAP_DAY_PATTERN})[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
     "([.][0-9]{{1,9}})?(Z|[+]00:00)?"
 )
-"""With its braces doubled, as a `Spelled` wants them."""
+"""With its braces doubled, as a `SQLTemplate` wants them."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -65,7 +65,7 @@ def clock_face(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%d %H:%M:%S")
 
 
-class Spelling(Protocol):
+class DialectTime(Protocol):
     """One family of databases. Where nothing else is said, expressions are what it returns."""
 
     wall_type: TypeEngine[Any]
@@ -150,14 +150,14 @@ class PostgreSQL:
     _moment: TypeEngine[Any] = TIMESTAMP(timezone=True)
 
     def wall(self, moment: SQL) -> SQL:
-        return Spelled("(({0}) AT TIME ZONE 'UTC')", self.wall_type, moment)
+        return SQLTemplate("(({0}) AT TIME ZONE 'UTC')", self.wall_type, moment)
 
     def day(self, moment: SQL) -> SQL:
-        return Spelled("CAST(({0}) AT TIME ZONE 'UTC' AS DATE)", Date(), moment)
+        return SQLTemplate("CAST(({0}) AT TIME ZONE 'UTC' AS DATE)", Date(), moment)
 
     def text(self, moment: SQL) -> SQL:
         # Of a date before the year 1, to_char() shows the year without its sign.
-        return Spelled(
+        return SQLTemplate(
             "(CASE WHEN {0} < TIMESTAMPTZ '0001-01-01 00:00:00+00' THEN '0000' ELSE "
             "to_char(({0}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') END COLLATE \"C\")",
             _STRING,
@@ -165,7 +165,7 @@ class PostgreSQL:
         )
 
     def day_text(self, moment: SQL) -> SQL:
-        return Spelled(
+        return SQLTemplate(
             "CASE WHEN {0} < TIMESTAMPTZ '0001-01-01 00:00:00+00' THEN '0000' ELSE "
             "to_char(({0}) AT TIME ZONE 'UTC', 'YYYY-MM-DD') END",
             _STRING,
@@ -175,19 +175,19 @@ class PostgreSQL:
     def iso(self, moment: SQL, *, fraction: bool, suffix: str) -> SQL:
         form = 'YYYY-MM-DD"T"HH24:MI:SS' + (".US" if fraction else "")
         text = f"to_char(({{0}}) AT TIME ZONE 'UTC', '{form}') || '{suffix}'"
-        return Spelled(f"({text})", _STRING, moment)
+        return SQLTemplate(f"({text})", _STRING, moment)
 
     def units(self, moment: SQL, unit: str, *, up: bool) -> SQL:
         way = "CEIL" if up else "FLOOR"
         text = f"CAST({way}(EXTRACT(EPOCH FROM {{0}}) * {PER_SECOND[unit]}) AS BIGINT)"
-        return Spelled(text, _INTEGER, moment)
+        return SQLTemplate(text, _INTEGER, moment)
 
     def rounded_up(self, moment: SQL, microseconds: int) -> SQL:
         if microseconds == 1:
             return moment
         # PostgreSQL rounds to the nearest step.
         text = f"({{0}} + {microseconds} / 2 * interval '1 microsecond')"
-        return Spelled(text, self._moment, moment)
+        return SQLTemplate(text, self._moment, moment)
 
     def literal_wall(self, seconds: int) -> str:
         return f"TIMESTAMP '{clock_face(seconds)}'"
@@ -197,11 +197,11 @@ class PostgreSQL:
 
     def canonical(self, string: SQL) -> SQL:
         text = "(REPLACE(regexp_replace({0}, '(Z|[+]00:00)$', ''), 'T', ' ') COLLATE \"C\")"
-        return Spelled(text, _STRING, string)
+        return SQLTemplate(text, _STRING, string)
 
     def is_iso(self, string: SQL) -> SQL:
         text = f"({{0}} ~ '{ISO_PATTERN}$' AND LEFT({{0}}, 4) <> '0000')"
-        return Spelled(text, _BOOLEAN, string)
+        return SQLTemplate(text, _BOOLEAN, string)
 
     def is_wall(self, column: SQL) -> SQL | None:  # noqa: ARG002 (the protocol's)
         return None
@@ -210,19 +210,19 @@ class PostgreSQL:
         return None
 
     def from_wall(self, column: SQL) -> SQL:
-        return Spelled("({0} AT TIME ZONE 'UTC')", self._moment, column)
+        return SQLTemplate("({0} AT TIME ZONE 'UTC')", self._moment, column)
 
     def from_day(self, column: SQL) -> SQL:
-        return Spelled("(CAST({0} AS TIMESTAMP) AT TIME ZONE 'UTC')", self._moment, column)
+        return SQLTemplate("(CAST({0} AS TIMESTAMP) AT TIME ZONE 'UTC')", self._moment, column)
 
     def from_text(self, text: SQL) -> SQL:
-        return Spelled("CAST({0} || '+00' AS TIMESTAMPTZ)", self._moment, text)
+        return SQLTemplate("CAST({0} || '+00' AS TIMESTAMPTZ)", self._moment, text)
 
     def from_units(self, column: SQL, unit: str) -> SQL:
         factor = PER_SECOND[unit]
         lowest, end = -_YEAR_1 * factor, _YEAR_10_000 * factor
         # In two steps: all the microseconds at once would lose some of them in a float.
-        return Spelled(
+        return SQLTemplate(
             f"CASE WHEN {{0}} < {end} THEN TIMESTAMPTZ '1970-01-01 00:00:00+00' "
             f"+ GREATEST({{0}}, {lowest}) / {factor} * interval '1 second' "
             f"+ MOD(GREATEST({{0}}, {lowest}), {factor}) * {1_000_000 // factor} "
@@ -244,22 +244,22 @@ class MySQL:
     _is_before = f"{{0}} < {-_YEAR_1 * 1_000_000}"
 
     def wall(self, moment: SQL) -> SQL:
-        return Spelled(self._wall, self.wall_type, moment)
+        return SQLTemplate(self._wall, self.wall_type, moment)
 
     def day(self, moment: SQL) -> SQL:
-        return Spelled(f"CAST({self._wall} AS DATE)", Date(), moment)
+        return SQLTemplate(f"CAST({self._wall} AS DATE)", Date(), moment)
 
     def text(self, moment: SQL) -> SQL:
         text = f"CASE WHEN {self._is_before} THEN '0000' ELSE CAST({self._wall} AS CHAR) END"
-        return Spelled(f"CAST({text} AS BINARY)", _STRING, moment)
+        return SQLTemplate(f"CAST({text} AS BINARY)", _STRING, moment)
 
     def day_text(self, moment: SQL) -> SQL:
-        return Spelled(f"CAST(CAST({self._wall} AS DATE) AS CHAR)", _STRING, moment)
+        return SQLTemplate(f"CAST(CAST({self._wall} AS DATE) AS CHAR)", _STRING, moment)
 
     def iso(self, moment: SQL, *, fraction: bool, suffix: str) -> SQL:
         length = 26 if fraction else 19
         text = f"REPLACE(LEFT(CAST({self._wall} AS CHAR), {length}), ' ', 'T')"
-        return Spelled(f"CONCAT({text}, '{suffix}')", _STRING, moment)
+        return SQLTemplate(f"CONCAT({text}, '{suffix}')", _STRING, moment)
 
     def units(self, moment: SQL, unit: str, *, up: bool) -> SQL:
         step = 1_000_000 // PER_SECOND[unit]
@@ -267,13 +267,13 @@ class MySQL:
             return moment
         shift = _YEAR_1 * 1_000_000 + (step - 1 if up else 0)
         text = f"((({{0}}) + {shift}) DIV {step} - {_YEAR_1 * PER_SECOND[unit]})"
-        return Spelled(text, _INTEGER, moment)
+        return SQLTemplate(text, _INTEGER, moment)
 
     def rounded_up(self, moment: SQL, microseconds: int) -> SQL:
         if microseconds == 1:
             return moment
         text = f"((({{0}}) + {microseconds - 1}) DIV {microseconds} * {microseconds})"
-        return Spelled(text, _INTEGER, moment)
+        return SQLTemplate(text, _INTEGER, moment)
 
     def literal_wall(self, seconds: int) -> str:
         return f"TIMESTAMP'{clock_face(seconds)}'"
@@ -283,32 +283,32 @@ class MySQL:
 
     def canonical(self, string: SQL) -> SQL:
         text = "CAST(REPLACE(REGEXP_REPLACE({0}, '(Z|[+]00:00)$', ''), 'T', ' ') AS BINARY)"
-        return Spelled(text, _STRING, string)
+        return SQLTemplate(text, _STRING, string)
 
     def is_iso(self, string: SQL) -> SQL:
         # Letters count as they are written, whatever the column's collation says; and $ alone would
         # match before a line break too.
         text = f"({{0}} REGEXP '(?-i){ISO_PATTERN}(?![[:space:]])$' AND LEFT({{0}}, 4) <> '0000')"
-        return Spelled(text, _BOOLEAN, string)
+        return SQLTemplate(text, _BOOLEAN, string)
 
     def is_wall(self, column: SQL) -> SQL | None:
         # "Zero dates", and dates with a month or a day that is zero, are no dates.
         text = "({0} > TIMESTAMP'0001-01-01 00:00:00' AND MONTH({0}) > 0 AND DAYOFMONTH({0}) > 0)"
-        return Spelled(text, _BOOLEAN, column)
+        return SQLTemplate(text, _BOOLEAN, column)
 
     def is_day(self, column: SQL) -> SQL | None:
         text = "(YEAR({0}) > 0 AND MONTH({0}) > 0 AND DAYOFMONTH({0}) > 0)"
-        return Spelled(text, _BOOLEAN, column)
+        return SQLTemplate(text, _BOOLEAN, column)
 
     def from_wall(self, column: SQL) -> SQL:
-        return Spelled("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {0})", _INTEGER, column)
+        return SQLTemplate("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {0})", _INTEGER, column)
 
     def from_day(self, column: SQL) -> SQL:
         return self.from_wall(column)
 
     def from_text(self, text: SQL) -> SQL:
         text_ = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({0} AS DATETIME(6)))"
-        return Spelled(text_, _INTEGER, text)
+        return SQLTemplate(text_, _INTEGER, text)
 
     def from_units(self, column: SQL, unit: str) -> SQL:
         return _integers_of(column, unit, 1_000_000, "GREATEST")
@@ -330,11 +330,11 @@ class SQLite:
         return self.text(moment)
 
     def day(self, moment: SQL) -> SQL:
-        return Spelled(self._text.format(form="%Y-%m-%d"), _STRING, moment)
+        return SQLTemplate(self._text.format(form="%Y-%m-%d"), _STRING, moment)
 
     def text(self, moment: SQL) -> SQL:
         text = self._text.format(form="%Y-%m-%d %H:%M:%f")
-        return Spelled(f"({text} || '000')", _STRING, moment)
+        return SQLTemplate(f"({text} || '000')", _STRING, moment)
 
     def day_text(self, moment: SQL) -> SQL:
         return self.day(moment)
@@ -342,21 +342,21 @@ class SQLite:
     def iso(self, moment: SQL, *, fraction: bool, suffix: str) -> SQL:
         form = "%Y-%m-%dT%H:%M:" + ("%f" if fraction else "%S")
         text = f"({self._text.format(form=form)} || '{'000' if fraction else ''}{suffix}')"
-        return Spelled(text, _STRING, moment)
+        return SQLTemplate(text, _STRING, moment)
 
     def units(self, moment: SQL, unit: str, *, up: bool) -> SQL:
         if unit == "ms":
             return moment
         if unit == "us":
-            return Spelled("(({0}) * 1000)", _INTEGER, moment)
+            return SQLTemplate("(({0}) * 1000)", _INTEGER, moment)
         shift = _YEAR_1 * 1_000 + (999 if up else 0)
-        return Spelled(f"((({{0}}) + {shift}) / 1000 - {_YEAR_1})", _INTEGER, moment)
+        return SQLTemplate(f"((({{0}}) + {shift}) / 1000 - {_YEAR_1})", _INTEGER, moment)
 
     def rounded_up(self, moment: SQL, microseconds: int) -> SQL:
         step = microseconds // 1_000
         if step <= 1:
             return moment
-        return Spelled(f"((({{0}}) + {step - 1}) / {step} * {step})", _INTEGER, moment)
+        return SQLTemplate(f"((({{0}}) + {step - 1}) / {step} * {step})", _INTEGER, moment)
 
     def literal_wall(self, seconds: int) -> str:
         return f"'{clock_face(seconds)}'"
@@ -365,12 +365,12 @@ class SQLite:
         return str(seconds * 1_000)
 
     def canonical(self, string: SQL) -> SQL:
-        return Spelled(f"replace({self._suffix_free}, 'T', ' ')", _STRING, string)
+        return SQLTemplate(f"replace({self._suffix_free}, 'T', ' ')", _STRING, string)
 
     def is_iso(self, string: SQL) -> SQL:
         # strftime() takes the 31st of any month. Once it counts, that is a day of the next one.
         fraction = f"substr({self._suffix_free}, 20)"
-        return Spelled(
+        return SQLTemplate(
             "({0} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][T ]"
             "[0-2][0-9]:[0-5][0-9]:[0-5][0-9]*' "
             "AND strftime('%Y-%m-%d %H:%M:%S', substr({0}, 1, 19), '+0 days') "
@@ -386,16 +386,16 @@ class SQLite:
 
     def is_day(self, column: SQL) -> SQL | None:
         text = "(strftime('%Y-%m-%d', {0}, '+0 days') = {0} AND substr({0}, 1, 4) <> '0000')"
-        return Spelled(text, _BOOLEAN, column)
+        return SQLTemplate(text, _BOOLEAN, column)
 
     def from_wall(self, column: SQL) -> SQL:
         return self.from_text(self.canonical(column))
 
     def from_day(self, column: SQL) -> SQL:
-        return Spelled("(CAST(strftime('%s', {0}) AS INTEGER) * 1000)", _INTEGER, column)
+        return SQLTemplate("(CAST(strftime('%s', {0}) AS INTEGER) * 1000)", _INTEGER, column)
 
     def from_text(self, text: SQL) -> SQL:
-        return Spelled(
+        return SQLTemplate(
             "(CAST(strftime('%s', {0}) AS INTEGER) * 1000 "
             "+ CAST(substr(strftime('%f', {0}), 4) AS INTEGER))",
             _INTEGER,
@@ -415,18 +415,20 @@ def _integers_of(column: SQL, unit: str, per_second: int, greatest: str) -> SQL:
     else:  # microseconds on SQLite: rounded up
         step = factor // per_second
         text = f"({text} + {_YEAR_1 * factor + step - 1}) / {step} - {_YEAR_1 * per_second}"
-    return Spelled(f"CASE WHEN {{0}} < {_YEAR_10_000 * factor} THEN {text} END", _INTEGER, column)
+    return SQLTemplate(
+        f"CASE WHEN {{0}} < {_YEAR_10_000 * factor} THEN {text} END", _INTEGER, column
+    )
 
 
 _POSTGRESQL: Final = PostgreSQL()
 _MYSQL: Final = MySQL()
-_SPELLINGS: Final[dict[str, Spelling]] = {
+_SPELLINGS: Final[dict[str, DialectTime]] = {
     "postgresql": _POSTGRESQL,
     "sqlite": SQLite(),
     **dict.fromkeys(MYSQL_FAMILY, _MYSQL),
 }
 
 
-def spelling_of(dialect: str) -> Spelling:
+def spelling_of(dialect: str) -> DialectTime:
     """How the database of a dialect spells instants."""
     return _SPELLINGS.get(dialect, _POSTGRESQL)

@@ -1,7 +1,7 @@
 """How columns keep instants: in which kind, and what that means for a comparison with now.
 
-One object per column and database, see `Keeping`. The predicate, the stamps and the sweeper ask it
-for SQL; none of them knows what a column holds. The columns of the contract are one kind of
+One object per column and database, see `ColumnFormat`. The predicate, the stamps and the sweeper
+ask it for SQL; none of them knows what a column holds. The columns of the contract are one kind of
 several, and the only one that costs nothing at all.
 
 A comparison says what the column must be, never what a function of it must be, where that can be
@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 
 from ttl_odm.sqlalchemy.time.dialect_time import clock_face, spelling_of
-from ttl_odm.sqlalchemy.time.template import Spelled
+from ttl_odm.sqlalchemy.time.template import SQLTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.time.clock import Clock
-    from ttl_odm.sqlalchemy.time.dialect_time import Spelling
+    from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
     from ttl_odm.sqlalchemy.time.zones import Offsets
 
     SQL = ColumnElement[Any]
@@ -49,7 +49,7 @@ _ISO_LENGTH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ColumnFormat:
     """How one column keeps instants on one database.
 
     Moments are instants of the database's clock, see `ttl_odm.sqlalchemy.time.dialect_time`. This
@@ -84,7 +84,7 @@ class Keeping:
 
     def ahead(self, column: SQL, moment: SQL) -> Condition:
         """True where the instant is after a moment, or there is none."""
-        return Spelled("(({0}) IS NOT TRUE)", Boolean(), self.reached(column, moment))
+        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), self.reached(column, moment))
 
     def reached_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
         """The same as `reached` for an instant so many seconds later."""
@@ -105,7 +105,7 @@ class Keeping:
         return spelling_of(self.clock.family).rounded_up(moment, self.precision)
 
 
-class Native(Keeping):
+class Native(ColumnFormat):
     """The column of the contract: never NULL, and sums with it are indexed."""
 
     def ahead(self, column: SQL, moment: SQL) -> Condition:
@@ -122,7 +122,7 @@ class Native(Keeping):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Zoned(Keeping):
+class _Zoned(ColumnFormat):
     """Columns of wall times, in a zone.
 
     Attributes:
@@ -130,7 +130,7 @@ class _Zoned(Keeping):
         offsets: The zone's.
     """
 
-    spelling: Spelling
+    spelling: DialectTime
     offsets: Offsets
 
     def _offset(self, at: SQL, boundaries: Iterable[tuple[str, int]], otherwise: int) -> SQL:
@@ -142,7 +142,7 @@ class _Zoned(Keeping):
             otherwise: Before the first of them.
         """
         cases = " ".join(f"WHEN {{0}} >= {each} THEN {seconds}" for each, seconds in boundaries)
-        return Spelled(f"CASE {cases} ELSE {otherwise} END", _INTEGER, at)
+        return SQLTemplate(f"CASE {cases} ELSE {otherwise} END", _INTEGER, at)
 
     def _shifted(self, moment: SQL, seconds: SQL | int) -> SQL:
         """A moment so many seconds later; the same SQL where that is none."""
@@ -221,7 +221,7 @@ class WallTimes(_Zoned):
             return self.offsets.most
         at = self.plain(column)
         if self._is_text:
-            at = Spelled("replace(substr({0}, 1, 19), 'T', ' ')", String(), at)
+            at = SQLTemplate("replace(substr({0}, 1, 19), 'T', ' ')", String(), at)
         literal = self.spelling.literal_wall
         boundaries = [(literal(wall), offset) for wall, offset in self.offsets.by_wall_time()]
         return self._offset(at, boundaries, self.offsets.least)
@@ -295,7 +295,7 @@ class Days(_Zoned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Epochs(Keeping):
+class Epochs(ColumnFormat):
     """Integers: seconds, milliseconds or microseconds since 1970.
 
     Attributes:
@@ -303,7 +303,7 @@ class Epochs(Keeping):
         unit: Which.
     """
 
-    spelling: Spelling
+    spelling: DialectTime
     unit: str
 
     def within(self, column: SQL, moment: SQL) -> Condition:
@@ -317,7 +317,7 @@ class Epochs(Keeping):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MySQLTimestamps(Keeping):
+class MySQLTimestamps(ColumnFormat):
     """MariaDB's and MySQL's ``TIMESTAMP``: kept in UTC, but shown in the session's time zone.
 
     Nothing but ``UNIX_TIMESTAMP()`` tells what is kept. What is written goes through the zone of
@@ -330,21 +330,21 @@ class MySQLTimestamps(Keeping):
 
     def within(self, column: SQL, moment: SQL) -> Condition:
         text = "({0} <= FROM_UNIXTIME(GREATEST({1}, 0) / 1000000) + INTERVAL 1 DAY)"
-        return Spelled(text, Boolean(), column, moment)
+        return SQLTemplate(text, Boolean(), column, moment)
 
     def reached(self, column: SQL, moment: SQL) -> Condition:
-        is_date = Spelled("(UNIX_TIMESTAMP({0}) > 0)", Boolean(), column)
+        is_date = SQLTemplate("(UNIX_TIMESTAMP({0}) > 0)", Boolean(), column)
         return and_(self.within(column, moment), is_date, self._kept(column) <= moment)
 
     def instant(self, column: SQL) -> SQL:
         text = "CASE WHEN UNIX_TIMESTAMP({0}) > 0 THEN {1} END"
-        return Spelled(text, _INTEGER, column, self._kept(column))
+        return SQLTemplate(text, _INTEGER, column, self._kept(column))
 
     def stored(self, moment: SQL) -> SQL:
         moment = spelling_of(self.clock.family).rounded_up(moment, self.precision)
-        seconds = Spelled("(({0}) / 1000000)", _INTEGER, moment)
+        seconds = SQLTemplate("(({0}) / 1000000)", _INTEGER, moment)
         text = "FROM_UNIXTIME(GREATEST({0}, 2 * {0} - UNIX_TIMESTAMP(FROM_UNIXTIME({0}))))"
-        return Spelled(text, MYSQL_TIMESTAMP(fsp=6), seconds)
+        return SQLTemplate(text, MYSQL_TIMESTAMP(fsp=6), seconds)
 
     def _kept(self, column: SQL) -> SQL:
-        return Spelled("CAST(UNIX_TIMESTAMP({0}) * 1000000 AS SIGNED)", _INTEGER, column)
+        return SQLTemplate("CAST(UNIX_TIMESTAMP({0}) * 1000000 AS SIGNED)", _INTEGER, column)

@@ -33,15 +33,15 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, spelling_of
 from ttl_odm.sqlalchemy.time.formats import (
+    ColumnFormat,
     Days,
     Epochs,
     IsoStrings,
-    Keeping,
     MySQLTimestamps,
     Native,
     WallTimes,
 )
-from ttl_odm.sqlalchemy.time.template import Spelled
+from ttl_odm.sqlalchemy.time.template import SQLTemplate
 from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
@@ -77,19 +77,19 @@ class Instants:
         self.native = isinstance(column.type, LastModified)
         self._zone = zone
         self._unit = unit
-        self._keepings: dict[str, Keeping] = {}
-        mend = _mend_of(column.type, unit, native=self.native)
-        if mend is not None:
+        self._formats: dict[str, ColumnFormat] = {}
+        fix = _fix_for(column.type, unit, native=self.native)
+        if fix is not None:
             raise TTLConfigurationError(
                 f"{where}: column {column.name!r} is {column.type!r}, and the policy has "
-                f"unit={unit!r}: {mend}."
+                f"unit={unit!r}: {fix}."
             )
 
-    def on(self, clock: Clock) -> Keeping:
+    def on(self, clock: Clock) -> ColumnFormat:
         """How the column keeps instants on a database."""
-        found = self._keepings.get(clock.family)
+        found = self._formats.get(clock.family)
         if found is None:
-            found = self._keepings[clock.family] = self._keeping(clock)
+            found = self._formats[clock.family] = self._format_on(clock)
         return found
 
     def stored(self, moment: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -105,9 +105,9 @@ class Instants:
         """Seconds by which a moment may grow when it is stored."""
         return 2 * 86_400 if issubclass(_affinity(self.column.type), Date) else 1
 
-    def _keeping(self, clock: Clock) -> Keeping:  # noqa: PLR0911 (a table)
+    def _format_on(self, clock: Clock) -> ColumnFormat:  # noqa: PLR0911 (a table)
         if self.native:
-            return (Keeping if self.column.nullable else Native)(clock, clock.storage)
+            return (ColumnFormat if self.column.nullable else Native)(clock, clock.storage)
         kept: Any = kept_type(self.column.type, clock.family)
         affinity, spelling = _affinity(kept), spelling_of(clock.family)
         offsets = offsets_of(self._zone)
@@ -124,7 +124,7 @@ class Instants:
             return Days(clock, raw, spelling=spelling, offsets=offsets)
         precision = _precision(kept, clock.family)
         if clock.family == "postgresql" and kept.timezone:
-            return Keeping(clock, clock.storage, precision)
+            return ColumnFormat(clock, clock.storage, precision)
         if clock.family == "mysql" and isinstance(kept, TIMESTAMP):
             return MySQLTimestamps(clock, MYSQL_TIMESTAMP(fsp=6), precision)
         if clock.family == "sqlite":
@@ -171,11 +171,11 @@ def _render_stored(element: Stored, compiler: Any, **kw: Any) -> str:
     clock = clock_of(compiler.dialect)
     (moment,) = element.clauses
     # Not by type_coerce(), which would take an instant's own type from a bound value.
-    stored = element.instants.on(clock).stored(Spelled("{0}", clock.storage, moment))
+    stored = element.instants.on(clock).stored(SQLTemplate("{0}", clock.storage, moment))
     return str(compiler.process(stored, **kw))
 
 
-def _mend_of(type_: TypeEngine[Any], unit: str | None, *, native: bool) -> str | None:
+def _fix_for(type_: TypeEngine[Any], unit: str | None, *, native: bool) -> str | None:
     """What to write instead; None where the type and the unit fit."""
     affinity = _affinity(type_)
     if native or issubclass(affinity, (DateTime, Date)):

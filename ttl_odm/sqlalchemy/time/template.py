@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 
-class Spelled(FunctionElement[Any]):
+class SQLTemplate(FunctionElement[Any]):
     """A text in which ``{0}``, ``{1}``... stand for expressions.
 
     Args:
@@ -41,8 +41,8 @@ class Spelled(FunctionElement[Any]):
         return self
 
 
-@compiles(Spelled)
-def _render(element: Spelled, compiler: Any, **kw: Any) -> str:
+@compiles(SQLTemplate)
+def _render(element: SQLTemplate, compiler: Any, **kw: Any) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     kw["within_columns_clause"] = False
     return element.text.format(*(compiler.process(part, **kw) for part in element.clauses))

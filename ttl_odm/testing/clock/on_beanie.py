@@ -32,7 +32,7 @@ from ttl_odm.beanie.policy import registry
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of
 from ttl_odm.beanie.policy.predicate import expired_expr, live_expr
 from ttl_odm.beanie.policy.registry import policy_of
-from ttl_odm.beanie.purge.raw_collection import Place, as_datetime
+from ttl_odm.beanie.purge.raw_collection import RawCollection, as_datetime
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.stamps import Stamping
 from ttl_odm.beanie.sweep import due, store
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _SERVER_NOW: Final = instants.server_now
 _REACHED: Final = ServerClock.reached
 _AT_MOST: Final = ServerClock.at_most
-_SERVER: Final = Place.server
+_SERVER: Final = RawCollection.server
 _STORE_NOW: Final = due.now
 _READY: Final = Gate.ready
 _LISTED: Final = Lifetime.listed
@@ -79,7 +79,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
         moved = clock.moved(_AT_MOST(self))
         return moved if clock.frozen_at is None else _whole(moved)
 
-    async def server(self: Place) -> Server:
+    async def server(self: RawCollection) -> Server:
         told = await _SERVER(self)
         return replace(told, now=DatetimeMS(_whole(clock.moved(as_datetime(told.now)))))
 
@@ -97,7 +97,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
             (Stamping, "needs_now", True),
             (ServerClock, "reached", reached),
             (ServerClock, "at_most", at_most),
-            (Place, "server", server),
+            (RawCollection, "server", server),
             (store, "now", store_now),
             (Gate, "ready", ready),
             # A cursor may have been made, and told the now, before the clock was moved.
