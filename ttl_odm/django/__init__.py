@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AddTTL": "operations",
-    "DjangoStore": "store",
-    "ExpiredRowError": "guard",
-    "TTLManager": "querysets",
+    "AddTTL": "declare.operations",
+    "DjangoStore": "sweep.store",
+    "ExpiredRowError": "objects.save",
+    "TTLManager": "objects.querysets",
     "TTLModel": "models",
-    "TTLQuerySet": "querysets",
+    "TTLQuerySet": "objects.querysets",
 }
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.policy.ttl_indexes import Purge
-    from ttl_odm.core.policy import Policy
-
 
 _NOTHING: Final = object()
 _DAY: Final = 86_400

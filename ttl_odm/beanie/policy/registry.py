@@ -15,7 +15,6 @@ from ttl_odm.beanie.gate.views import Views
 from ttl_odm.beanie.policy.binding import Binding, declared_policy, settled
 from ttl_odm.beanie.policy.ttl_indexes import check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.policy import Policy
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
