@@ -10,6 +10,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.db import IntegrityError, OperationalError, ProgrammingError, transaction
 from django.db.models import F, Q
 
@@ -30,9 +31,7 @@ class DjangoLeases:
 
     @property
     def _rows(self) -> Any:
-        from ttl_odm.django.models import Lease as Row  # noqa: PLC0415 (apps have to be ready)
-
-        return Row._base_manager.using(self._using)
+        return apps.get_model("ttl_odm", "Lease")._base_manager.using(self._using)
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
