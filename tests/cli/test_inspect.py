@@ -17,7 +17,7 @@ import ttl_odm
 from tests.cli import legacy
 from tests.cli.running import CliRunner, as_json, run
 from ttl_odm.cli.commands import cli
-from ttl_odm.inspecting import reading_sql
+from ttl_odm.inspection.readers import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ def test_the_connection_can_only_read(filled: Engine) -> None:
     ):
         with (
             filled.connect() as connection,
-            reading_sql.reading_only(connection),
+            sql.reading_only(connection),
             pytest.raises(DBAPIError),
         ):
             connection.execute(text(statement))
@@ -117,7 +117,7 @@ def reader(filled: Engine) -> Iterator[Engine]:
 
 @pytest.mark.databases("postgres")
 def test_a_big_table_is_estimated_and_sampled(engine: Engine) -> None:
-    rows = reading_sql.SMALL + 1
+    rows = sql.SMALL + 1
     with engine.begin() as connection:
         connection.execute(
             text("CREATE TABLE web_sessions (id int PRIMARY KEY, expiry timestamptz)")
@@ -128,12 +128,12 @@ def test_a_big_table_is_estimated_and_sampled(engine: Engine) -> None:
         )
         connection.execute(insertion, {"rows": rows})
         connection.execute(text("ANALYZE web_sessions"))
-    with engine.connect() as connection, reading_sql.reading_only(connection):
-        (found,) = reading_sql.tables(connection)
+    with engine.connect() as connection, sql.reading_only(connection):
+        (found,) = sql.tables(connection)
     assert found.rows == rows
     assert found.is_estimated
-    assert len(found.sample) == 2 * reading_sql.SAMPLE
-    assert len(found.values("expiry")) == 2 * reading_sql.SAMPLE - 1  # infinity is never
+    assert len(found.sample) == 2 * sql.SAMPLE
+    assert len(found.values("expiry")) == 2 * sql.SAMPLE - 1  # infinity is never
     engine.dispose()
 
 

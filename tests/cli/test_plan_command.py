@@ -17,8 +17,8 @@ from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.application import opened
 from ttl_odm.cli.commands import cli
 from ttl_odm.core import TTL
-from ttl_odm.forecasting import AGES, Drawn, Estimate, Measured, typed_policy
-from ttl_odm.forecasting.sql import measure
+from ttl_odm.forecast import AGES, Drawn, Estimate, Measured, parse_policy
+from ttl_odm.forecast.sql import measure
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -188,7 +188,7 @@ def test_where_keys_make_no_sample_rows_are_drawn_one_by_one(
         connection.execute(text("INSERT INTO other VALUES (9000000000000000000, 0)"))
     policy = 'ExpireAfter("at", 86400, unit="ms")'
     with engine.connect() as connection:
-        found = measure(connection, "other", typed_policy(policy), AGES)
+        found = measure(connection, "other", parse_policy(policy), AGES)
     assert (found.drawn, found.total) == (Drawn.SINGLY, rows + 1)
     expired = found.estimate("planned 0")
     assert abs(expired.rows - (rows - 12 * HOUR)) <= 3 * expired.margin
@@ -239,7 +239,7 @@ def test_documents_are_planned(mongodb: Any) -> None:
 
 
 async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongodb: Any) -> None:
-    from ttl_odm.forecasting import mongodb as counting
+    from ttl_odm.forecast import mongodb as counting
 
     url, database = mongodb
     now, count = datetime.now(timezone.utc), 60_000

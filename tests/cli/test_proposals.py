@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ttl_odm
 from ttl_odm import TTL, ExpireAfter, ExpireAt
-from ttl_odm.inspecting import (
+from ttl_odm.inspection import (
     Confidence,
     Field,
     Kind,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
-from ttl_odm.forecasting import typed_policy
-from ttl_odm.inspecting import as_source
+from ttl_odm.forecast import parse_policy
+from ttl_odm.inspection import as_source
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
@@ -37,7 +37,7 @@ policies = st.one_of(
 def test_what_inspect_prints_is_read(policy: Policy, prefix: str) -> None:
     source = as_source(policy)
     ending = ")" if prefix.startswith("enable") else "  # a guess: choose the seconds"
-    assert typed_policy(f"{prefix}{source}{ending}") == policy
+    assert parse_policy(f"{prefix}{source}{ending}") == policy
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_what_inspect_prints_is_read(policy: Policy, prefix: str) -> None:
 def test_what_a_model_may_declare_is_read(source: str, policy: Policy | None) -> None:
     if policy is None:
         with pytest.raises(TTLConfigurationError, match="is no number"):
-            typed_policy(source)
+            parse_policy(source)
     else:
-        assert typed_policy(source) == policy
+        assert parse_policy(source) == policy
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_what_a_model_may_declare_is_read(source: str, policy: Policy | None) ->
 )
 def test_everything_else_is_refused_and_nothing_is_run(source: str) -> None:
     with pytest.raises((InvalidTTL, TTLConfigurationError)):
-        typed_policy(source)
+        parse_policy(source)
 
 
 @given(st.text(alphabet="TExpireAtfaur(){}[]\"'=,*-+0123456789 _.:\n\\#", max_size=60))
 def test_no_text_does_anything_but_be_read_or_refused(source: str) -> None:
     with suppress(InvalidTTL, TTLConfigurationError):
-        typed_policy(source)
+        parse_policy(source)

@@ -22,10 +22,10 @@ from sqlalchemy import (
 from tests.fuzz.words import share
 from tests.fuzz.words import text as words
 from ttl_odm import ExpireAt
-from ttl_odm.forecasting.typed import typed_policy
-from ttl_odm.inspecting import as_source, declarations, propose
-from ttl_odm.inspecting.reading_sql import index_for, now, reading_only, tables
-from ttl_odm.inspecting.writing import as_enabled
+from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.inspection import as_source, declarations, propose
+from ttl_odm.inspection.readers.sql import index_for, now, reading_only, tables
+from ttl_odm.inspection.source import as_enabled
 
 ODD = [
     "select",
@@ -80,8 +80,8 @@ def test_what_is_read_of_a_table_of_any_name_leads_to_a_line_that_finds_it_again
         {"metadata": metadata, "ExpireAt": ExpireAt, "enable": lambda *args: enabled.append(args)},
     )
     assert enabled == [(metadata.tables[name], policy)]
-    assert typed_policy(as_source(policy)) == policy
-    assert typed_policy(as_enabled(verdict.proposal)) == policy
+    assert parse_policy(as_source(policy)) == policy
+    assert parse_policy(as_enabled(verdict.proposal)) == policy
 
 
 @share(1)

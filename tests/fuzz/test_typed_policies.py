@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.words import text
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
-from ttl_odm.forecasting.typed import typed_policy
+from ttl_odm.forecast.parse import parse_policy
 
 pieces = st.sampled_from(
     [
@@ -44,7 +44,7 @@ typed = st.one_of(text, st.lists(st.one_of(pieces, text), max_size=12).map("".jo
 @example("ExpireAfter('at', timedelta(days=999999999) * 2)")
 def test_a_typed_policy_is_one_or_an_error_of_ours(source: str) -> None:
     try:
-        policy = typed_policy(source)
+        policy = parse_policy(source)
     except (InvalidTTL, TTLConfigurationError) as error:
         assert str(error)  # noqa: PT017
     else:

@@ -63,7 +63,7 @@ def test_an_extra_does_its_work_alone(packages: Packages, tmp_path: Path, extra:
 
 
 def test_the_contract_and_the_sweeper_work_without_any(bare: Installed) -> None:
-    use(bare, "import_all.py", "ttl_odm.core", "ttl_odm.sweeper", "ttl_odm.inspecting.proposing")
+    use(bare, "import_all.py", "ttl_odm.core", "ttl_odm.sweeper", "ttl_odm.inspection.proposals")
     use(bare, "use_nothing.py")
 
 

@@ -306,9 +306,9 @@ async def _from_factory(
 def table_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
     """List the TTL tables, or all tables, of a declarative base, models, and so on."""
     if not with_ttl:
-        from ttl_odm.inspecting import reading_models  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.inspection.readers import models  # noqa: PLC0415 (needs the extra)
 
-        found = reading_models.models_of(given).items() if given else ()
+        found = models.models_of(given).items() if given else ()
         return [Target(table.fullname, name, table) for table, name in found]
     from ttl_odm.sqlalchemy.sweep.targets import bindings_of  # noqa: PLC0415 (needs the extra)
 

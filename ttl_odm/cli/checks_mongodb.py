@@ -15,7 +15,7 @@ from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspecting.evidence import SMALL
+from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,8 +29,8 @@ from ttl_odm.cli.indexes_sql import indexes_of, is_as_declared
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
-from ttl_odm.inspecting.evidence import SMALL, Kind
-from ttl_odm.inspecting.reading_sql import SECONDS, index_for, kind_of, reading_only
+from ttl_odm.inspection.evidence import SMALL, Kind
+from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.options import include_expired
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, index_name, sweep_indexes

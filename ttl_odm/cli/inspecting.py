@@ -16,7 +16,7 @@ from ttl_odm.cli.loading import load
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.problems import UsageProblem, explained
 from ttl_odm.core import ExpireAt, expires_at
-from ttl_odm.inspecting import Proposal, Table, Verdict, as_source, declarations, propose
+from ttl_odm.inspection import Proposal, Table, Verdict, as_source, declarations, propose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -81,7 +81,7 @@ def inspect_command(
 
 def _inspected(url: str | None, given: Any, schema: str | None) -> Inspected:
     if url is None:
-        from ttl_odm.inspecting.reading_models import (  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.inspection.readers.models import (  # noqa: PLC0415 (needs the extra)
             tables_of,
         )
 
@@ -101,17 +101,15 @@ def _judged(
 
 def _of_sql(url: str, given: Any, schema: str | None) -> Inspected:
     engine: Any = urls.sql_engine(url)
-    from ttl_odm.inspecting import (  # noqa: PLC0415 (needs the extra)
-        reading_models,
-        reading_sql,
-    )
+    from ttl_odm.inspection.readers import sql  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.inspection.readers.models import classes_of  # noqa: PLC0415
 
-    models = None if given is None else reading_models.classes_of(given)
+    models = None if given is None else classes_of(given)
 
     def read(connection: Connection) -> Inspected:
-        with reading_sql.reading_only(connection):
-            now = reading_sql.now(connection)
-            tables = reading_sql.tables(connection, schema=schema, models=models)
+        with sql.reading_only(connection):
+            now = sql.now(connection)
+            tables = sql.tables(connection, schema=schema, models=models)
             return _judged(url, now, tables, connection.dialect.name)
 
     if not hasattr(engine, "sync_engine"):
@@ -136,14 +134,14 @@ def _of_mongodb(url: str, given: Any) -> Inspected:
     name = urls.mongodb_name(url)
     from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
 
-    from ttl_odm.inspecting import reading_mongodb  # noqa: PLC0415
+    from ttl_odm.inspection.readers import mongodb  # noqa: PLC0415
 
-    models = None if given is None else reading_mongodb.classes_of(given)
+    models = None if given is None else mongodb.classes_of(given)
     client: MongoClient[Any] = MongoClient(url, tz_aware=True, serverSelectionTimeoutMS=5_000)
     with client:
         database = client[name]
-        now = reading_mongodb.now(database)
-        return _judged(url, now, reading_mongodb.collections(database, models=models))
+        now = mongodb.now(database)
+        return _judged(url, now, mongodb.collections(database, models=models))
 
 
 def _show(found: Inspected, output: Output) -> None:
@@ -228,7 +226,7 @@ def _value(value: object, unit: Unit | None) -> str:
 def _index(proposal: Proposal, dialect: str | None) -> str:
     if proposal.field.is_indexed or proposal.table.is_collection or dialect is None:
         return ""
-    from ttl_odm.inspecting.reading_sql import index_for  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.inspection.readers.sql import index_for  # noqa: PLC0415 (needs the extra)
 
     table = proposal.table
     statement = index_for(table.name, proposal.field.name, dialect, table.schema)

@@ -15,7 +15,7 @@ from ttl_odm.cli.plan_page import page
 from ttl_odm.cli.problems import FailedProblem, UsageProblem
 from ttl_odm.cli.urls import shown
 from ttl_odm.errors import InvalidTTL
-from ttl_odm.forecasting import (
+from ttl_odm.forecast import (
     Forecast,
     bounds_for,
     forecast_of,
@@ -26,12 +26,12 @@ from ttl_odm.forecasting import (
     sentences,
     table,
 )
-from ttl_odm.forecasting.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
-from ttl_odm.inspecting.evidence import SMALL
+from ttl_odm.forecast.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
-    from ttl_odm.forecasting import Estimate, Measured
+    from ttl_odm.forecast import Estimate, Measured
 
 _BAR: Final = 40
 
@@ -138,12 +138,12 @@ async def _measured(
 ) -> Measured:
     bounds = bounds_for(current, planned)
     if app.is_mongodb:
-        from ttl_odm.forecasting import mongodb  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.forecast import mongodb  # noqa: PLC0415 (needs the extra)
 
         collection = mongodb.collection_for(app.engine, target.given or target.name)
         stored = mongodb.as_stored(target.given, planned)
         return await mongodb.measure(collection, current, stored, bounds, big)
-    from ttl_odm.forecasting import sql  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
 
     table = target.name if target.given is None else target.given
     if app.is_async:

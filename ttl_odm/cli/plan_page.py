@@ -6,12 +6,12 @@ from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.forecasting import heading, note, sentences
+from ttl_odm.forecast import heading, note, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.forecasting import Estimate, Forecast
+    from ttl_odm.forecast import Estimate, Forecast
 
 _COLORS: Final = ("#3b6ea5", "#d9822b")
 _STYLE: Final = """

@@ -23,9 +23,9 @@ from flask.cli import AppGroup
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.forecasting import bounds_for, forecast_of, note, planned_policy, sentences, table
-from ttl_odm.forecasting.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
-from ttl_odm.forecasting.sql import measure
+from ttl_odm.forecast import bounds_for, forecast_of, note, planned_policy, sentences, table
+from ttl_odm.forecast.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.forecast.sql import measure
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.targets import bindings_of
 from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals

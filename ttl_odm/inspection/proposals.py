@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt, expires_at, is_expired
-from ttl_odm.inspecting import names
-from ttl_odm.inspecting.evidence import Field, Kind, Reading, Table, reading_of
+from ttl_odm.inspection import names
+from ttl_odm.inspection.evidence import Field, Kind, Reading, Table, reading_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

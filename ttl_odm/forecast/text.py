@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ttl_odm.forecasting.forecast import Forecast
-    from ttl_odm.forecasting.measured import Estimate
+    from ttl_odm.forecast.estimates import Estimate
+    from ttl_odm.forecast.forecast import Forecast
 
 
 def table(forecast: Forecast) -> list[tuple[str, ...]]:

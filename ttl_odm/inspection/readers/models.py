@@ -10,8 +10,8 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.types import TypeDecorator
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspecting.evidence import Field, Table
-from ttl_odm.inspecting.reading_sql import kind_of, note_of
+from ttl_odm.inspection.evidence import Field, Table
+from ttl_odm.inspection.readers.sql import kind_of, note_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

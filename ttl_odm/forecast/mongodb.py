@@ -19,10 +19,10 @@ from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.time import instants
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.forecasting import stretches
-from ttl_odm.forecasting.forecast import questions
-from ttl_odm.forecasting.measured import Drawn, Measured
-from ttl_odm.inspecting.evidence import SMALL
+from ttl_odm.forecast import stretches
+from ttl_odm.forecast.estimates import Drawn, Measured
+from ttl_odm.forecast.forecast import questions
+from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -33,8 +33,8 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.inspecting.evidence import SMALL, Field, Kind, Table
-from ttl_odm.inspecting.names import is_telling
+from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
+from ttl_odm.inspection.names import is_telling
 from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from sqlalchemy.types import BigInteger
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.forecasting import sampling
-from ttl_odm.forecasting.forecast import questions
-from ttl_odm.forecasting.measured import Measured
-from ttl_odm.inspecting.evidence import SMALL
-from ttl_odm.inspecting.reading_sql import reading_only
+from ttl_odm.forecast import sampling
+from ttl_odm.forecast.estimates import Measured
+from ttl_odm.forecast.forecast import questions
+from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.inspection.readers.sql import reading_only
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import enable, roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of

@@ -1,4 +1,4 @@
-"""A policy that somebody has typed or pasted: `typed_policy`, from its source to the policy.
+"""A policy that somebody has typed or pasted: `parse_policy`, from its source to the policy.
 
 What is taken is what declares one (``ExpireAt("expires_at")``), and what stands around it in a
 model or in what ``ttl-odm inspect`` prints. It is read, never evaluated: literals, products, and
@@ -33,7 +33,7 @@ _EXAMPLES: Final = (
 )
 
 
-def typed_policy(source: str) -> Policy:
+def parse_policy(source: str) -> Policy:
     """Return the policy that a source declares.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo.errors import PyMongoError
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspecting.evidence import Field, Kind, Table
+from ttl_odm.inspection.evidence import Field, Kind, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -4,11 +4,11 @@ The command lines (`ttl-odm plan`, ``flask ttl plan``) show it; this package mus
 `sql` (by way of `sampling`) and `mongodb` count, and need their extras; the rest is pure.
 """
 
-from ttl_odm.forecasting.forecast import AGES, AHEAD, Forecast
-from ttl_odm.forecasting.measured import Drawn, Estimate, Measured
-from ttl_odm.forecasting.planning import bounds_for, forecast_of, planned_policy
-from ttl_odm.forecasting.telling import heading, named, note, sentences, table
-from ttl_odm.forecasting.typed import typed_policy
+from ttl_odm.forecast.estimates import Drawn, Estimate, Measured
+from ttl_odm.forecast.forecast import AGES, AHEAD, Forecast
+from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.forecast.planning import bounds_for, forecast_of, planned_policy
+from ttl_odm.forecast.text import heading, named, note, sentences, table
 
 __all__ = [
     "AGES",
@@ -22,8 +22,8 @@ __all__ = [
     "heading",
     "named",
     "note",
+    "parse_policy",
     "planned_policy",
     "sentences",
     "table",
-    "typed_policy",
 ]

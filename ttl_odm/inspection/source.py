@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.inspecting.proposing import Proposal
+    from ttl_odm.inspection.proposals import Proposal
 
 _POSITIONAL = ("default", "field", "seconds")
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import default_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
-from ttl_odm.forecasting.forecast import AGES, AHEAD, Forecast
-from ttl_odm.forecasting.typed import typed_policy
-from ttl_odm.inspecting import as_source
+from ttl_odm.forecast.forecast import AGES, AHEAD, Forecast
+from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.inspection import as_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.forecasting.measured import Measured
+    from ttl_odm.forecast.estimates import Measured
 
 OPTION: Final = "--default-ttl"
 POLICY_OPTION: Final = "--policy"
@@ -43,7 +43,7 @@ def planned_policy(
     Args:
         current: The policy as it is; None where there is none.
         default: Seconds, "-1" or "off", for the same policy with another default; or None.
-        source: Another policy, see `typed_policy`; or None.
+        source: Another policy, see `parse_policy`; or None.
 
     Raises:
         InvalidTTL: The default is none of these, or the policy has no default.
@@ -53,7 +53,7 @@ def planned_policy(
         message = f"{OPTION} and {POLICY_OPTION}: give one of them."
         raise TTLConfigurationError(message)
     if source is not None:
-        return typed_policy(source)
+        return parse_policy(source)
     if current is None:
         message = f"it has no policy yet: say one with {POLICY_OPTION}."
         raise TTLConfigurationError(message)

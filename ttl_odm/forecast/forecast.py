@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.forecasting.measured import Estimate
+from ttl_odm.forecast.estimates import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ttl_odm.forecasting.measured import Measured
+    from ttl_odm.forecast.estimates import Measured
 
 HOUR: Final = 3_600
 DAY: Final = 24 * HOUR

@@ -11,7 +11,7 @@ import secrets
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.forecasting.measured import Drawn, Measured
+from ttl_odm.forecast.estimates import Drawn, Measured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

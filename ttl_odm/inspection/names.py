@@ -2,7 +2,7 @@
 
 The words are those that applications and libraries use today (Django, Flask-Session, Celery,
 Authlib, fastapi-users, advanced-alchemy, OAuth, X.509, JWT). A name alone proves nothing: it is
-`ttl_odm.inspecting.proposing` that looks at the values too.
+`ttl_odm.inspection.proposals` that looks at the values too.
 """
 
 from __future__ import annotations
