@@ -89,7 +89,7 @@ class OldSeat(Base):
 class Seat(TTLMixin, Named, Base):
     __tablename__ = "seats"
     __ttl__: Any = CONTAINERS["seats"].policy
-    __ttl_purge__ = Archive(OldSeat)
+    __ttl_archive__ = Archive(OldSeat)
     __ttl_on_purged__ = told.append
 
 

@@ -37,7 +37,7 @@ def cart(mode: str) -> Any:
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
         __ttl__ = HOUR
-        __ttl_purge__ = Archive(kept) if mode == "archive" else "delete"
+        __ttl_archive__ = Archive(kept) if mode == "archive" else None
         __ttl_on_purged__ = None if mode == "archive" else tell
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -10,8 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.cli.running import as_json, run
 from tests.sql.sweeping import HOUR, add
-from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.purge.modes import Archive
+from ttl_odm.sqlalchemy import Archive, TTLMixin
 from ttl_odm.sweeper import Hook, Progress, Sweeper
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ OLD_JOBS = Table("old_jobs", Base.metadata, _ID)
 class Kept(TTLMixin, Base):
     __tablename__ = "kept"
     __ttl__ = HOUR
-    __ttl_purge__ = Archive(OLD_JOBS)
+    __ttl_archive__ = Archive(OLD_JOBS)
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 

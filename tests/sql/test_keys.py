@@ -32,8 +32,7 @@ from sqlalchemy.orm import (
 )
 
 from tests.clocks import age
-from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.purge.modes import Archive
+from ttl_odm.sqlalchemy import Archive, TTLMixin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -451,7 +450,7 @@ def test_what_is_displaced_is_archived(engine: Engine) -> None:
     class Visit(TTLMixin, Own):
         __tablename__ = "visits"
         __ttl__ = 3600
-        __ttl_purge__ = Archive(OldVisit)
+        __ttl_archive__ = Archive(OldVisit)
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
         who: Mapped[str | None] = mapped_column(String(20))

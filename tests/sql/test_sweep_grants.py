@@ -46,7 +46,7 @@ def shop() -> Any:
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
         __ttl__ = HOUR
-        __ttl_purge__ = Archive(old)
+        __ttl_archive__ = Archive(old)
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 DAY = 24 * HOUR
 
 
-def shop(purge: Any, *, sweep: str = "index", hooks: Any = None) -> Any:
+def shop(archive_in: Any = None, *, sweep: str = "index", hooks: Any = None) -> Any:
     """Declare a model and its archive, which comes later and has columns of its own."""
 
     class Base(DeclarativeBase):
@@ -53,7 +53,7 @@ def shop(purge: Any, *, sweep: str = "index", hooks: Any = None) -> Any:
         __tablename__ = "carts"
         __ttl__ = HOUR
         __ttl_sweep__ = sweep
-        __ttl_purge__ = purge(lambda: OldCart) if callable(purge) else purge
+        __ttl_archive__ = archive_in(lambda: OldCart) if callable(archive_in) else archive_in
         __ttl_on_purged__ = hooks
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -262,7 +262,7 @@ def test_an_archive_with_a_ttl_keeps_rows_from_the_moment_it_gets_them(
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
         __ttl__ = HOUR
-        __ttl_purge__ = Archive(Old)
+        __ttl_archive__ = Archive(Old)
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
@@ -340,7 +340,7 @@ async def test_hooks_write_in_the_transaction_asynchronously(async_engine: Async
     async def tell(purged: Purged) -> None:
         await purged.transaction.execute(told.insert(), [{"id": key} for (key,) in purged.keys])
 
-    model, _ = shop("delete", hooks=tell)
+    model, _ = shop(hooks=tell)
     async with async_engine.begin() as connection:
         await connection.run_sync(model.metadata.create_all)
         await connection.run_sync(told.create)
@@ -395,7 +395,7 @@ def test_a_write_fails_with_the_hook_that_it_would_have_told(engine: Engine, mad
     def refuse(_: Purged) -> None:
         raise ValueError("not now")
 
-    model, _ = shop("delete", hooks=refuse)
+    model, _ = shop(hooks=refuse)
     made(model)
     fill(engine, model, expired=4)
     with Session(engine) as session:
@@ -565,27 +565,32 @@ def test_an_object_renewed_at_the_last_moment_stays(engine: Engine, made: Any) -
 
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
-    ("declared", "message"),
+    ("purge", "archive", "message"),
     [
-        ("archive", "Cart.__ttl_purge__ = 'archive': write 'delete', 'orm', Archive"),
-        (Archive("old"), "give a Table, a model, or a function"),
-        (Archive(Table("x", MetaData(), Column("n", Integer))), "'x' has no column 'id'"),
+        ("archive", None, "Cart.__ttl_purge__ = 'archive': write 'delete' or 'orm'"),
+        (Archive("old"), None, "declare __ttl_archive__. Here write 'delete' or 'orm'"),
+        ("orm", Archive("old"), "write __ttl_purge__ = 'delete'"),
+        ("delete", "old", "Cart.__ttl_archive__ = 'old': write Archive"),
+        ("delete", Archive("old"), "give a Table, a model, or a function"),
+        ("delete", Archive(Table("x", MetaData(), Column("n", Integer))), "'x' has no column 'id'"),
         (
+            "delete",
             Archive(Table("x", MetaData(), Column("id", Integer)), archived_at="at"),
             "'x' has no column 'at'",
         ),
-        (Sink, "write 'delete', 'orm', Archive"),
+        ("delete", Sink, "write Archive(...), or an object with a method write()"),
     ],
 )
 def test_a_wrong_declaration_is_found_when_the_sweeper_is_made(
-    engine: Engine, declared: Any, message: str
+    engine: Engine, purge: Any, archive: Any, message: str
 ) -> None:
     class Base(DeclarativeBase):
         pass
 
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
-        __ttl_purge__ = declared
+        __ttl_purge__ = purge
+        __ttl_archive__ = archive
 
         id: Mapped[int] = mapped_column(primary_key=True)
 

@@ -25,7 +25,7 @@ LEAVES = ("e0", "e1", "e2a", "e2b", "e9")
 kept = Table("kept", MetaData(), Column("id", Integer))
 
 
-def log(sweep: str = "index", purge: Any = "delete") -> Any:
+def log(sweep: str = "index", purge: str = "delete", archive: Any = None) -> Any:
     """Declare a table of events, by ranges of their numbers, and what refers to them."""
 
     class Base(DeclarativeBase):
@@ -37,6 +37,7 @@ def log(sweep: str = "index", purge: Any = "delete") -> Any:
         __ttl__ = HOUR
         __ttl_sweep__ = sweep
         __ttl_purge__ = purge
+        __ttl_archive__ = archive
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
@@ -152,12 +153,14 @@ def test_a_leaf_is_searched_by_its_own_index(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "purge", ["delete", "orm", Archive(kept)], ids=["delete", "orm", "archive"]
+    ("purge", "archive"),
+    [("delete", None), ("orm", None), ("delete", Archive(kept))],
+    ids=["delete", "orm", "archive"],
 )
 def test_each_row_of_a_partitioned_table_is_archived_and_told_once(
-    engine: Engine, purge: Any
+    engine: Engine, purge: str, archive: Archive | None
 ) -> None:
-    model = log(purge=purge)
+    model = log(purge=purge, archive=archive)
     create(engine, model)
     told: list[Purged] = []
     report = Sweeper(engine, model, batch_size=30, on_purged={"events": told.append}).run_once()
@@ -165,11 +168,11 @@ def test_each_row_of_a_partitioned_table_is_archived_and_told_once(
     assert report.deleted == len(EXPIRED)
     assert {each.table for each in told} == {"events"}
     assert sorted(key for each in told for (key,) in each.keys) == sorted(EXPIRED)
-    assert keys_kept(engine) == (sorted(EXPIRED) if isinstance(purge, Archive) else [])
+    assert keys_kept(engine) == (sorted(EXPIRED) if archive is not None else [])
 
 
 def test_an_archive_takes_the_rows_of_leaves_where_nobody_is_told(engine: Engine) -> None:
-    model = log(purge=Archive(kept))
+    model = log(archive=Archive(kept))
     create(engine, model)
     Sweeper(engine, model, batch_size=30).run_once().raise_for_failures()
     assert keys_kept(engine) == sorted(EXPIRED)

@@ -383,7 +383,7 @@ def test_an_archive_tells_when_it_took_a_row_by_the_moved_clock(
         *(column._copy() for column in model.__table__.c if column.name == "id"),
         mapped_column("archived_at", DateTime()).column,
     )
-    model.__ttl_purge__ = Archive(archive, archived_at="archived_at")
+    model.__ttl_archive__ = Archive(archive, archived_at="archived_at")
     model.metadata.create_all(engine)
     clock.freeze(AT)
     with Session(engine) as session:

@@ -51,7 +51,7 @@ class Cart(TTLMixin, Base):
     __tablename__ = "carts"
     __ttl__ = timedelta(days=30)
     __ttl_sweep__ = "scan"
-    __ttl_purge__ = Archive(into="old_carts")
+    __ttl_archive__ = Archive(into="old_carts")
     id: Mapped[int] = mapped_column(primary_key=True)
 
 

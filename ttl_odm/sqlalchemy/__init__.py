@@ -21,9 +21,9 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
     touch,
 )
 from ttl_odm.sqlalchemy.policy.options import include_expired
-from ttl_odm.sqlalchemy.purge.modes import Archive
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
+from ttl_odm.sweeper.declarations import Archive
 
 for part in (compiler, flush, identity_map, bulk):
     part.install()

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
+    from ttl_odm.sweeper import ArchiveSink
+    from ttl_odm.sweeper.declarations import Archive
+
 _MISSING: Final = object()
 _TYPE_BEFORE: Final = "ttl_odm_type_before"
 _CONTRACT: Final = {
@@ -46,11 +49,12 @@ _attributes_before: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary(
 """What `enable` has replaced in a class, for `disable`; `_MISSING` for what wasn't there."""
 
 
-def enable(
+def enable(  # noqa: PLR0913 (what a class may declare)
     target: Any,
     policy: Policy | float | timedelta | None,
     *,
-    purge: Any = None,
+    purge: str | None = None,
+    archive: Archive | ArchiveSink | None = None,
     on_purged: Any = None,
     sweep: str | None = None,
 ) -> None:
@@ -67,8 +71,9 @@ def enable(
         target: a mapped class (declared, automapped, of another package), the base or a
             single-table subclass of a hierarchy, or a Table (declared or reflected).
         policy: what ``__ttl__`` may be: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
-        purge: what ``__ttl_purge__`` may be: what becomes of expired rows. None, here and in the
-            next two, leaves what the class declares or was given before.
+        purge: what ``__ttl_purge__`` may be: how expired rows go, "delete" or "orm". None, here
+            and in the next three, leaves what the class declares or was given before.
+        archive: what ``__ttl_archive__`` may be: where expired rows are kept.
         on_purged: what ``__ttl_on_purged__`` may be: whom to tell of them.
         sweep: what ``__ttl_sweep__`` may be: how expired rows are found. "scan" unless a class
             declares something else: "index" needs the indexes of `TTLMixin`.
@@ -79,7 +84,12 @@ def enable(
             joined subclass of another class, or no class or Table at all.
     """
     as_policy(policy, where=f"enable({_name(target)})")  # raises before anything happens
-    modes = {"__ttl_purge__": purge, "__ttl_on_purged__": on_purged, "__ttl_sweep__": sweep}
+    modes = {
+        "__ttl_purge__": purge,
+        "__ttl_archive__": archive,
+        "__ttl_on_purged__": on_purged,
+        "__ttl_sweep__": sweep,
+    }
     modes = {name: value for name, value in modes.items() if value is not None}
     with _lock:
         place = _Place.of(target)

@@ -6,7 +6,7 @@ it is left at run time. Every mistake in a declaration is found here, before a r
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnDefault, Date, DateTime, Integer, Table, event
 from sqlalchemy.orm import Mapper
@@ -31,8 +31,10 @@ from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock_sample import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import Instants
+from ttl_odm.sweeper.declarations import sweep_of
 
-_SWEEPS: Final = ("index", "scan")
+if TYPE_CHECKING:
+    from ttl_odm.sweeper.declarations import SweepBy
 
 
 def _declares_here(cls: type) -> bool:
@@ -83,7 +85,7 @@ def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Non
             "a table has one policy, so declare __ttl__ on one class only."
         )
     binding = binding_for(table, owner, mapper)
-    _prepare_schema(binding, getattr(owner, "__ttl_sweep__", "index"), where)
+    _prepare_schema(binding, sweep_of(owner))
     bind(table, binding)
 
 
@@ -197,12 +199,7 @@ def _max_lifetime(
     return MaxLifetime(column, Instants(column, policy.timezone, unit, where), policy.max_lifetime)
 
 
-def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
-    if sweep not in _SWEEPS:
-        name = where.removesuffix(".__ttl__")
-        raise TTLConfigurationError(
-            f"{name}.__ttl_sweep__ = {sweep!r}: write one of {', '.join(map(repr, _SWEEPS))}."
-        )
+def _prepare_schema(binding: Binding, sweep: SweepBy) -> None:
     stamp, own = binding.last_modified, binding.override
     if binding.stamps and (stamp.default is None or not binding.instants.native):
         # The application's own (utcnow(), time.time()) is the clock of a host.
@@ -223,7 +220,7 @@ def _prepare_schema(binding: Binding, sweep: object, where: str) -> None:
         schema.add_index_on(binding.max_lifetime.created)
 
 
-def _prepare_sweep(binding: Binding, sweep: object) -> None:
+def _prepare_sweep(binding: Binding, sweep: SweepBy) -> None:
     """See to the index of a table whose rows are found by the column that is there.
 
     Rows with a ttl of their own, and NULLs that are expired, are in no such index.

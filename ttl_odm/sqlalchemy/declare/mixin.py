@@ -65,9 +65,10 @@ class TTLMixin:
     off, and rows' own ttls are not interpreted). It may be changed while the application runs;
     every inheriting row follows at once. The rules are those of Azure Cosmos DB's time to live.
 
-    What becomes of expired rows: ``__ttl_purge__`` is ``"delete"``, an `Archive`, an object with
-    ``write()``, or ``"orm"``; ``__ttl_on_purged__`` names whom to tell; ``__ttl_sweep__`` is how
-    they are found, by an ``"index"`` or a ``"scan"``.
+    What becomes of expired rows: ``__ttl_purge__`` says how they go, by ``"delete"`` or through the
+    ``"orm"``; ``__ttl_archive__`` where they are kept, an `Archive` or an object with ``write()``;
+    ``__ttl_on_purged__`` names whom to tell; ``__ttl_sweep__`` is how they are found, by an
+    ``"index"`` or a ``"scan"``.
 
     Attributes:
         last_modified: column ``_ts``; an aware UTC datetime that the database's clock sets on
@@ -77,7 +78,8 @@ class TTLMixin:
 
     __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
-    __ttl_purge__: ClassVar[Any] = "delete"
+    __ttl_purge__: ClassVar[str] = "delete"
+    __ttl_archive__: ClassVar[Any] = None
     __ttl_on_purged__: ClassVar[Any] = None
 
     if TYPE_CHECKING:

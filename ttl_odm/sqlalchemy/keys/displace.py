@@ -45,6 +45,7 @@ def purge_conditions(binding: Binding) -> tuple[object, ...]:
         len(binding.table.metadata.tables),
         len(bound_tables),
         getattr(owner, "__ttl_purge__", DELETE),
+        getattr(owner, "__ttl_archive__", None),
         getattr(owner, "__ttl_on_purged__", None),
     )
 
@@ -55,10 +56,11 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
     A DELETE that finds nothing locks the gap where the key would be, on InnoDB, and two such
     sessions that then insert deadlock. A plain read locks nothing.
     """
-    *_, purge, on_purged = purge_conditions(binding)
+    *_, purge, archive, on_purged = purge_conditions(binding)
     return (
         dialect.name in MYSQL_FAMILY
         or purge != DELETE
+        or archive is not None
         or on_purged is not None
         or bool(subtables(binding, dialect.name))
         or any(True for _ in restricting_children(binding.table))

@@ -1,14 +1,14 @@
-"""What becomes of expired rows: ``__ttl_purge__``, and whom a model tells: ``__ttl_on_purged__``.
+"""What becomes of expired rows, as a model declares it, in terms of its table.
 
-Three modes: ``"delete"`` (the default), `Archive` (or a sink of one's own: see `ArchiveSink`) and
-``"orm"``, which deletes through a session so that the ORM's cascades and events run. They are read
-from the class when rows are purged, since an archive may be declared after the model.
+``__ttl_purge__`` is ``"delete"`` (the default) or ``"orm"``, which deletes through a session so
+that the ORM's cascades and events run. ``__ttl_archive__`` is an `Archive`, or a sink of one's own
+(see `ArchiveSink`). Read when rows are purged, since an archive may be declared after the model.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import ColumnClause, Table, TableClause, column, inspect
 from sqlalchemy import table as bare_table
@@ -21,6 +21,7 @@ from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.purge.subtables import all_subtables
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 from ttl_odm.sweeper.hooks import ArchiveSink, Hooks
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 DELETE: Final = "delete"
 ORM: Final = "orm"
-
+PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
+"""What ``__ttl_purge__`` may be."""
 
 _UTC_NOW: Final = {
     "postgresql": "clock_timestamp()",
@@ -61,39 +63,6 @@ def _render_utc_now(_: UTCNow, compiler: Any, **__: Any) -> str:
 def _render_naive_utc_now(_: NaiveUTCNow, compiler: Any, **__: Any) -> str:
     # PostgreSQL would store what a clock shows in the session's time zone.
     return f"({_UTC_NOW[compiler.dialect.name]} AT TIME ZONE 'UTC')"
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """Copy rows to another table in the transaction that deletes them.
-
-    Columns go by name: the archive has at least the primary key, and gets whatever else it has in
-    common with the model. Its other columns take the server's default.
-
-    Attributes:
-        into: The archive: a Table, a model, or a function without arguments that returns one.
-        archived_at: The archive's column for the instant of archiving, in UTC, if it has one.
-    """
-
-    into: Any
-    archived_at: str | None = None
-
-    def table(self) -> Table:
-        """The archive.
-
-        Raises:
-            TTLConfigurationError: It is no table.
-        """
-        given = self.into
-        if callable(given) and not isinstance(given, type):
-            given = given()
-        mapper: Any = inspect(given, raiseerr=False) if isinstance(given, type) else None
-        found = mapper.local_table if isinstance(mapper, Mapper) else given
-        if isinstance(found, Table):
-            return found
-        raise TTLConfigurationError(
-            f"Archive({self.into!r}): give a Table, a model, or a function that returns one."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,32 +114,37 @@ def mode_of(binding: Binding) -> Mode:
         TTLConfigurationError: It can't be; the message says what to write instead.
     """
     owner = binding.default.owner
-    declared: Any = getattr(owner, "__ttl_purge__", DELETE)
-    hooks = hooks_of(binding)
-    if declared == DELETE:
-        return Mode(hooks=hooks)
-    if declared == ORM:
-        return Mode(orm=owner, hooks=hooks)
-    where = f"{owner.__name__}.__ttl_purge__"
+    purge, archive = purge_of(owner, PURGES), archive_of(owner)
+    hooks = hooks_of(owner, binding.table.fullname)
+    if archive is None:
+        return Mode(orm=owner if purge == ORM else None, hooks=hooks)
+    where = f"{owner.__name__}.__ttl_archive__"
     if all_subtables(binding):
         raise TTLConfigurationError(
             f"{where}: rows of joined subclasses are in several tables, which no archive takes; "
-            f"write {ORM!r} and archive in an event of the ORM."
+            f"write __ttl_purge__ = {ORM!r} and archive in an event of the ORM."
         )
-    if isinstance(declared, Archive):
-        return Mode(copy=_copy_of(binding, declared, where), hooks=hooks)
-    if isinstance(declared, ArchiveSink) and not isinstance(declared, type):
-        return Mode(sink=declared, hooks=hooks)
+    if purge == ORM:
+        raise TTLConfigurationError(
+            f"{where}: rows that the ORM deletes aren't archived; write __ttl_purge__ = "
+            f"{DELETE!r}, or archive in an event of the ORM."
+        )
+    if isinstance(archive, Archive):
+        return Mode(copy=_copy_of(binding, archive, where), hooks=hooks)
+    return Mode(sink=archive, hooks=hooks)
+
+
+def _table_of(archive: Archive) -> Table:
+    into = archive.into
+    if callable(into) and not isinstance(into, type):
+        into = into()
+    mapper: Any = inspect(into, raiseerr=False) if isinstance(into, type) else None
+    table = mapper.local_table if isinstance(mapper, Mapper) else into
+    if isinstance(table, Table):
+        return table
     raise TTLConfigurationError(
-        f"{where} = {declared!r}: write {DELETE!r}, {ORM!r}, Archive(table), or an object with a "
-        "method write()."
+        f"Archive({archive.into!r}): give a Table, a model, or a function that returns one."
     )
-
-
-def hooks_of(binding: Binding) -> Hooks:
-    """The hooks that the model of a table declares, for that table."""
-    declared = getattr(binding.default.owner, "__ttl_on_purged__", None)
-    return Hooks.of({binding.table.fullname: declared}) if declared is not None else Hooks()
 
 
 def _lifetime_columns(archive: Table) -> set[str]:
@@ -183,7 +157,7 @@ def _lifetime_columns(archive: Table) -> set[str]:
 
 
 def _copy_of(binding: Binding, archive: Archive, where: str) -> Copy:
-    table, into = binding.table, archive.table()
+    table, into = binding.table, _table_of(archive)
     # An archive with a ttl of its own keeps rows from the moment when it gets them.
     its_own = _lifetime_columns(into)
     columns: list[Column[Any]] = [

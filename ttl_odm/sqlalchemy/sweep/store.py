@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.purge.errors import store_errors
-from ttl_odm.sqlalchemy.purge.modes import hooks_of, mode_of
+from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.batch import purge
 from ttl_odm.sqlalchemy.sweep.due import count, find_due, now
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
@@ -22,6 +22,7 @@ from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, decla
 from ttl_odm.sqlalchemy.sweep.targets import bindings_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, Pace
+from ttl_odm.sweeper.declarations import hooks_of
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -100,7 +101,8 @@ class _Tables:
     @property
     def hooks(self) -> Hooks:
         """What the models declare as ``__ttl_on_purged__``."""
-        return sum(map(hooks_of, self._bindings.values()), Hooks())
+        tables = self._bindings.items()
+        return sum((hooks_of(binding.default.owner, name) for name, binding in tables), Hooks())
 
     def _lease_table(self) -> Table | None:
         return declared_lease_table(each.table.metadata for each in self._bindings.values())

@@ -1,0 +1,109 @@
+"""What a model declares of its expired rows besides ``__ttl__``, read alike by every adapter.
+
+``__ttl_purge__`` says who deletes, or how; ``__ttl_archive__`` where rows are kept;
+``__ttl_on_purged__`` whom to tell; ``__ttl_sweep__`` how the sweeper finds them. They are read when
+they are needed, since an archive may be declared after the model.
+
+What an archive is in a database (a table, a collection) and whether it fits is for the adapter's
+purge room. This module must not know any database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.hooks import ArchiveSink, Hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PurgeT = TypeVar("PurgeT", bound=str)
+SweepBy: TypeAlias = Literal["index", "scan"]
+"""How expired rows are found: by the sweeper's indexes, or by reading everything in slices."""
+
+_UNREAD: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Copy rows to another table or collection in the transaction that deletes them.
+
+    On SQL databases columns go by name: the archive has at least the primary key, and gets whatever
+    else it has in common with the model; its other columns take the server's default. Documents
+    are copied as they are stored, to the byte. An archive whose rows have a ttl of their own keeps
+    each from the moment when it gets it.
+
+    Attributes:
+        into: The archive. On SQLAlchemy a Table, a model, or a function without arguments that
+            returns one; on Beanie a collection's name in the same database, or a document class;
+            on Django a model, or its label.
+        archived_at: The column or field that gets the instant of archiving, in UTC; None for none.
+    """
+
+    into: Any
+    archived_at: str | None = None
+
+
+def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD) -> PurgeT:
+    """Who deletes the expired rows of a model, or how.
+
+    Args:
+        owner: The class whose ``__ttl_purge__`` it is.
+        possible: The values that the adapter knows, its default first.
+        declared: The value, where it isn't read from the class's attribute.
+
+    Raises:
+        TTLConfigurationError: It is none of them.
+    """
+    value = getattr(owner, "__ttl_purge__", possible[0]) if declared is _UNREAD else declared
+    for purge in possible:
+        if isinstance(value, str) and value == purge:
+            return purge
+    fix = f"write {' or '.join(map(repr, possible))}"
+    if isinstance(value, (Archive, ArchiveSink)):
+        fix = f"an archive isn't declared here: declare __ttl_archive__. Here {fix}"
+    raise TTLConfigurationError(f"{owner.__name__}.__ttl_purge__ = {value!r}: {fix}.")
+
+
+def archive_of(owner: type) -> Archive | ArchiveSink | None:
+    """Where the expired rows of a model are kept; None for nowhere.
+
+    Raises:
+        TTLConfigurationError: ``__ttl_archive__`` is something else.
+    """
+    value: object = getattr(owner, "__ttl_archive__", None)
+    if value is None or isinstance(value, Archive):
+        return value
+    if isinstance(value, ArchiveSink) and not isinstance(value, type):
+        return value
+    raise TTLConfigurationError(
+        f"{owner.__name__}.__ttl_archive__ = {value!r}: write Archive(...), or an object with a "
+        "method write()."
+    )
+
+
+def hooks_of(owner: type, table: str) -> Hooks:
+    """Whom a model tells of its purged rows, for its table.
+
+    Raises:
+        TTLConfigurationError: ``__ttl_on_purged__`` is neither a hook nor a list of hooks.
+    """
+    return Hooks.of({table: getattr(owner, "__ttl_on_purged__", None)})
+
+
+def sweep_of(owner: type) -> SweepBy:
+    """How the sweeper finds the expired rows of a model.
+
+    Raises:
+        TTLConfigurationError: ``__ttl_sweep__`` is something else.
+    """
+    value: object = getattr(owner, "__ttl_sweep__", "index")
+    if value == "index":
+        return "index"
+    if value == "scan":
+        return "scan"
+    raise TTLConfigurationError(
+        f"{owner.__name__}.__ttl_sweep__ = {value!r}: write 'index' or 'scan'."
+    )
