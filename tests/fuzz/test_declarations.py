@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fuzz.words import NumpyLike, anything, numbers, text
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.core import Policy, as_policy, default_ttl, expires_at, lenient_ttl, row_ttl
-from ttl_odm.core.renewal import interval
+from ttl_odm.core.lifetime import interval
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 OURS = (InvalidTTL, TTLConfigurationError)

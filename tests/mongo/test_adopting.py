@@ -25,7 +25,7 @@ from ttl_odm.beanie import (
     touch,
     ttl_database,
 )
-from ttl_odm.core.renewal import grants
+from ttl_odm.core.lifetime import grants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -25,8 +25,10 @@ CONTRACT = [
     "ttl_odm.core",
     "ttl_odm.core.values",
     "ttl_odm.core.policy",
+    "ttl_odm.core.declared",
     "ttl_odm.core.expiry",
-    "ttl_odm.core.renewal",
+    "ttl_odm.core.lifetime",
+    "ttl_odm.core.overlay",
 ]
 
 

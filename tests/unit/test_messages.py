@@ -13,7 +13,7 @@ import pytest
 
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLError
 from ttl_odm.core import as_policy, default_ttl, row_ttl
-from ttl_odm.core.renewal import interval
+from ttl_odm.core.lifetime import interval
 from ttl_odm.core.values import shown
 
 if TYPE_CHECKING:

@@ -6,8 +6,10 @@ understands the product:
 
 - `values`: which values are a ttl;
 - `policy`: what ``__ttl__ = ...`` can declare;
+- `declared`: the default as its owner declares it at this moment;
 - `expiry`: the instant from which a row no longer exists;
-- `renewal`: when a wish to change that instant is granted.
+- `lifetime`: what a program may do with one row's lifetime: `touch`, `expire_in` and their like;
+- `overlay`: attributes that are set on a class of somebody else's, and put back.
 """
 
 from ttl_odm.core.expiry import (

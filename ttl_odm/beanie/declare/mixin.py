@@ -31,7 +31,7 @@ from ttl_odm.errors import InvalidTTL
 if TYPE_CHECKING:
     from beanie import Document as _Base
 
-    from ttl_odm.core.renewal import OnlyIf
+    from ttl_odm.core.lifetime import OnlyIf
 else:
     # Not a Document: Beanie wants one parent of each class to be one, and that is the user's.
     _Base = BaseModel

@@ -27,14 +27,14 @@ from ttl_odm.beanie.policy.registry import collection_of, policy_of, registry_of
 from ttl_odm.beanie.time import instants
 from ttl_odm.beanie.time.instants import stored, stored_expr
 from ttl_odm.core.expiry import instant_of, is_expired
+from ttl_odm.core.lifetime import grants, interval, is_recent
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.renewal import grants, interval, is_recent
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.time.clock import ServerClock
+    from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
-    from ttl_odm.core.renewal import OnlyIf
 
 _MILLISECOND = timedelta(milliseconds=1)
 

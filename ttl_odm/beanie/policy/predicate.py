@@ -26,8 +26,8 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.time.instants import Expression as Instant
+    from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import ExpireAt, Policy
-    from ttl_odm.core.renewal import OnlyIf
 
 Expression = dict[str, Any]
 
@@ -101,7 +101,7 @@ def modified_within(policy: TTL, milliseconds: int) -> Expression:
 def touching_is(what: OnlyIf, policy: TTL) -> Expression:
     """Return the expression that is true where touching a document is what is wished for.
 
-    As `ttl_odm.core.renewal.grants` has it: touching keeps the ttl, and so moves the end to and
+    As `ttl_odm.core.lifetime.grants` has it: touching keeps the ttl, and so moves the end to and
     fro with the last modification, if there is an end.
     """
     has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does

@@ -21,7 +21,7 @@ from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
 if TYPE_CHECKING:
     from sqlalchemy.orm import Mapped
 
-    from ttl_odm.core.renewal import OnlyIf
+    from ttl_odm.core.lifetime import OnlyIf
 
 
 def last_modified_column() -> Column[datetime]:

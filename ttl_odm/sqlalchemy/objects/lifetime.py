@@ -18,7 +18,8 @@ from sqlalchemy import ColumnElement, inspect, literal
 from sqlalchemy.orm.exc import ObjectDeletedError
 from sqlalchemy.util.concurrency import in_greenlet
 
-from ttl_odm.core import expiry, renewal
+from ttl_odm.core import expiry
+from ttl_odm.core import lifetime as renewal
 from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER, row_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError, TTLError
@@ -28,7 +29,7 @@ from ttl_odm.sqlalchemy.time.clock_sample import database_now
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:
-    from ttl_odm.core.renewal import OnlyIf
+    from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
@@ -142,7 +143,7 @@ def expire_in(row: Any, life: float | timedelta, *, only_if: OnlyIf | None = Non
         row: an object of a mapped class with a TTL.
         life: whole seconds, or a timedelta of these.
         only_if: "longer", "shorter", "has_ttl" or "no_ttl": the row is left alone unless it would
-            live longer than now, and so on; `ttl_odm.core.renewal` has a table.
+            live longer than now, and so on; `ttl_odm.core.lifetime` has a table.
 
     Returns:
         Whether the row gets this life.

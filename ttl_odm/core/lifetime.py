@@ -1,0 +1,169 @@
+"""What a program may do with one row's lifetime: the arguments, and what they mean.
+
+The calls are the same on every adapter (Beanie's are coroutines, and have ``session=`` too)::
+
+    touch(*, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None) -> bool
+    expire_in(life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool
+    expire_at(instant: datetime, *, only_if: OnlyIf | None = None) -> bool
+    persist() -> None
+    inherit_ttl() -> None
+
+They return whether the change is written, or will be with the next flush or save. ``only_if`` is
+what Redis knows as the flags of EXPIRE: GT, LT, XX and NX. An end of None is "never" and counts as
+later than any instant, as a key without a ttl does there:
+
+| ``only_if`` | Redis | granted when | a row that never expires |
+|---|---|---|---|
+| None | | always | yes |
+| "longer" | GT | the new end is later than the present one | no: nothing is later |
+| "shorter" | LT | the new end is earlier than the present one | yes, if the new end is an instant |
+| "has_ttl" | XX | the row has an end | no |
+| "no_ttl" | NX | the row has none | yes |
+
+This module must not know a clock, nor how a row stores its lifetime.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal, get_args
+
+from ttl_odm.core.expiry import earlier, latest_end
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import row_ttl, shown
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.core.policy import Policy
+
+OnlyIf = Literal["longer", "shorter", "has_ttl", "no_ttl"]
+"""On which condition a lifetime is changed; the module's docstring has a table."""
+
+
+def check_only_if(only_if: OnlyIf | None) -> None:
+    """Refuse what is no condition.
+
+    Raises:
+        TTLConfigurationError: It is none of those that there are.
+    """
+    if only_if is not None and only_if not in get_args(OnlyIf):
+        choices = ", ".join(map(repr, get_args(OnlyIf)))
+        raise TTLConfigurationError(f"only_if={shown(only_if)}: give {choices} or None.")
+
+
+def grants(only_if: OnlyIf | None, present: datetime | None, new: datetime | None) -> bool:
+    """Say whether a change of a row's end is wished for.
+
+    Args:
+        only_if: The condition; None for none.
+        present: The row's end as it is (aware), None for never.
+        new: The end that it would have, None for never. See `limited_end`.
+
+    Raises:
+        TTLConfigurationError: The condition is none of those that there are.
+    """
+    check_only_if(only_if)
+    if only_if == "longer":
+        return present is not None and (new is None or new > present)
+    if only_if == "shorter":
+        return new is not None and (present is None or new < present)
+    if only_if == "has_ttl":
+        return present is not None
+    return only_if is None or present is None
+
+
+def limited_end(policy: Policy, created: object, end: datetime | None) -> datetime | None:
+    """Return what becomes of an end that is asked for, by the policy's `TTL.max_lifetime`.
+
+    Args:
+        policy: May have a limit.
+        created: What the field ``policy.created`` holds; None where there is no limit.
+        end: An aware datetime, None for never.
+    """
+    return earlier(end, latest_end(policy, created)) if isinstance(policy, TTL) else end
+
+
+def is_recent(last: datetime, now: datetime, at_most_every: float | timedelta) -> bool:
+    """Say whether the last write is too young for another touch.
+
+    Args:
+        last: The row's last modification (aware).
+        now: The database's clock (aware), or an upper bound of it.
+        at_most_every: Seconds, or a timedelta, that have to lie between two touches.
+
+    Raises:
+        TTLConfigurationError: That is no positive duration.
+    """
+    return now - last < interval(at_most_every)
+
+
+def interval(at_most_every: float | timedelta) -> timedelta:
+    """Read ``at_most_every``; raises as `is_recent` does."""
+    duration = at_most_every
+    try:
+        if not isinstance(duration, timedelta):
+            duration = timedelta(seconds=duration)
+    except (TypeError, OverflowError, ValueError):  # the last one: NaN
+        duration = timedelta(0)
+    if isinstance(at_most_every, bool) or duration <= timedelta(0):
+        raise TTLConfigurationError(
+            f"at_most_every={shown(at_most_every)}: give seconds or a timedelta of more than 0."
+        )
+    return duration
+
+
+def life_seconds(life: float | timedelta, *, model: str) -> int:
+    """Read the life that ``expire_in`` gives a row.
+
+    Args:
+        life: Whole seconds, or a timedelta of these.
+        model: The name of the row's class, for the error message.
+
+    Returns:
+        Seconds; 0 where the life is 0 or less, so that the row expires with the write.
+
+    Raises:
+        InvalidTTL: The number isn't whole, or over `MAX_TTL`.
+    """
+    seconds: object = life.total_seconds() if isinstance(life, timedelta) else life
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds <= 0:
+        return 0
+    whole = row_ttl(life, where=f"{model}.ttl")
+    if whole is None:
+        raise InvalidTTL(f"{model}.expire_in(None): give seconds, or call inherit_ttl().")
+    return whole
+
+
+def check_instant(instant: datetime, *, model: str) -> None:
+    """Refuse what ``expire_at`` can't take for an instant.
+
+    Args:
+        instant: An aware datetime.
+        model: The name of the row's class, for the error message.
+
+    Raises:
+        InvalidTTL: The datetime is naive.
+    """
+    if instant.tzinfo is None:
+        raise InvalidTTL(
+            f"{model}.expire_at({instant!r}): a naive datetime names no instant; add "
+            "tzinfo=datetime.timezone.utc if it is UTC."
+        )
+
+
+def seconds_until(instant: datetime, now: datetime, *, model: str) -> int:
+    """Return the own ttl that ``expire_at`` stores, where no SQL of the database's counts it.
+
+    Args:
+        instant: An aware datetime.
+        now: The database's clock, aware.
+        model: The name of the row's class, for the error message.
+
+    Returns:
+        The whole seconds that are left, rounded up; at least 1.
+
+    Raises:
+        InvalidTTL: More are left than a ttl can be: 68 years.
+    """
+    left = -((now - instant) // timedelta(seconds=1))
+    return life_seconds(max(1, left), model=model)
