@@ -15,8 +15,7 @@ from beanie.odm.settings.timeseries import TimeSeriesConfig
 from tests.mongo.models import Event, World, collection_of
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin
-from ttl_odm.beanie.policy.binding import declaration, purge_of
-from ttl_odm.beanie.policy.registry import Registry
+from ttl_odm.beanie.policy.binding import Registry, declaration, purge_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

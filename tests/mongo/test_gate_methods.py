@@ -16,7 +16,7 @@ from tests.mongo.scratch import connect
 from ttl_odm import TTLConfigurationError
 from ttl_odm.beanie import ttl_database
 from ttl_odm.beanie.gate.database import gated
-from ttl_odm.beanie.gate.methods import GATED, PASSED
+from ttl_odm.beanie.gate.gate import GATED, PASSED
 from ttl_odm.beanie.gate.pymongo import TTLCollection, TTLDatabase
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from tests.mongo.models import World, collection_of, opened
 from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, TTLError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.gate.cursors import Lifetime
-from ttl_odm.beanie.gate.gate import Gate
+from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.policy import predicate
-from ttl_odm.beanie.policy.registry import registry_of
+from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.purge.raw_collection import RawCollection
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.stamps import Stamping
@@ -668,7 +668,7 @@ PIECES = [
     (ServerClock, "at_most"),
     (Stamping, "needs_now"),
     (RawCollection, "server"),
-    (Gate, "ready"),
+    (Handle, "ready"),
     (Lifetime, "listed"),
 ]
 

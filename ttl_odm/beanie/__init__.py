@@ -10,10 +10,9 @@ This package imports the core; the core and the SQL adapters never import it.
 from ttl_odm.beanie.declare.enable import disable, enable
 from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.gate.database import ttl_database
+from ttl_odm.beanie.gate.handle import keep_last_modified
 from ttl_odm.beanie.indexes.maintenance import ensure_indexes, find_strays, repair_strays
-from ttl_odm.beanie.objects.lifetime import touch
-from ttl_odm.beanie.policy.errors import ExpiredError
-from ttl_odm.beanie.policy.options import keep_last_modified
+from ttl_odm.beanie.objects.lifetime import ExpiredError, touch
 
 __all__ = [
     "ExpiredError",

@@ -320,7 +320,7 @@ def table_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
 
 def document_targets(given: Any, *, with_ttl: bool = True) -> list[Target]:
     """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
-    from ttl_odm.beanie.policy.registry import binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.beanie.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     models = given if isinstance(given, (list, tuple, set)) else [given]
     classes = [each for each in models if isinstance(each, type)]

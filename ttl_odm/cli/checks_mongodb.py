@@ -8,8 +8,8 @@ from ttl_odm.beanie import find_strays
 from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
+from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
-from ttl_odm.beanie.policy.registry import collection_of, policy_of, registry_of
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt

@@ -123,9 +123,9 @@ async def _forecast(
 def _policy(app: Application, target: Target) -> Policy | None:
     """The policy of a model; None where it has none."""
     if app.is_mongodb:
-        from ttl_odm.beanie.policy import registry  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
 
-        bound = registry.binding_of(target.given)
+        bound = documents.binding_of(target.given)
         return None if bound is None else bound.policy
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 

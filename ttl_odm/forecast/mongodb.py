@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import Int64, ObjectId
 
 from ttl_odm.beanie.policy import binding
+from ttl_odm.beanie.policy.binding import collection_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
-from ttl_odm.beanie.policy.registry import collection_of
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.time import instants
 from ttl_odm.core.policy import TTL

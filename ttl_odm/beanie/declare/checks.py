@@ -10,8 +10,7 @@ from typing import Any
 
 from beanie import Document, View
 
-from ttl_odm.beanie.policy.binding import declared_policy, purge_of
-from ttl_odm.beanie.policy.registry import policy_of
+from ttl_odm.beanie.policy.binding import declared_policy, policy_of, purge_of
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.policy.ttl_indexes import check_purge
 from ttl_odm.core.policy import TTL

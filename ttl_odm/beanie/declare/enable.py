@@ -20,8 +20,7 @@ from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.gate.cursors import deciding_fields
 from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
-from ttl_odm.beanie.policy.binding import declared_policy, purge_of
-from ttl_odm.beanie.policy.registry import collection_of, registry_of
+from ttl_odm.beanie.policy.binding import collection_of, declared_policy, purge_of, registry_of
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.policy.ttl_indexes import check_purge
 from ttl_odm.beanie.purge.modes import mode_of

@@ -20,7 +20,7 @@ from ttl_odm.beanie.declare import checks
 from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
-from ttl_odm.beanie.policy.registry import registry_of
+from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.purge.modes import mode_of
 from ttl_odm.beanie.time import durations
 from ttl_odm.core import expiry

@@ -17,13 +17,13 @@ from pymongo.errors import BulkWriteError, WriteError
 from pymongo.results import BulkWriteResult, InsertManyResult
 
 from ttl_odm.beanie.gate import writes
-from ttl_odm.beanie.policy.options import takes_keep
+from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.rewrite import filters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ttl_odm.beanie.gate.gate import Gate
+    from ttl_odm.beanie.gate.handle import Handle
 
 Document = dict[str, Any]
 Request = Any
@@ -40,31 +40,35 @@ _METHODS: Final = {
 
 
 async def insert_many(
-    gate: Gate, documents: Sequence[Any], options: Document, *, ordered: bool
+    handle: Handle, documents: Sequence[Any], options: Document, *, ordered: bool
 ) -> InsertManyResult:
     """Insert documents, in the place of expired ones that hold keys of them."""
     requests = [InsertOne(each) for each in documents]
-    await write(gate, requests, options, ordered=ordered)
+    await write(handle, requests, options, ordered=ordered)
     return InsertManyResult([each.get("_id") for each in documents], acknowledged=True)
 
 
-async def write(gate: Gate, requests: Any, options: Document, *, ordered: bool) -> BulkWriteResult:
+async def write(
+    handle: Handle, requests: Any, options: Document, *, ordered: bool
+) -> BulkWriteResult:
     """Send requests.
 
     Raises:
         BulkWriteError: Some of them failed; its details count all of them.
     """
     keep = takes_keep(options)
-    if gate.binding is None or not isinstance(requests, list):
-        result: BulkWriteResult = await gate.plain.bulk_write(requests, ordered=ordered, **options)
+    if handle.binding is None or not isinstance(requests, list):
+        result: BulkWriteResult = await handle.plain.bulk_write(
+            requests, ordered=ordered, **options
+        )
         return result
-    await gate.ready_to_stamp()
+    await handle.ready_to_stamp()
     total = _nothing_done()
     for run in _runs(requests, ordered=ordered):
         if _is_upsert(run[0][1]):
-            part = await _upsert(gate, run[0][1], options, keep=keep)
+            part = await _upsert(handle, run[0][1], options, keep=keep)
         else:
-            part = await _Sending(gate, options, ordered=ordered, keep=keep)(run)
+            part = await _Sending(handle, options, ordered=ordered, keep=keep)(run)
         _add_up(total, part, [index for index, _ in run])
         if ordered and total["writeErrors"]:
             break
@@ -92,9 +96,9 @@ class _Prepared:
 class _Sending:
     """Sends requests together, again and again until none fails for an expired document's sake."""
 
-    def __init__(self, gate: Gate, options: Document, *, ordered: bool, keep: bool) -> None:
-        self._gate = gate
-        self._plain = writes.acknowledged(gate)
+    def __init__(self, handle: Handle, options: Document, *, ordered: bool, keep: bool) -> None:
+        self._handle = handle
+        self._plain = handle.acknowledged
         self._options = options
         self._ordered = ordered
         self._keep = keep
@@ -102,10 +106,10 @@ class _Sending:
 
     async def __call__(self, run: Run) -> Document:
         """Return the result, with errors by their place in the run."""
-        prepared = [await _prepared(self._gate, each, keep=self._keep) for _, each in run]
+        prepared = [await _prepared(self._handle, each, keep=self._keep) for _, each in run]
         inserts = all(isinstance(each.request, InsertOne) for each in prepared)
         known = [each.known for each in prepared]
-        keys = writes.Keys(self._gate, self._options, known, complete=inserts)
+        keys = writes.Keys(self._handle, self._options, known, complete=inserts)
         await keys.make_way_beforehand()
         total = _nothing_done()
         pending = dict(enumerate(prepared))
@@ -155,15 +159,15 @@ class _Sending:
         return {place: pending[place] for place in again}
 
 
-async def _prepared(gate: Gate, request: Request, *, keep: bool) -> _Prepared:
+async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepared:
     made = copy(request)
     if isinstance(request, InsertOne):
-        made._doc = await writes.stamped(gate, request._doc, keep=keep)
+        made._doc = await writes.stamped(handle, request._doc, keep=keep)
         return _Prepared(made, made._doc, is_repeatable=True)
-    made._filter = filters.live_filter(request._filter, gate.policy)
+    made._filter = filters.live_filter(request._filter, handle.policy)
     if isinstance(request, (DeleteOne, DeleteMany)):
         return _Prepared(made, {}, is_repeatable=True)
-    change = _change(gate, request, keep=keep)
+    change = _change(handle, request, keep=keep)
     if isinstance(request, ReplaceOne) and change.method == "update_one":
         made = UpdateOne(made._filter, change.live)
         made._collation, made._hint = request._collation, request._hint
@@ -173,17 +177,17 @@ async def _prepared(gate: Gate, request: Request, *, keep: bool) -> _Prepared:
     return _Prepared(made, change.known, change.is_repeatable)
 
 
-async def _upsert(gate: Gate, request: Request, options: Document, *, keep: bool) -> Document:
+async def _upsert(handle: Handle, request: Request, options: Document, *, keep: bool) -> Document:
     own = {
         name: getattr(request, f"_{name}", None)
         for name in ("collation", "array_filters", "hint", "sort")
     }
     given = {name: value for name, value in own.items() if value is not None}
-    change = _change(gate, request, keep=keep)
+    change = _change(handle, request, keep=keep)
     part = _nothing_done()
     try:
         result = await writes.send(
-            gate, request._filter, change, {**options, **given, "upsert": True}
+            handle, request._filter, change, {**options, **given, "upsert": True}
         )
     except WriteError as error:
         part["writeErrors"].append({**(error.details or {}), "index": 0, "op": request})
@@ -196,11 +200,11 @@ async def _upsert(gate: Gate, request: Request, options: Document, *, keep: bool
     return part
 
 
-def _change(gate: Gate, request: Request, *, keep: bool) -> writes.Change:
+def _change(handle: Handle, request: Request, *, keep: bool) -> writes.Change:
     method = _METHODS[type(request)]
     if isinstance(request, ReplaceOne):
-        return writes.replaced(gate, method, request._doc, keep=keep)
-    return writes.changed(gate, method, request._doc, keep=keep)
+        return writes.replaced(handle, method, request._doc, keep=keep)
+    return writes.changed(handle, method, request._doc, keep=keep)
 
 
 def _runs(requests: list[Request], *, ordered: bool) -> Iterator[Run]:

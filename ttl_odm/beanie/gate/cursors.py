@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from ttl_odm.beanie.keys.holders import value_at
+from ttl_odm.beanie.keys import value_at
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.rewrite.filters import never_expires
 from ttl_odm.beanie.rewrite.projections import is_inclusive
@@ -33,7 +33,7 @@ from ttl_odm.core.values import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.beanie.gate.gate import Gate
+    from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.core.policy import Policy
 
 Filter = Mapping[str, Any]
@@ -49,19 +49,19 @@ class Lifetime:
     """How the documents of one cursor are judged.
 
     Attributes:
-        gate: That of the cursor's collection.
+        handle: That of the cursor's collection.
         fields: The fields that say when a document expires; none if it cannot be judged.
         hidden: Fields that are fetched, but not shown.
     """
 
-    gate: Gate
+    handle: Handle
     fields: tuple[str, ...]
     hidden: tuple[str, ...]
 
     def is_over(self, document: Any) -> bool:
         """Say whether a document has expired by now."""
-        policy = self.gate.policy
-        clock = self.gate.registry.clock
+        policy = self.handle.policy
+        clock = self.handle.registry.clock
         if not self.fields or policy is None or not clock.is_known:
             return False
         if _is_simple(policy) and isinstance(document, Mapping):
@@ -71,9 +71,9 @@ class Lifetime:
 
     def is_in_doubt(self, document: Any) -> bool:
         """Say whether the server may take a document, which is over, for a live one yet."""
-        policy = self.gate.policy
+        policy = self.handle.policy
         end = None if policy is None else end_of(document, policy)
-        return end is None or end > self.gate.registry.clock.reached()
+        return end is None or end > self.handle.registry.clock.reached()
 
     def shown(self, document: Any) -> Any:
         """Return the document without hidden fields."""
@@ -97,10 +97,10 @@ class Lifetime:
         return living if isinstance(living, list) else list(living)
 
     def _living(self, documents: Sequence[Any]) -> Sequence[Any]:
-        policy = self.gate.policy
-        if not self.fields or policy is None or not self.gate.registry.clock.is_known:
+        policy = self.handle.policy
+        if not self.fields or policy is None or not self.handle.registry.clock.is_known:
             return documents
-        now = self.gate.registry.clock.at_most()
+        now = self.handle.registry.clock.at_most()
         if _is_simple(policy):
             return list(_inheriting_first(documents, policy, now))
         ends = ((each, end_of(each, policy)) for each in documents)
@@ -115,15 +115,15 @@ class Lifetime:
         Returns:
             None where the server has to decide.
         """
-        policy = self.gate.policy
-        if not self.fields or policy is None or not self.gate.gives_plain_documents:
+        policy = self.handle.policy
+        if not self.fields or policy is None or not self.handle.gives_plain_documents:
             return None
         if not _is_simple(policy):
             return None
         if policy.default in (None, NEVER):
             return given
         field = policy.last_modified
-        before = self.gate.registry.clock.reached() - timedelta(seconds=policy.default or 0)
+        before = self.handle.registry.clock.reached() - timedelta(seconds=policy.default or 0)
         # An array of dates is no date.
         over: Filter = {field: {"$lte": before}, f"{field}.0": {"$exists": False}}
         if policy.override is not None:
@@ -221,34 +221,34 @@ def deciding_fields(policy: Policy) -> tuple[str, ...]:
     return tuple(each for each in fields if each is not None)
 
 
-def for_find(gate: Gate, projection: Any, *, expired: bool = False) -> tuple[Lifetime, Any]:
+def for_find(handle: Handle, projection: Any, *, expired: bool = False) -> tuple[Lifetime, Any]:
     """Return how the results of a find are judged, and the projection to send.
 
     Args:
-        gate: The collection's.
+        handle: The collection's.
         projection: The user's: a mapping, a list of names, or None.
         expired: Whether expired documents are wanted as well.
     """
-    policy = gate.policy
+    policy = handle.policy
     if policy is None:
-        return Lifetime(gate, (), ()), projection
+        return Lifetime(handle, (), ()), projection
     ours = (EXPIRY,) if isinstance(policy, TTL) else ()
     fields = () if expired or never_expires(policy) else deciding_fields(policy)
     # Beanie's names each field of the class.
     is_plain = bool(fields) and type(projection) is dict and _has_all(projection, fields)
     if not projection or is_plain:
-        return Lifetime(gate, fields, () if is_plain else ours), projection
+        return Lifetime(handle, fields, () if is_plain else ours), projection
     given = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
     if is_inclusive(given):
         missing = tuple(each for each in fields if not _named(given, each))
         if all(each in missing or given.get(each) in (1, True) for each in fields):
-            return Lifetime(gate, fields, missing), {**given, **dict.fromkeys(missing, 1)}
-        return Lifetime(gate, (), ()), projection
+            return Lifetime(handle, fields, missing), {**given, **dict.fromkeys(missing, 1)}
+        return Lifetime(handle, (), ()), projection
     excluded = tuple(each for each in fields if _named(given, each))
     if any(each not in given for each in excluded):
-        return Lifetime(gate, (), ours), projection
+        return Lifetime(handle, (), ours), projection
     kept = {name: value for name, value in given.items() if name not in excluded}
-    return Lifetime(gate, fields, (*excluded, *ours)), kept or None
+    return Lifetime(handle, fields, (*excluded, *ours)), kept or None
 
 
 def _has_all(projection: Mapping[str, Any], fields: tuple[str, ...]) -> bool:
@@ -263,14 +263,14 @@ def _named(projection: Mapping[str, Any], field: str) -> bool:
     )
 
 
-def for_pipeline(gate: Gate, pipeline: Any, *, expired: bool = False) -> Lifetime:
+def for_pipeline(handle: Handle, pipeline: Any, *, expired: bool = False) -> Lifetime:
     """Return how the results of a pipeline are judged."""
-    policy = gate.policy
+    policy = handle.policy
     if expired or policy is None or never_expires(policy) or not isinstance(pipeline, Sequence):
-        return Lifetime(gate, (), ())
+        return Lifetime(handle, (), ())
     fields = deciding_fields(policy)
     is_whole = all(_keeps(stage, fields) for stage in pipeline)
-    return Lifetime(gate, fields if is_whole else (), ())
+    return Lifetime(handle, fields if is_whole else (), ())
 
 
 def _keeps(stage: Mapping[str, Any], fields: tuple[str, ...]) -> bool:

@@ -2,8 +2,11 @@
 
 One set of rules for both drivers. A `Gate` has the methods of a collection under their own names,
 as coroutines that call the *plain* (ungated) collection of either driver, and leaves the rest to
-the pure functions of `rewriting` and `stamping` and to `writing`. On a collection without a
-policy it passes everything on, but for pipelines that look into one that has.
+the pure functions of `ttl_odm.beanie.rewrite` and to `writes`, `bulk` and `cursors`. On a
+collection without a policy it passes everything on, but for pipelines that look into one that has.
+
+`GATED` and `PASSED` list every public name of PyMongo's AsyncCollection; a test compares them with
+the drivers, so that a method of a new release cannot slip by.
 
 This module must not know Beanie's documents, nor which driver it is.
 """
@@ -12,110 +15,80 @@ This module must not know Beanie's documents, nor which driver it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
 
-from bson.codec_options import DatetimeConversion, TypeRegistry
+from pymongo.asynchronous.collection import AsyncCollection
 
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.cursors import for_find
-from ttl_odm.beanie.gate.watch import note_found
-from ttl_odm.beanie.keys.displace import purge_displaced
-from ttl_odm.beanie.policy.options import takes_expired, takes_keep
+from ttl_odm.beanie.gate.handle import Handle, takes_expired, takes_keep
+from ttl_odm.beanie.gate.writes import note_found
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.stamps import stamping_of
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.registry import Registry
-    from ttl_odm.beanie.rewrite.stamps import Stamping
-    from ttl_odm.core.policy import Policy
 
 Document = dict[str, Any]
 Filter = Mapping[str, Any]
 
+GATED: Final = frozenset(
+    {
+        "aggregate",
+        "aggregate_raw_batches",
+        "bulk_write",
+        "count_documents",
+        "delete_many",
+        "delete_one",
+        "distinct",
+        "estimated_document_count",
+        "find",
+        "find_one",
+        "find_one_and_delete",
+        "find_one_and_replace",
+        "find_one_and_update",
+        "find_raw_batches",
+        "index_information",
+        "insert_many",
+        "insert_one",
+        "replace_one",
+        "update_many",
+        "update_one",
+        "with_options",
+    }
+)
+"""Names that see or change documents, or give another handle on the collection."""
+PASSED: Final = frozenset(
+    {
+        "codec_options",
+        "create_index",
+        "create_indexes",
+        "create_search_index",
+        "create_search_indexes",
+        "database",
+        "drop",
+        "drop_index",
+        "drop_indexes",
+        "drop_search_index",
+        "full_name",
+        "list_indexes",
+        "list_search_indexes",
+        "name",
+        "next",
+        "options",
+        "read_concern",
+        "read_preference",
+        "rename",
+        "update_search_index",
+        "watch",
+        "write_concern",
+    }
+)
+"""Names that are about the collection as a whole, and ``watch``, which reports what happens."""
 
-class Gate:
-    """The gated methods of one collection.
 
-    Args:
-        plain: The same collection as the driver makes it.
-        registry: The policies of its client.
-        database: The name of its database.
-
-    Attributes:
-        gives_plain_documents: Whether documents are what `ttl_odm.beanie.gate.cursors` can judge.
-    """
-
-    def __init__(self, plain: Any, registry: Registry, database: str) -> None:
-        """Remember them; the policy is looked up at each operation."""
-        self.plain = plain
-        self.registry = registry
-        self.database = database
-        options = plain.codec_options
-        self.gives_plain_documents = (
-            issubclass(options.document_class, MutableMapping)
-            and options.datetime_conversion is DatetimeConversion.DATETIME
-            and options.type_registry == TypeRegistry()
-        )
-
-    @property
-    def binding(self) -> Binding | None:
-        """The collection's policy, None where it has none."""
-        return self.registry.find(self.database, self.plain.name)
-
-    @property
-    def policy(self) -> Policy | None:
-        """How its documents expire at this moment, None where ttl_odm doesn't enforce that."""
-        return _enforced(self.binding)
-
-    @property
-    def stamping(self) -> Stamping | None:
-        """How writes are stamped at this moment, None where they are not."""
-        return _stamping(self.binding)
-
-    async def now(self) -> datetime:
-        """Return an instant that the server has reached."""
-        await self.registry.clock.refresh(self.plain.database)
-        return self.registry.clock.reached()
-
-    async def ready_to_stamp(self) -> None:
-        """Know the server's clock, where it cannot stamp an update by itself."""
-        stamping = self.stamping
-        if stamping is not None and stamping.needs_now:
-            await self.registry.clock.refresh(self.plain.database)
-
-    # Reading
-
-    async def ready(self) -> None:
-        """Prepare for a read: know the server's clock, and have a view defined as it should be."""
-        if self.policy is not None:
-            await self.registry.clock.refresh(self.plain.database)
-        else:
-            await self.registry.views.ensure(self)
-
-    def filter_for(self, given: Any, *, expired: bool) -> Filter:
-        """Return the filter for a read."""
-        if given is not None and not isinstance(given, Mapping):
-            given = {"_id": given}
-        return given or {} if expired else filters.live_filter(given, self.policy)
-
-    def pipeline_for(self, given: Any, *, expired: bool) -> Any:
-        """Return the pipeline for a read."""
-        if expired or not isinstance(given, Sequence):
-            return given
-        return filters.live_pipeline(given, self.policy, self)
-
-    def command_for(self, command: Any) -> Any:
-        """Return a database command, in which a view's pipeline sees live documents only."""
-        if not isinstance(command, Mapping) or "viewOn" not in command:
-            return command
-        source = self.policy_named(None, command["viewOn"])
-        pipeline = filters.live_pipeline(command.get("pipeline", []), source, self)
-        return {**command, "pipeline": pipeline}
+class Gate(Handle):
+    """The gated methods of one collection."""
 
     async def find_one(
         self, filter: Any = None, projection: Any = None, *args: Any, **options: Any
@@ -226,52 +199,20 @@ class Gate:
         """Write many things, each as its own method does."""
         return await bulk.write(self, requests, options, ordered=ordered)
 
-    async def delete_expired(
-        self, filter: Filter, *, collation: Any = None, session: Any = None
-    ) -> int:
-        """Purge what a filter matches and has expired; return how many documents that were.
 
-        Raises:
-            HookError: Their class archives or tells, and that failed.
-            TTLConfigurationError: It does, and the server has no transactions.
-        """
-        binding, policy = self.binding, self.policy
-        expired = None if policy is None else filters.expired_filter(filter, policy)
-        if binding is None or expired is None:
-            return 0
-        purged = await purge_displaced(
-            self.plain, binding, expired, collation=collation, session=session
-        )
-        if purged is not None:
-            return purged
-        options = {} if collation is None else {"collation": collation}
-        plain = writes.acknowledged(self)
-        result = await plain.delete_many(expired, session=session, **options)
-        deleted: int = result.deleted_count
-        return deleted
+def named(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return a call's arguments by the names that the driver has for them."""
+    if not args:
+        return kwargs
+    return {**dict(zip(_names(method), args, strict=False)), **kwargs}
 
-    def policy_named(self, database: str | None, collection: str) -> Policy | None:
-        """Return the policy of any collection of the client; see `rewriting.Policies`."""
-        return _enforced(self.registry.find(database or self.database, collection))
 
-    def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
-        """Return how writes to any collection of the client are stamped."""
-        return _stamping(self.registry.find(database or self.database, collection))
+@lru_cache(maxsize=64)
+def _names(method: str) -> tuple[str, ...]:
+    return tuple(inspect.signature(getattr(AsyncCollection, method)).parameters)[1:]
 
 
 def _is_by_id(given: Any) -> bool:
     if isinstance(given, Mapping):
         return "_id" in filters.equalities(given)
     return given is not None
-
-
-def _enforced(binding: Binding | None) -> Policy | None:
-    if binding is None or binding.backend != "mongodb":
-        return None
-    return binding.policy
-
-
-def _stamping(binding: Binding | None) -> Stamping | None:
-    if binding is None:
-        return None
-    return stamping_of(binding.policy, binding.backend)

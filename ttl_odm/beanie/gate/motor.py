@@ -25,10 +25,9 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.gate.cursors import coarsely, for_find, for_pipeline
-from ttl_odm.beanie.gate.gate import Gate
-from ttl_odm.beanie.gate.methods import named
-from ttl_odm.beanie.policy.options import takes_expired
-from ttl_odm.beanie.policy.registry import registry_of
+from ttl_odm.beanie.gate.gate import Gate, named
+from ttl_odm.beanie.gate.handle import takes_expired
+from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.merge import as_duplicate
 
 if TYPE_CHECKING:
@@ -218,7 +217,7 @@ class _Judging(_AnyCursor):  # type: ignore[misc]
     async def _reading(self, read: Callable[[], Awaitable[Any]]) -> Any:
         if self._lifetime is None:
             return await read()
-        await self._lifetime.gate.ready()
+        await self._lifetime.handle.ready()
         if self._batches > 0:
             return await read()
         return await self._begin(self._lifetime, read)

@@ -1,7 +1,7 @@
 """The gated database, collections and cursors of PyMongo's asynchronous driver.
 
 Subclasses of the driver's own, so that Beanie and everybody else take them for what they replace.
-Each method that `ttl_odm.beanie.gate.methods` lists as gated is handed to the gate; handles that
+Each method that `ttl_odm.beanie.gate.gate` lists as gated is handed to the gate; handles that
 are derived from a gated one are gated.
 """
 
@@ -19,10 +19,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.gate.cursors import coarsely, for_find, for_pipeline
-from ttl_odm.beanie.gate.gate import Gate
-from ttl_odm.beanie.gate.methods import named
-from ttl_odm.beanie.policy.options import takes_expired
-from ttl_odm.beanie.policy.registry import registry_of
+from ttl_odm.beanie.gate.gate import Gate, named
+from ttl_odm.beanie.gate.handle import takes_expired
+from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.merge import as_duplicate
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class _Judging(_AnyCursor):  # type: ignore[misc]
     async def _refresh(self) -> int:
         if self._lifetime is None:
             return await self._read()
-        await self._lifetime.gate.ready()
+        await self._lifetime.handle.ready()
         self._batches += 1
         if self._batches > 1:
             return await self._read()

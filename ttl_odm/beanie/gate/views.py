@@ -9,7 +9,9 @@ This module must not know how views are read.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import bson
 from beanie import View
@@ -20,36 +22,51 @@ from ttl_odm.beanie.rewrite import filters
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.beanie.gate.gate import Gate
+    from ttl_odm.beanie.policy.binding import Registry
+    from ttl_odm.beanie.policy.commands import Collection
 
 Pipeline = list[dict[str, Any]]
 
 
-class Views:
-    """The views that one client has seen to."""
+@dataclass(slots=True)
+class _Known:
+    """The views that one client has seen to, by database and name.
 
-    def __init__(self) -> None:
-        """Know of none."""
-        self._models: dict[tuple[str, str], Any] = {}
-        self._defined: dict[tuple[str, str], Pipeline] = {}
+    Attributes:
+        models: Beanie's class for each; None for what is no view of Beanie's.
+        defined: The pipeline that each has on the server.
+    """
 
-    async def ensure(self, gate: Gate) -> None:
-        """Define a view as it should be, if the gate's collection is one of Beanie's."""
-        key = gate.database, gate.plain.name
-        if key not in self._models:
-            self._models[key] = _model_of(*key)
-        model = self._models[key]
-        if model is None:
-            return
-        settings = model.get_settings()
-        wanted = filters.live_pipeline(
-            settings.pipeline, gate.policy_named(None, settings.source), gate
-        )
-        if wanted == settings.pipeline and key not in self._defined:
-            return
-        if self._defined.get(key) != wanted:
-            await _define(gate.plain, settings.source, wanted)
-            self._defined[key] = wanted
+    models: dict[tuple[str, str], Any] = field(default_factory=dict)
+    defined: dict[tuple[str, str], Pipeline] = field(default_factory=dict)
+
+
+_known: WeakKeyDictionary[Registry, _Known] = WeakKeyDictionary()
+
+
+async def ensure(collection: Collection, registry: Registry, policies: filters.Policies) -> None:
+    """Define a view as it should be, if a collection is one of Beanie's.
+
+    Args:
+        collection: Perhaps a view; ungated.
+        registry: That of its client.
+        policies: Those of the collections that it may look into.
+    """
+    known = _known.setdefault(registry, _Known())
+    key = collection.database.name, collection.name
+    if key not in known.models:
+        known.models[key] = _model_of(*key)
+    model = known.models[key]
+    if model is None:
+        return
+    settings = model.get_settings()
+    source = policies.policy_named(None, settings.source)
+    pipeline = filters.live_pipeline(settings.pipeline, source, policies)
+    if pipeline == settings.pipeline and key not in known.defined:
+        return
+    if known.defined.get(key) != pipeline:
+        await _define(collection, settings.source, pipeline)
+        known.defined[key] = pipeline
 
 
 async def _define(collection: Any, source: str, pipeline: Pipeline) -> None:

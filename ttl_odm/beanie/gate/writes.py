@@ -1,9 +1,14 @@
-"""Inserts, updates, replacements, upserts and bulk writes through the gate.
+"""Inserts, updates, replacements, upserts and bulk writes through the handle.
 
 An upsert is two commands where one would do without TTL: update what lives; if nothing does,
 insert. (An upsert's filter may not hold the predicate, and a plain upsert would bring an expired
 document back to life.) The second cannot update anything, so that there is no moment between the
 two at which a document could expire unseen; a key that is in its way makes it start again.
+
+And how the gate tells a document's own write whether it found the document: Beanie's instance
+methods go through queries, and make of "nothing matched" whatever they make of it
+(`instance.set()` ends in an AttributeError). So the mixin leaves a `WriteWatch` in the context, and
+the gate notes in it what became of the document.
 
 This module must not know which driver it is, nor how the policy is found.
 """
@@ -11,26 +16,26 @@ This module must not know which driver it is, nor how the policy is found.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
-from pymongo import WriteConcern
 from pymongo.errors import DuplicateKeyError
 
-from ttl_odm.beanie.gate.watch import note_found, note_inserted
-from ttl_odm.beanie.keys.holders import KeyHolders, until_free
-from ttl_odm.beanie.policy.options import takes_keep
+from ttl_odm.beanie.gate.handle import takes_keep
+from ttl_odm.beanie.keys import KeyHolders, purge_displaced, until_free
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.time.instants import stored
 from ttl_odm.core.policy import TTL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from ttl_odm.beanie.gate.gate import Gate
+    from ttl_odm.beanie.gate.handle import Handle
 
 Document = dict[str, Any]
 Filter = Mapping[str, Any]
@@ -61,58 +66,60 @@ class Change:
     is_stamped: bool = False
 
 
-async def insert_one(gate: Gate, document: Any, options: Document) -> Any:
+async def insert_one(handle: Handle, document: Any, options: Document) -> Any:
     """Insert a document, in the place of an expired one that holds a key of it."""
     keep = takes_keep(options)
-    if gate.binding is None or not isinstance(document, Mapping):
-        return await gate.plain.insert_one(document, **options)
-    made = await stamped(gate, document, keep=keep)
-    plain = acknowledged(gate)
-    keys = Keys(gate, options, [made], complete=True)
+    if handle.binding is None or not isinstance(document, Mapping):
+        return await handle.plain.insert_one(document, **options)
+    made = await stamped(handle, document, keep=keep)
+    plain = handle.acknowledged
+    keys = Keys(handle, options, [made], complete=True)
     await keys.make_way_beforehand()
     result = await until_free(lambda: plain.insert_one(made, **options), keys.make_way)
     note_inserted(plain.full_name, made)
     return result
 
 
-async def update(gate: Gate, method: str, given: Filter, update: Any, options: Document) -> Any:
+async def update(handle: Handle, method: str, given: Filter, update: Any, options: Document) -> Any:
     """Update what lives."""
     keep = takes_keep(options)
-    if gate.binding is None:
-        return await getattr(gate.plain, method)(given, update, **options)
-    await gate.ready_to_stamp()
-    change = changed(gate, method, update, keep=keep)
-    return await send(gate, given, change, options)
+    if handle.binding is None:
+        return await getattr(handle.plain, method)(given, update, **options)
+    await handle.ready_to_stamp()
+    change = changed(handle, method, update, keep=keep)
+    return await send(handle, given, change, options)
 
 
-async def replace(gate: Gate, method: str, given: Filter, document: Any, options: Document) -> Any:
+async def replace(
+    handle: Handle, method: str, given: Filter, document: Any, options: Document
+) -> Any:
     """Replace what lives."""
     keep = takes_keep(options)
-    if gate.binding is None:
-        return await getattr(gate.plain, method)(given, document, **options)
-    change = replaced(gate, method, document, keep=keep)
-    return await send(gate, given, change, options)
+    if handle.binding is None:
+        return await getattr(handle.plain, method)(given, document, **options)
+    change = replaced(handle, method, document, keep=keep)
+    return await send(handle, given, change, options)
 
 
-async def send(gate: Gate, given: Filter, change: Change, options: Document) -> Any:
+async def send(handle: Handle, given: Filter, change: Change, options: Document) -> Any:
     """Send an update or a replacement."""
     upsert = options.pop("upsert", False)
-    policy = gate.policy
+    policy = handle.policy
     if policy is None:
-        method = getattr(gate.plain, change.method)
+        method = getattr(handle.plain, change.method)
         return await method(given, change.live, upsert=upsert, **options)
-    method = getattr(acknowledged(gate), change.method)
+    method = getattr(handle.acknowledged, change.method)
     live = filters.live_filter(given, policy)
     known = {**filters.equalities(given), **change.known} if upsert else change.known
-    keys = Keys(gate, options, [known], complete=upsert)
-    since = None if change.is_repeatable else await gate.now()
+    keys = Keys(handle, options, [known], complete=upsert)
+    since = None if change.is_repeatable else await handle.now()
 
     async def attempt() -> Any:
         try:
             result = await method(live, change.live, **options)
         except DuplicateKeyError:
             if since is not None:
-                untouched = change.is_stamped and await is_untouched(gate, live, since, options)
+                untouched = change.is_stamped and await is_untouched(handle, live, since, options)
                 keys.are_worth_another_try = untouched
             raise
         if upsert and not matched(result):
@@ -125,31 +132,31 @@ async def send(gate: Gate, given: Filter, change: Change, options: Document) -> 
     # An upsert can lose twice: to whoever deletes the expired holder, and to whoever inserts before
     # it does. Then there is a document that it can update.
     result = await until_free(attempt, keys.make_way, patience=4 if upsert else 2)
-    note_found(gate.plain.full_name, given, found=upsert or matched(result))
+    note_found(handle.plain.full_name, given, found=upsert or matched(result))
     return result
 
 
-async def is_untouched(gate: Gate, given: Filter, since: datetime, options: Document) -> bool:
+async def is_untouched(handle: Handle, given: Filter, since: datetime, options: Document) -> bool:
     """Say whether none of the documents that match has been written since an instant.
 
     MongoDB doesn't say how many documents an update of many has changed before it met a conflict,
     and what is not repeatable must not be applied twice to one of them.
     """
-    policy = gate.policy
+    policy = handle.policy
     if not isinstance(policy, TTL):
         return False
     written = {"$and": [given, {policy.last_modified: {"$gte": stored(policy, since)}}]}
     session = options.get("session")
-    count = await gate.plain.count_documents(written, limit=1, session=session)
+    count = await handle.plain.count_documents(written, limit=1, session=session)
     return bool(count == 0)
 
 
-def changed(gate: Gate, method: str, update: Any, *, keep: bool) -> Change:
+def changed(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
     """Stamp an update."""
-    stamping = gate.stamping
+    stamping = handle.stamping
     live = new = update
     if stamping is not None:
-        clock = gate.registry.clock
+        clock = handle.registry.clock
         now = clock.reached() if stamping.needs_now and clock.is_known else None
         live = stamping.update(update, keep=keep, now=now)
         new = stamping.update(update, keep=keep, inserts=True, now=now)
@@ -173,10 +180,10 @@ def is_repeatable(update: Any) -> bool:
     return isinstance(update, Mapping) and update.keys() <= _REPEATABLE
 
 
-def replaced(gate: Gate, method: str, document: Any, *, keep: bool) -> Change:
+def replaced(handle: Handle, method: str, document: Any, *, keep: bool) -> Change:
     """Stamp a replacement."""
     known = dict(document) if isinstance(document, Mapping) else {}
-    stamping = gate.stamping
+    stamping = handle.stamping
     if stamping is None or not isinstance(document, Mapping):
         return Change(method, document, document, known)
     if not stamping.stamps:
@@ -188,14 +195,14 @@ def replaced(gate: Gate, method: str, document: Any, *, keep: bool) -> Change:
     return Change(as_update[method], live, new, known)
 
 
-async def stamped(gate: Gate, document: Mapping[str, Any], *, keep: bool) -> Document:
+async def stamped(handle: Handle, document: Mapping[str, Any], *, keep: bool) -> Document:
     """Return what is inserted; gives the user's document an ``_id``, as the drivers do."""
     if not isinstance(document, RawBSONDocument) and "_id" not in document:
         document["_id"] = ObjectId()  # type: ignore[index]
-    stamping = gate.stamping
+    stamping = handle.stamping
     if stamping is None:
         return dict(document)
-    now = await gate.now() if stamping.stamps else None
+    now = await handle.now() if stamping.stamps else None
     return stamping.insert(document, now, keep=keep)
 
 
@@ -203,7 +210,7 @@ class Keys:
     """The keys that a write needs.
 
     Args:
-        gate: The collection's.
+        handle: The collection's.
         options: The write's; its session counts.
         known: The documents that will be written, or the parts of them that are known.
         complete: Whether that is all of them.
@@ -213,10 +220,10 @@ class Keys:
     """
 
     def __init__(
-        self, gate: Gate, options: Document, known: Sequence[Document], *, complete: bool
+        self, handle: Handle, options: Document, known: Sequence[Document], *, complete: bool
     ) -> None:
         """Do nothing yet."""
-        self._gate = gate
+        self._handle = handle
         self._session = options.get("session")
         self._known = [each for each in known if each]
         self._complete = complete
@@ -230,9 +237,9 @@ class Keys:
 
     async def make_way_beforehand(self) -> None:
         """Delete expired holders in a transaction, which cannot go on after a conflict."""
-        if self.in_transaction and self._known and self._gate.policy is not None:
+        if self.in_transaction and self._known and self._handle.policy is not None:
             await self._holders.make_way_beforehand(
-                self._gate.plain, self._known, complete=self._complete
+                self._handle.plain, self._known, complete=self._complete
             )
 
     async def make_way(self, conflict: Mapping[str, Any]) -> int | None:
@@ -248,15 +255,26 @@ class Keys:
         return await self._holders.make_way(conflict, known)
 
     async def _delete_expired(self, given: Filter, *, collation: Any = None) -> int:
-        return await self._gate.delete_expired(given, collation=collation, session=self._session)
+        """Purge what a filter matches and has expired; return how many documents that were.
 
-
-def acknowledged(gate: Gate) -> Any:
-    """Return the plain collection with a write concern that reports conflicts."""
-    plain = gate.plain
-    if gate.policy is None or plain.write_concern.acknowledged:
-        return plain
-    return plain.with_options(write_concern=WriteConcern(w=1))
+        Raises:
+            HookError: Their class archives or tells, and that failed.
+            TTLConfigurationError: It does, and the server has no transactions.
+        """
+        handle, session = self._handle, self._session
+        binding, policy = handle.binding, handle.policy
+        expired = None if policy is None else filters.expired_filter(given, policy)
+        if binding is None or expired is None:
+            return 0
+        purged = await purge_displaced(
+            handle.plain, binding, expired, collation=collation, session=session
+        )
+        if purged is not None:
+            return purged
+        options = {} if collation is None else {"collation": collation}
+        result = await handle.acknowledged.delete_many(expired, session=session, **options)
+        deleted: int = result.deleted_count
+        return deleted
 
 
 def matched(result: Any) -> bool:
@@ -264,3 +282,52 @@ def matched(result: Any) -> bool:
     if result is None:
         return False
     return bool(getattr(result, "matched_count", 1))
+
+
+@dataclass(slots=True)
+class WriteWatch:
+    """One write of one document.
+
+    Attributes:
+        collection: The full name of its collection.
+        key: Its ``_id``, None if it has none yet.
+        found: Whether there was such a document; None as long as nobody has looked.
+        inserted: What was inserted, as it was stamped.
+    """
+
+    collection: str
+    key: object
+    found: bool | None = None
+    inserted: Mapping[str, Any] | None = None
+
+
+_watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None)
+
+
+@contextmanager
+def watching(collection: str, key: object) -> Iterator[WriteWatch]:
+    """WriteWatch the write inside."""
+    watch = WriteWatch(collection, key)
+    token = _watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+
+
+def note_found(collection: str, given: Any, *, found: bool) -> None:
+    """Note whether a write by this filter found its document."""
+    watch = _watch.get()
+    if watch is not None and watch.collection == collection and given.get("_id") == watch.key:
+        watch.found = found
+
+
+def note_inserted(collection: str, document: Mapping[str, Any]) -> None:
+    """Note what was inserted."""
+    watch = _watch.get()
+    if (
+        watch is not None
+        and watch.collection == collection
+        and watch.key in (None, document.get("_id"))
+    ):
+        watch.inserted = document

@@ -13,7 +13,7 @@ from beanie.exceptions import CollectionWasNotInitialized
 
 from ttl_odm.beanie.indexes import ensure as indexes
 from ttl_odm.beanie.indexes import strays
-from ttl_odm.beanie.policy.registry import collection_of, registry_of
+from ttl_odm.beanie.policy.binding import collection_of, registry_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from beanie.odm.cache import LRUCache
 from beanie.odm.queries.find import FindMany, FindOne
 
 from ttl_odm.beanie.gate.cursors import deciding_fields, end_of
-from ttl_odm.beanie.keys.holders import has
-from ttl_odm.beanie.policy.registry import collection_of, policy_of, registry_of
+from ttl_odm.beanie.keys import has
+from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.rewrite.filters import never_expires
 from ttl_odm.core.expiry import is_expired
 

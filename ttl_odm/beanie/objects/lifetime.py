@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from pymongo import ReturnDocument
 
+from ttl_odm import errors
 from ttl_odm.beanie.gate import cursors
-from ttl_odm.beanie.gate.watch import watching
-from ttl_odm.beanie.keys.holders import value_at
-from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.gate.writes import watching
+from ttl_odm.beanie.keys import value_at
+from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.predicate import modified_within, touching_is
-from ttl_odm.beanie.policy.registry import collection_of, policy_of, registry_of
 from ttl_odm.beanie.time import instants
 from ttl_odm.beanie.time.instants import stored, stored_expr
 from ttl_odm.core.expiry import instant_of, is_expired
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 _MILLISECOND = timedelta(milliseconds=1)
 
 Method = Callable[..., Awaitable[Any]]
+
+
+class ExpiredError(errors.ExpiredError, DocumentNotFound):
+    """The document has expired, so it no longer exists."""
 
 
 def end_of(document: Any) -> datetime | None:

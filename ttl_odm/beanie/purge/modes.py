@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.beanie.policy.registry import collection_of
+from ttl_odm.beanie.policy.binding import collection_of
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError

@@ -20,8 +20,8 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.policy.predicate import expired_expr
-from ttl_odm.beanie.policy.registry import registry_of
 from ttl_odm.beanie.purge.errors import in_short, is_passing
 from ttl_odm.beanie.purge.raw_collection import BY_KEY, RAW, as_datetime
 from ttl_odm.sweeper import HookError, Purged, TransientStoreError, archive_async

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.keys.holders import value_at
+from ttl_odm.beanie.keys import value_at
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
 from ttl_odm.beanie.purge.errors import is_conflict

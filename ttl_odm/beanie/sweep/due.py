@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bson import DatetimeMS
 
-from ttl_odm.beanie.keys.holders import value_at
+from ttl_odm.beanie.keys import value_at
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
 from ttl_odm.beanie.purge.raw_collection import Filter, RawCollection, as_datetime, command_in

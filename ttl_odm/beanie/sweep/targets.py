@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beanie import Document
 
-from ttl_odm.beanie.policy.registry import binding_of, collection_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.purge.modes import Mode, mode_of
 from ttl_odm.errors import TTLConfigurationError
 

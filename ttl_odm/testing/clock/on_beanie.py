@@ -25,13 +25,13 @@ from bson import DatetimeMS
 
 from ttl_odm.beanie.declare.enable import _is_enabled
 from ttl_odm.beanie.gate.cursors import Lifetime
-from ttl_odm.beanie.gate.gate import Gate
+from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.indexes.time_series import SECONDS
 from ttl_odm.beanie.objects.lifetime import _lifetime_of
-from ttl_odm.beanie.policy import registry
+from ttl_odm.beanie.policy import binding
+from ttl_odm.beanie.policy.binding import policy_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of
 from ttl_odm.beanie.policy.predicate import expired_expr, live_expr
-from ttl_odm.beanie.policy.registry import policy_of
 from ttl_odm.beanie.purge.raw_collection import RawCollection, as_datetime
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.stamps import Stamping
@@ -55,7 +55,7 @@ _REACHED: Final = ServerClock.reached
 _AT_MOST: Final = ServerClock.at_most
 _SERVER: Final = RawCollection.server
 _STORE_NOW: Final = due.now
-_READY: Final = Gate.ready
+_READY: Final = Handle.ready
 _LISTED: Final = Lifetime.listed
 _UNCACHED_LIVE: Final = filters.live.__wrapped__
 
@@ -86,7 +86,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
     async def store_now(database: Any) -> datetime:
         return _whole(clock.moved(await _STORE_NOW(database)))
 
-    async def ready(self: Gate) -> None:
+    async def ready(self: Handle) -> None:
         await _READY(self)
         await _check_that_nothing_vanishes(self, clock)
 
@@ -99,7 +99,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
             (ServerClock, "at_most", at_most),
             (RawCollection, "server", server),
             (store, "now", store_now),
-            (Gate, "ready", ready),
+            (Handle, "ready", ready),
             # A cursor may have been made, and told the now, before the clock was moved.
             (Lifetime, "listed", _listed),
         ):
@@ -109,7 +109,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 def real_now() -> datetime | None:
     """The unmoved clock of the server that was asked last, from above."""
-    samples = [each.clock for each in registry._registries.values() if each.clock.is_known]
+    samples = [each.clock for each in binding._registries.values() if each.clock.is_known]
     if not samples:
         return None
     return _AT_MOST(max(samples, key=lambda each: each._known().received))
@@ -141,32 +141,32 @@ def _listed(self: Lifetime, documents: Any, *, is_judged: bool) -> list[Any]:
     return _LISTED(self, documents, is_judged=False)
 
 
-async def _check_that_nothing_vanishes(gate: Gate, clock: TTLClock) -> None:
+async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
     """Refuse to go on where MongoDB is about to delete a document that lives.
 
     Raises:
         TTLError: It is.
     """
-    found = gate.binding
+    found = handle.binding
     if found is None or found.backend != "mongodb" or found.purge != "native":
         return
-    real = _AT_MOST(gate.registry.clock)
+    real = _AT_MOST(handle.registry.clock)
     behind = real - clock.moved(real)
     if behind <= timedelta():
         return
     # A time series has no index for it.
-    options = (await details_of(gate.plain)).get("options", {})
-    if not any(SECONDS in each for each in (options, *await indexes_of(gate.plain))):
+    options = (await details_of(handle.plain)).get("options", {})
+    if not any(SECONDS in each for each in (options, *await indexes_of(handle.plain))):
         return
     policy = found.policy
     lives, is_doomed = live_expr(policy), expired_expr(policy, _SERVER_NOW())
     find = {
-        "find": gate.plain.name,
+        "find": handle.plain.name,
         "filter": {"$expr": {"$and": [lives, is_doomed]}},
         "projection": {"_id": 1},
         "limit": 1,
     }
-    for document in await first_batch(gate.plain, find):
+    for document in await first_batch(handle.plain, find):
         raise TTLError(
             f"{found.model.__name__} {document['_id']!r} lives by the TTLClock, which is "
             f"{behind} behind MongoDB's own, and by that it has expired: its TTL index lets "

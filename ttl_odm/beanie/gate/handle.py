@@ -1,0 +1,165 @@
+"""One collection, as all of the gate knows it: the plain one, its policy, its stamps, the clock.
+
+A `Handle` says what a read sends and what an operation may ask for besides; what is done with the
+answer, and how writes are sent, is the business of those who take one (`ttl_odm.beanie.gate.gate`
+and its neighbours).
+
+The two options of ttl_odm on single operations are taken out here, before a driver sees them:
+
+- ``include_expired=True`` on reads: `Event.find(..., include_expired=True)`;
+- ``keep_last_modified=True`` on writes whose keyword arguments reach the driver, and
+  `keep_last_modified` around those whose don't (bulk writers, `Document.replace`).
+
+This module must not know Beanie's documents, nor which driver it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from bson.codec_options import DatetimeConversion, TypeRegistry
+from pymongo import WriteConcern
+
+from ttl_odm.beanie.gate import views
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.stamps import stamping_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ttl_odm.beanie.policy.binding import Binding, Registry
+    from ttl_odm.beanie.rewrite.stamps import Stamping
+    from ttl_odm.core.policy import Policy
+
+_keeping: ContextVar[bool] = ContextVar("ttl_odm_keep_last_modified", default=False)
+
+
+@contextmanager
+def keep_last_modified() -> Iterator[None]:
+    """Let the writes inside leave ``_ts`` as it is: counters of views, fix-ups in the background.
+
+    It holds for the task that enters it, and for tasks which that one starts inside.
+    """
+    token = _keeping.set(True)
+    try:
+        yield
+    finally:
+        _keeping.reset(token)
+
+
+def takes_keep(options: dict[str, Any]) -> bool:
+    """Take ``keep_last_modified`` out of a write's options, and say what holds for the write."""
+    wish: bool | None = options.pop("keep_last_modified", None)
+    return _keeping.get() if wish is None else wish
+
+
+def takes_expired(options: dict[str, Any]) -> bool:
+    """Take ``include_expired`` out of a read's options, and say what it is."""
+    return bool(options.pop("include_expired", False))
+
+
+class Handle:
+    """One collection, and what the gate has to know to read and write it.
+
+    Args:
+        plain: The same collection as the driver makes it.
+        registry: The policies of its client.
+        database: The name of its database.
+
+    Attributes:
+        gives_plain_documents: Whether documents are what `ttl_odm.beanie.gate.cursors` can judge.
+    """
+
+    def __init__(self, plain: Any, registry: Registry, database: str) -> None:
+        """Remember them; the policy is looked up at each operation."""
+        self.plain = plain
+        self.registry = registry
+        self.database = database
+        options = plain.codec_options
+        self.gives_plain_documents = (
+            issubclass(options.document_class, MutableMapping)
+            and options.datetime_conversion is DatetimeConversion.DATETIME
+            and options.type_registry == TypeRegistry()
+        )
+
+    @property
+    def binding(self) -> Binding | None:
+        """The collection's policy, None where it has none."""
+        return self.registry.find(self.database, self.plain.name)
+
+    @property
+    def policy(self) -> Policy | None:
+        """How its documents expire at this moment, None where ttl_odm doesn't enforce that."""
+        return _enforced(self.binding)
+
+    @property
+    def stamping(self) -> Stamping | None:
+        """How writes are stamped at this moment, None where they are not."""
+        return _stamping(self.binding)
+
+    @property
+    def acknowledged(self) -> Any:
+        """The plain collection with a write concern that reports conflicts."""
+        if self.policy is None or self.plain.write_concern.acknowledged:
+            return self.plain
+        return self.plain.with_options(write_concern=WriteConcern(w=1))
+
+    def policy_named(self, database: str | None, collection: str) -> Policy | None:
+        """Return the policy of any collection of the client; see `filters.Policies`."""
+        return _enforced(self.registry.find(database or self.database, collection))
+
+    def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
+        """Return how writes to any collection of the client are stamped."""
+        return _stamping(self.registry.find(database or self.database, collection))
+
+    async def now(self) -> datetime:
+        """Return an instant that the server has reached."""
+        await self.registry.clock.refresh(self.plain.database)
+        return self.registry.clock.reached()
+
+    async def ready_to_stamp(self) -> None:
+        """Know the server's clock, where it cannot stamp an update by itself."""
+        stamping = self.stamping
+        if stamping is not None and stamping.needs_now:
+            await self.registry.clock.refresh(self.plain.database)
+
+    async def ready(self) -> None:
+        """Prepare for a read: know the server's clock, and have a view defined as it should be."""
+        if self.policy is not None:
+            await self.registry.clock.refresh(self.plain.database)
+        else:
+            await views.ensure(self.plain, self.registry, self)
+
+    def filter_for(self, given: Any, *, expired: bool) -> Mapping[str, Any]:
+        """Return the filter for a read."""
+        if given is not None and not isinstance(given, Mapping):
+            given = {"_id": given}
+        return given or {} if expired else filters.live_filter(given, self.policy)
+
+    def pipeline_for(self, given: Any, *, expired: bool) -> Any:
+        """Return the pipeline for a read."""
+        if expired or not isinstance(given, Sequence):
+            return given
+        return filters.live_pipeline(given, self.policy, self)
+
+    def command_for(self, command: Any) -> Any:
+        """Return a database command, in which a view's pipeline sees live documents only."""
+        if not isinstance(command, Mapping) or "viewOn" not in command:
+            return command
+        source = self.policy_named(None, command["viewOn"])
+        pipeline = filters.live_pipeline(command.get("pipeline", []), source, self)
+        return {**command, "pipeline": pipeline}
+
+
+def _enforced(binding: Binding | None) -> Policy | None:
+    if binding is None or binding.backend != "mongodb":
+        return None
+    return binding.policy
+
+
+def _stamping(binding: Binding | None) -> Stamping | None:
+    return None if binding is None else stamping_of(binding.policy, binding.backend)
