@@ -18,7 +18,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.binding import Binding
-from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL
+from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.instants import Instants

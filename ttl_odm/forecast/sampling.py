@@ -29,7 +29,7 @@ from sqlalchemy.types import BigInteger
 
 from ttl_odm.forecast import stretches
 from ttl_odm.forecast.estimates import Drawn, Measured
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.due import estimate
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
 

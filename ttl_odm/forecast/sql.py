@@ -25,8 +25,7 @@ from ttl_odm.inspection.readers.sql import reading_only
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import enable, roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
-from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL, KindTTL
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

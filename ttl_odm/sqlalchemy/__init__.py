@@ -20,7 +20,7 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
     time_left,
     touch,
 )
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive

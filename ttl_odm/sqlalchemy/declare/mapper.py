@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnDefault, Date, DateTime, Integer, Table, event
 from sqlalchemy.orm import Mapper
 
+from ttl_odm.core.declared import shape_of
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, last_modified_column, ttl_column
@@ -26,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL, KindTTL
+from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock_sample import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -254,7 +255,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
             )
         own = as_policy(cls.__ttl__, where=where)
         is_number = own is not cls.__ttl__ and isinstance(binding.policy, TTL)
-        if not is_number and DefaultTTL(cls, own).shape != binding.default.shape:
+        if not is_number and shape_of(own) != binding.default.shape:
             raise TTLConfigurationError(
                 f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, whose "
                 f"policy is {binding.policy!r}; of a subclass, only the default ttl may differ."

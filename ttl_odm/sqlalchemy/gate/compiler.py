@@ -26,7 +26,7 @@ from ttl_odm.sqlalchemy.gate.recompile import note, some_were_not_noted
 from ttl_odm.sqlalchemy.gate.retry import try_twice
 from ttl_odm.sqlalchemy.keys.taken import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.options import includes_expired
+from ttl_odm.sqlalchemy.policy.parameters import includes_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource

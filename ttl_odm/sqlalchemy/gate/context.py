@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.engine.interfaces import CacheStats
 
-from ttl_odm.sqlalchemy.policy.options import INCLUDE_EXPIRED, KEEP_LAST_MODIFIED
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, base_row_written, overruled
+from ttl_odm.sqlalchemy.policy.parameters import (
+    BASE_ROW_WRITTEN,
+    INCLUDE_EXPIRED,
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    overruled,
+)
 from ttl_odm.sqlalchemy.time.clock_sample import forget, monotonic, observe
 
 if TYPE_CHECKING:

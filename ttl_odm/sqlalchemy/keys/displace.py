@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables
 from ttl_odm.sqlalchemy.policy.foreign_keys import RestrictingKey, restricting_children
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.purge.modes import DELETE
 from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced

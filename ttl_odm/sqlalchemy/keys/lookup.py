@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.sql.base import CompileState
 
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of
-from ttl_odm.sqlalchemy.policy.options import KEEP_LAST_MODIFIED
+from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 
 if TYPE_CHECKING:

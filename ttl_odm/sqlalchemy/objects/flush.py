@@ -20,8 +20,7 @@ from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.options import include_expired
-from ttl_odm.sqlalchemy.policy.parameters import base_row_written
+from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
 
 if TYPE_CHECKING:

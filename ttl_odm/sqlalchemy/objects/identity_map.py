@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
-from ttl_odm.sqlalchemy.policy.options import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.clock_sample import sample_of
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import InstanceState, Mapper
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL
+    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 
 _NONE: Final[MappingProxyType[str, Any]] = MappingProxyType({})
 

@@ -16,7 +16,7 @@ from sqlalchemy import Table
 
 from ttl_odm.core.policy import TTL, ExpireAt, Policy
 from ttl_odm.core.values import NEVER
-from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL, KindTTL
+from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.policy.tables import original
 
 if TYPE_CHECKING:

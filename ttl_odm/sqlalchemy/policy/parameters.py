@@ -1,26 +1,43 @@
-"""The values of a statement that may be others each time it runs, though its SQL is the same.
+"""What may be another each time a statement runs, though its SQL is the same.
 
-They are bound, so that SQLAlchemy's statement cache keeps one entry whatever happens to them: the
-default ttl as its class declares it at that moment (`SecondsParameter`), and whether ``_ts`` stays
-as it is (`KeepFlag`). What one execution alone asks for is passed to it as parameters of these
-names, see `overruled` and `ttl_odm.sqlalchemy.gate.context`.
+The default ttl, which its owner may declare anew at any moment, and the two ways around the
+contract: `include_expired` and ``keep_last_modified``. All are bound values, so that SQLAlchemy's
+statement cache, which knows no execution options, keeps one entry whatever happens to them. What
+one execution alone asks for is passed to it as parameters of these names, see `overruled` and
+`ttl_odm.sqlalchemy.gate.context`.
+
+`include_expired` exists as a loader option too: that one is part of the cache key, takes the
+predicate out of the SQL, and travels with the loaded objects into their lazy loads.
+
+This module must not know tables or columns.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from sqlalchemy import BigInteger, BindParameter, Boolean, ColumnElement, case, or_
+from sqlalchemy import BigInteger, BindParameter, Boolean
+from sqlalchemy.orm import UserDefinedOption
 
-from ttl_odm.sqlalchemy.policy.options import KEEP_LAST_MODIFIED
-from ttl_odm.sqlalchemy.time.clock import OFF
+from ttl_odm.core.declared import UNREAD, DeclaredTTL
+from ttl_odm.core.policy import TTL, Policy
+from ttl_odm.core.values import NEVER
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF
+from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
-    from ttl_odm.sqlalchemy.policy.defaults import DefaultTTL
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+INCLUDE_EXPIRED: Final = "include_expired"
+KEEP_LAST_MODIFIED: Final = "keep_last_modified"
+"""The execution options, which reach every kind of statement."""
+
+BASE_ROW_WRITTEN: Final = "ttl_odm_base_row_written"
+"""Stands beside the execution options as what overrules the seconds of a write."""
 
 base_row_written: ContextVar[bool] = ContextVar("ttl_odm_base_row_written", default=False)
 """True while a flush writes sub-tables of rows that it has just written at the root.
@@ -28,21 +45,147 @@ base_row_written: ContextVar[bool] = ContextVar("ttl_odm_base_row_written", defa
 Their lifetime was judged and set there; the flush may have let them expire.
 """
 
-BASE_ROW_WRITTEN: Final = "ttl_odm_base_row_written"
-"""Stands beside the execution options as what overrules the spans of a write."""
+
+class IncludeExpired(UserDefinedOption):
+    """The loader option behind `include_expired`."""
+
+    propagate_to_loaders = True
+
+    # Without it SQLAlchemy leaves the option out of the key, and the statement would share its
+    # cached SQL with the same statement that has no such option.
+    _is_has_cache_key = True
+
+    def _gen_cache_key(self, *_: object) -> tuple[type[IncludeExpired]]:
+        return (IncludeExpired,)
+
+
+_OPTION: Final = IncludeExpired()
+
+
+def include_expired() -> IncludeExpired:
+    """Read expired rows too: ``select(Model).options(include_expired())``.
+
+    Covers the whole statement and everything that is lazily loaded from its results. It
+    affects reads only: UPDATE and DELETE never see an expired row.
+    """
+    return _OPTION
+
+
+def includes_expired(statement: Any) -> bool:
+    """Whether a SELECT carries the option."""
+    return any(isinstance(option, IncludeExpired) for option in statement._with_options)
+
+
+class LifetimeSeconds(NamedTuple):
+    """What a default ttl means, in seconds.
+
+    Attributes:
+        inherited_age: The age at which an inheriting row expires; `FOREVER` for never, `OFF`
+            while TTL is off.
+        inherited_life: The same as an instant is made of it; None for never.
+        own_slack: How long a row's own ttl is overlooked: `OFF` while TTL is off.
+        own_life: What is added to a row's own ttl: nothing; None while TTL is off.
+        max_age: The age since its creation at which any row expires; `OFF` for none.
+        max_life: The same as an instant is made of it; None for none.
+    """
+
+    inherited_age: int
+    inherited_life: int | None
+    own_slack: int
+    own_life: int | None
+    max_age: int
+    max_life: int | None
+
+    @classmethod
+    def of(cls, default: int | None, longest: int | None = None) -> LifetimeSeconds:
+        """For a default: ``None`` (TTL off), -1 (never by default) or seconds.
+
+        Args:
+            default: That.
+            longest: The policy's `TTL.max_lifetime`.
+        """
+        if default is None:
+            return cls(OFF, None, OFF, None, OFF, None)
+        max_age = OFF if longest is None else longest
+        if default == NEVER:
+            return cls(FOREVER, None, 0, 0, max_age, longest)
+        return cls(default, default, 0, 0, max_age, longest)
 
 
 Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life", "max_age", "max_life"]
 """A field of `LifetimeSeconds`."""
 
 
+class DefaultTTL(DeclaredTTL):
+    """The default ttl as its owner declares it at this moment, and what that means in SQL.
+
+    Its errors rise through SQLAlchemy as they are, out of a statement that runs.
+
+    Args:
+        owner: The class whose ``__ttl__`` counts.
+        bound: The policy that the table was set up for.
+
+    Attributes:
+        lifetime: What the declaration means that was read last.
+        declared: That declaration; `UNREAD` where it asks a function, so that it is read each time.
+    """
+
+    def __init__(self, owner: Any, bound: Policy) -> None:
+        """Read the declaration now, so that no statement has to while it stays the same."""
+        super().__init__(owner, bound)
+        self._longest = bound.max_lifetime if isinstance(bound, TTL) else None
+        self._default: int | None = None
+        self.lifetime = LifetimeSeconds.of(None)
+        self.declared: object = UNREAD
+        policy = self.policy
+        if not isinstance(policy, TTL) or policy.is_fixed:  # functions are asked by statements
+            self.read()
+
+    def read(self) -> None:
+        """Look what the owner declares; raises as calling the default does."""
+        if getattr(self.owner, "__ttl__", None) is self.declared:
+            return
+        try:
+            self._default = super().__call__()
+        except InvalidTTL as error:
+            raise UnwrappedInvalidTTL(str(error)) from None
+        except TTLConfigurationError as error:
+            raise UnwrappedConfigurationError(str(error)) from None
+        self.lifetime = LifetimeSeconds.of(self._default, self._longest)
+        self.declared = self.seen if self.is_fixed else UNREAD
+
+    def __call__(self) -> int | None:
+        """The default: ``None`` (TTL off), -1 (never by default) or seconds."""
+        self.read()
+        return self._default
+
+
+class KindTTL(DefaultTTL):
+    """The default ttl of one kind of rows, of a policy that tells kinds apart.
+
+    Args:
+        owner: See `DefaultTTL`.
+        bound: See `DefaultTTL`.
+        kind: What the column `TTL.by` holds.
+    """
+
+    def __init__(self, owner: Any, bound: TTL, kind: object) -> None:
+        """Remember the kind too."""
+        self._kind = kind
+        super().__init__(owner, bound)
+
+    def _default_of(self, policy: Policy) -> int | None:
+        assert isinstance(policy, TTL)  # noqa: S101 (others have no kinds)
+        return policy.default_of(self._kind)
+
+
 class SecondsParameter(BindParameter[Any]):
     """Seconds that hang on a default ttl, asked for at each execution.
 
     Args:
-        default: the default.
-        part: what of its `LifetimeSeconds`.
-        overruled_by: what makes it `OFF` for one execution.
+        default: The default.
+        part: What of its `LifetimeSeconds`.
+        overruled_by: What makes it `OFF` for one execution.
     """
 
     inherit_cache = True
@@ -61,7 +204,7 @@ class SecondsParameter(BindParameter[Any]):
         # All that a read costs beside its SQL is here: hence no call while nothing has changed.
         if getattr(default.owner, "__ttl__", None) is not default.declared:
             default.read()
-        return getattr(default.lives, self._part)
+        return getattr(default.lifetime, self._part)
 
     @value.setter
     def value(self, value: object) -> None:
@@ -79,44 +222,15 @@ class KeepFlag(BindParameter[Any]):
         super().__init__("ttl_keep", False, unique=True, type_=Boolean())  # noqa: FBT003 (SQLAlchemy's signature)
 
 
-def overruled(compiled: Any, asked: Collection[str]) -> dict[str, object]:
+def overruled(compiled: SQLCompiler, asked: Collection[str]) -> dict[str, object]:
     """The parameters that give one execution what it asks for.
 
     Args:
-        compiled: the statement.
-        asked: execution options, or `BASE_ROW_WRITTEN`.
+        compiled: The statement.
+        asked: Execution options, or `BASE_ROW_WRITTEN`.
     """
     return {
         name: isinstance(parameter, KeepFlag) or OFF
         for parameter, name in compiled.bind_names.items()
         if getattr(parameter, "overruled_by", None) in asked
     }
-
-
-def span_of(
-    binding: Binding, columns: SourceColumns, part: Part, overruled_by: str
-) -> ColumnElement[Any]:
-    """Seconds that depend on the default which a row inherits.
-
-    Args:
-        binding: the table's policy.
-        columns: the row, as the statement spells it.
-        part: what of the default's `LifetimeSeconds`.
-        overruled_by: what makes it `OFF` for one execution.
-    """
-    otherwise = SecondsParameter(binding.default, part, overruled_by)
-    # An abstract class has no rows of its own.
-    variants = [variant for variant in binding.variants if variant.identities]
-    discriminator = columns.discriminator
-    if discriminator is None or not variants:
-        return otherwise
-    return case(
-        *(
-            (
-                or_(*(discriminator == identity for identity in variant.identities)),
-                SecondsParameter(variant.default, part, overruled_by),
-            )
-            for variant in variants
-        ),
-        else_=otherwise,
-    )

@@ -15,12 +15,12 @@ from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import MAX_TTL
-from ttl_odm.sqlalchemy.policy.options import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, Part, span_of
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
 from ttl_odm.sqlalchemy.time.clock import FOREVER
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
+    from ttl_odm.sqlalchemy.policy.parameters import Part
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.instants import Instants
 
@@ -73,7 +73,7 @@ class Predicate:
     def expired(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
         """True for rows that have expired: what `live` is not.
 
-        SQLTemplate out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
+        Spelled out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
         """
         expired = self.inherited_end_passed(binding, columns)
         if columns.override is not None:
@@ -144,7 +144,22 @@ class Predicate:
 
     def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> ColumnElement[Any]:
         """What the default that a row inherits means, as a bound value."""
-        return span_of(binding, columns, part, self._overruled_by)
+        otherwise = SecondsParameter(binding.default, part, self._overruled_by)
+        # An abstract class has no rows of its own.
+        variants = [variant for variant in binding.variants if variant.identities]
+        kind = columns.discriminator
+        if kind is None or not variants:
+            return otherwise
+        return case(
+            *(
+                (
+                    or_(*(kind == identity for identity in variant.identities)),
+                    SecondsParameter(variant.default, part, self._overruled_by),
+                )
+                for variant in variants
+            ),
+            else_=otherwise,
+        )
 
     def _capped_before(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
         """The latest instant of creation whose rows are too old."""

@@ -13,8 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
-from ttl_odm.sqlalchemy.policy.options import include_expired
-from ttl_odm.sqlalchemy.policy.parameters import base_row_written
+from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sweeper import HookError
 

@@ -32,7 +32,7 @@ from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnC
 from sqlalchemy.sql.selectable import FromGrouping
 
 from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding, binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.tables import original
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy import table as bare_table
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex, finite_defaults

@@ -19,7 +19,7 @@ from sqlalchemy import literal, literal_column, select, true, type_coerce
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.sqlalchemy.policy.options import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.schema import InheritedEnd, OwnEnd
 from ttl_odm.sweeper import Part
