@@ -247,7 +247,7 @@ def test_a_lost_connection_is_replaced(engine: Engine, made: Any) -> None:
 def test_a_server_out_of_reach_fails_without_telling_the_password(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ttl_odm.sweeper.watch.AWAY", 0.1)  # not a minute, as for a restart
+    monkeypatch.setattr("ttl_odm.sweeper.batch_gate.AWAY", 0.1)  # not a minute, as for a restart
     assert backend.sync_url is not None
     url = create_engine(backend.sync_url).url.set(port=1, password="open sesame")
     report = Sweeper(create_engine(url), cart()).run_once()

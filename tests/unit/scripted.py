@@ -24,8 +24,7 @@ from ttl_odm.sweeper import (
     UnreachableStoreError,
 )
 from ttl_odm.sweeper import commands as c
-from ttl_odm.sweeper.limits import Limits
-from ttl_odm.sweeper.options import Settings
+from ttl_odm.sweeper.options import Limits, Settings
 from ttl_odm.sweeper.plan import run_forever, run_once
 from ttl_odm.sweeper.tenure import Claim
 

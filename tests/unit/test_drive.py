@@ -29,7 +29,7 @@ from ttl_odm.sweeper import (
     commands,
     sweeper,
 )
-from ttl_odm.sweeper.ports import Ports
+from ttl_odm.sweeper.drive import Ports
 from ttl_odm.testing import AsyncInMemoryStore, InMemoryStore
 
 if TYPE_CHECKING:

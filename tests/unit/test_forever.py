@@ -21,11 +21,11 @@ from tests.unit.scripted import (
     settings,
     unhurried,
 )
-from tests.unit.test_watch import NIGHT, at
+from tests.unit.test_batch_gate import NIGHT, at
 from ttl_odm.sweeper import Ending, StoreError
+from ttl_odm.sweeper.batch_gate import LOOK
 from ttl_odm.sweeper.commands import Acquire, FindDue, Renew
 from ttl_odm.sweeper.plan import OPENS, run_forever
-from ttl_odm.sweeper.watch import LOOK
 
 
 def idle(**given: Any) -> Script:

@@ -13,7 +13,7 @@ from tests.unit.scripted import CLAIM, NOTHING, OWN, FakeLease, Script, full, la
 from ttl_odm.sweeper import BatchResult, Counted, Ending, FuseError, Skip, StoreError
 from ttl_odm.sweeper.commands import CountDue, FindDue, PurgeBatch
 from ttl_odm.sweeper.fuse import FLOOR, NEEDED, Fuse
-from ttl_odm.sweeper.history import KEPT, History
+from ttl_odm.sweeper.tenure import KEPT, History
 
 
 def blows(fuse: Fuse, counted: Counted, found: Any = ()) -> bool:

@@ -10,8 +10,7 @@ from tests.unit.test_drive import FakeAsyncStore, FakeStore
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import AsyncSweeper, Hooks, Pace, Progress, Sweeper, SweepOptions
 from ttl_odm.sweeper.fuse import Fuse
-from ttl_odm.sweeper.limits import Limits
-from ttl_odm.sweeper.options import LEASE_DURATION, lease_duration_of, settings_of
+from ttl_odm.sweeper.options import LEASE_DURATION, Limits, lease_duration_of, settings_of
 from ttl_odm.testing import AsyncInMemoryLeases, AsyncInMemoryStore, InMemoryLeases, InMemoryStore
 
 

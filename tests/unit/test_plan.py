@@ -39,9 +39,9 @@ from ttl_odm.sweeper import (
     Skip,
     StoreError,
 )
+from ttl_odm.sweeper.batch_gate import ATTEMPTS
 from ttl_odm.sweeper.commands import CountDue, Emit, FindDue, ListTargets, PurgeBatch, Tell
 from ttl_odm.sweeper.plan import run_once
-from ttl_odm.sweeper.watch import ATTEMPTS
 
 
 def test_where_nothing_has_expired_nothing_is_purged() -> None:

@@ -24,8 +24,8 @@ from ttl_odm.cli.problems import in_one_line
 from ttl_odm.cli.status import lease_of
 from ttl_odm.cli.sweeping import lease_name_option, selection_options
 from ttl_odm.sweeper import StoreError
-from ttl_odm.sweeper.printing import age
 from ttl_odm.sweeper.statuses import Status
+from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.sweeper.printing import counted
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from ttl_odm.cli.output import Output

@@ -24,10 +24,10 @@ from ttl_odm.cli.problems import in_one_line
 from ttl_odm.cli.sweeping import lease_name_option, selection_options
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError, stop_on_signals
-from ttl_odm.sweeper.history import History
-from ttl_odm.sweeper.printing import age
 from ttl_odm.sweeper.statuses import Status
-from ttl_odm.sweeper.stopping import Stop
+from ttl_odm.sweeper.stop import Stop
+from ttl_odm.sweeper.tenure import History
+from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -1,8 +1,38 @@
 """The sweeper: deletes expired rows for good, in small batches, on any database with a store.
 
 Rows that have expired are invisible from that instant; the sweeper only gives their space back.
-It is a pure plan (`plan`), two drivers (`drive`) and the databases behind Protocols (`store`).
-Importing this brings in no database.
+It is a pure plan, two drivers and the databases behind Protocols. Importing this brings in no
+database.
+
+What users hold:
+
+- `sweeper`: `Sweeper` and `AsyncSweeper`: a store, the plan and the driver that fits.
+- `options`: what a sweeper can be told: `SweepOptions`.
+- `hooks`: what is told about purged rows, and to whom: `Purged`, `Hook`, `ArchiveSink`.
+- `declarations`: what a model declares besides its policy: purge, `Archive`, hooks, sweep.
+- `report`: what a sweep tells about itself: `Progress`, `SweepReport`.
+- `stop`: asking a sweeper to stop, also by signals.
+
+How a sweep goes:
+
+- `plan`: a sweep as a generator of commands: all targets, one target, batch after batch.
+- `commands`: what a plan can ask for.
+- `drive`: the two drivers that carry a plan out, and what they may touch.
+- `batch_gate`: whether the next batch may begin.
+- `tenure`: holding the lease, and the history beside it.
+- `fuse`, `pace`, `window`: far too much at once, batch sizes, hours of the day; arithmetic only.
+
+What a database brings:
+
+- `store`: the Protocols of a store, and what passes between it and the sweeper.
+- `leases`: the Protocols of what keeps leases.
+- `phases`: a stopwatch for what a batch spends its time on.
+
+What comes out:
+
+- `logs`: log records.
+- `statuses`: exit statuses.
+- `text`: numbers, ages and tables as people read them.
 """
 
 from ttl_odm.sweeper.fuse import FuseError
@@ -19,7 +49,7 @@ from ttl_odm.sweeper.leases import AsyncLeases, Lease, Leases, LeaseState
 from ttl_odm.sweeper.options import SweepOptions
 from ttl_odm.sweeper.pace import Pace, Pacing
 from ttl_odm.sweeper.report import Ending, Progress, SweepError, SweepReport, TargetReport
-from ttl_odm.sweeper.stopping import stop_on_signals
+from ttl_odm.sweeper.stop import stop_on_signals
 from ttl_odm.sweeper.store import (
     AsyncClocked,
     AsyncCounting,

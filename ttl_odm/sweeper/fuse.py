@@ -5,7 +5,7 @@ the sweeper would make that final. With `max_fraction` or `max_jump` set, a targ
 before anything of it is deleted. If the fuse blows, the target fails with the numbers, at every
 sweep until a person has looked and says ``force=True``.
 
-It compares with what the last sweeps found: see `ttl_odm.sweeper.history`.
+It compares with what the last sweeps found: see `ttl_odm.sweeper.tenure.History`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Fuse:
     max_fraction: float | None = None
     max_jump: float | None = None
 
-    def check(self, target: str, counted: Counted, found: Sequence[int]) -> None:
+    def check(self, target: str, counted: Counted, past: Sequence[int]) -> None:
         """Blow, or don't.
 
         Args:
             target: Where.
             counted: What there is now.
-            found: What the last sweeps found there, oldest first.
+            past: What the last sweeps found there, oldest first.
 
         Raises:
             FuseError: It has blown.
@@ -74,14 +74,12 @@ class Fuse:
             if due > allowed:
                 limit = f"max_fraction={self.max_fraction:g} of {rows:,} rows"
                 raise self._blown(target, due, allowed, limit)
-        if self.max_jump is not None and len(found) >= NEEDED:
-            most = max(found)
+        if self.max_jump is not None and len(past) >= NEEDED:
+            most = max(past)
             allowed = max(FLOOR, int(most * self.max_jump))
             if due > allowed:
                 usual = f"max_jump={self.max_jump:g} times {most:,} rows, the most that one of "
-                raise self._blown(
-                    target, due, allowed, f"{usual}the last {len(found)} sweeps found"
-                )
+                raise self._blown(target, due, allowed, f"{usual}the last {len(past)} sweeps found")
 
     @staticmethod
     def _blown(target: str, due: int, allowed: int, limit: str) -> FuseError:

@@ -120,20 +120,20 @@ class Hooks:
     entries: tuple[tuple[str | None, Hook], ...] = ()
 
     @classmethod
-    def of(cls, given: Any) -> Hooks:
+    def of(cls, hooks: Any) -> Hooks:
         """Read what users write.
 
         Args:
-            given: A function, a `Hook`, a list of these, or a mapping from targets to these.
+            hooks: A function, a `Hook`, a list of these, or a mapping from targets to these.
 
         Raises:
             TTLConfigurationError: It is something else.
         """
-        if isinstance(given, Hooks):
-            return given
-        if isinstance(given, Mapping):
-            return cls(tuple((name, hook) for name in given for hook in _listed(given[name])))
-        return cls(tuple((None, hook) for hook in _listed(given)))
+        if isinstance(hooks, Hooks):
+            return hooks
+        if isinstance(hooks, Mapping):
+            return cls(tuple((name, hook) for name in hooks for hook in _listed(hooks[name])))
+        return cls(tuple((None, hook) for hook in _listed(hooks)))
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -212,17 +212,17 @@ async def archive_async(sink: ArchiveSink, purged: Purged) -> None:
         raise _failed("archive", sink.write, purged, error) from error
 
 
-def _listed(given: Any) -> list[Hook]:
-    if given is None:
+def _listed(hooks: Any) -> list[Hook]:
+    if hooks is None:
         return []
-    if isinstance(given, Hook):
-        return [given]
-    if callable(given):
-        return [Hook(given)]
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        return [hook for each in given for hook in _listed(each)]
+    if isinstance(hooks, Hook):
+        return [hooks]
+    if callable(hooks):
+        return [Hook(hooks)]
+    if isinstance(hooks, Sequence) and not isinstance(hooks, str):
+        return [hook for item in hooks for hook in _listed(item)]
     raise TTLConfigurationError(
-        f"on_purged = {given!r}: give a function, a Hook, a list of these, or a mapping from "
+        f"on_purged = {hooks!r}: give a function, a Hook, a list of these, or a mapping from "
         "targets to these."
     )
 

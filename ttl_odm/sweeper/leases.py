@@ -4,7 +4,7 @@ A lease is a row (a document, an entry) with a name: who holds it, until when on
 clock, and a token that grows with each holder. Beside it stand two things that all sweepers of a
 database have to agree on: whether they are paused, and what the last sweeps found.
 
-This module must not know any database, nor what the history says: see `ttl_odm.sweeper.history`.
+This module must not know any database, nor what the history says: see `ttl_odm.sweeper.tenure`.
 """
 
 from __future__ import annotations

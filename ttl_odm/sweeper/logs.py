@@ -29,7 +29,7 @@ def log_report(report: SweepReport, store: object) -> None:
         "skipped": report.skipped,
         "duration": report.duration,
         "problems": list(report.problems),
-        "targets": [each.to_dict() for each in report.targets],
+        "targets": [target.to_dict() for target in report.targets],
     }
     logger.log(level, "%s", report, extra=fields)
 

@@ -17,7 +17,6 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.fuse import Fuse
 from ttl_odm.sweeper.hooks import Hook, Hooks, OnPurged
 from ttl_odm.sweeper.leases import AsyncLeases, Leases
-from ttl_odm.sweeper.limits import Limits
 from ttl_odm.sweeper.pace import Pace, Pacing
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.store import Clocked, Counting, Hooking, Leasing
@@ -38,7 +37,7 @@ Throttle: TypeAlias = Callable[[], "Throttled | Awaitable[Throttled]"]
 
 _OneHook: TypeAlias = "OnPurged | Hook"
 _HooksOfOne: TypeAlias = "_OneHook | Sequence[_OneHook]"
-GivenHooks: TypeAlias = "_HooksOfOne | Mapping[str, _HooksOfOne] | None"
+HooksOption: TypeAlias = "_HooksOfOne | Mapping[str, _HooksOfOne] | None"
 
 LEASE_NAME: Final = "ttl_odm"
 LEASE_DURATION: Final = 60.0
@@ -100,12 +99,29 @@ class SweepOptions(TypedDict, total=False):
     max_jump: float | None
     force: bool
     dry_run: bool
-    on_purged: GivenHooks
+    on_purged: HooksOption
     on_progress: OnProgress | None
     on_report: OnReport | None
     lease: bool | Leases | AsyncLeases
     lease_name: str
     lease_duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sweep may take.
+
+    Attributes:
+        max_rows: Rows that it may delete; None for all.
+        max_seconds: Seconds after which it begins no batch any more; None for any number.
+        max_rows_per_second: The rate that it may reach; None for any.
+        nice: Seconds to rest for each second of work; None for what the pace says.
+    """
+
+    max_rows: int | None = None
+    max_seconds: float | None = None
+    max_rows_per_second: float | None = None
+    nice: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +180,16 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         dry_run=options.get("dry_run", False),
         hooks=Hooks.of(options.get("on_purged")),
     )
-    _check_offers(settings, store)
+    for needs, offered, option, method in (
+        (settings.window is not None, Clocked, "window", "now()"),
+        (settings.fuse is not None, Counting, "max_fraction and max_jump", "count()"),
+        (settings.dry_run, Counting, "dry_run", "count()"),
+        (bool(settings.hooks), Hooking, "on_purged", "hooks"),
+    ):
+        if needs and not isinstance(store, offered):
+            raise TTLConfigurationError(
+                f"{type(store).__name__} has no {method}, which {option} needs."
+            )
     return settings
 
 
@@ -174,18 +199,18 @@ def leases_of(options: SweepOptions, store: object) -> Any:
     Raises:
         TTLConfigurationError: An option needs one, or what was given keeps none.
     """
-    given: object = options.get("lease", True)
-    found: Any = given
-    if isinstance(given, bool):
-        found = store.leases if given and isinstance(store, Leasing) else None
-    if found is not None and not isinstance(found, Leases):  # AsyncLeases has the same names
-        raise TTLConfigurationError(f"lease = {given!r}: give True, False, or a Leases object.")
-    if found is None and options.get("max_jump") is not None:
+    lease: object = options.get("lease", True)
+    leases: Any = lease
+    if isinstance(lease, bool):
+        leases = store.leases if lease and isinstance(store, Leasing) else None
+    if leases is not None and not isinstance(leases, Leases):  # AsyncLeases has the same names
+        raise TTLConfigurationError(f"lease = {lease!r}: give True, False, or a Leases object.")
+    if leases is None and options.get("max_jump") is not None:
         raise TTLConfigurationError(
             "max_jump compares with the last sweeps, which are remembered beside the lease: give "
             "a lease, or max_fraction instead."
         )
-    return found
+    return leases
 
 
 def lease_duration_of(options: SweepOptions) -> float:
@@ -199,24 +224,11 @@ def check_interval(interval: float, jitter: float) -> None:
     Raises:
         TTLConfigurationError: One of them is no duration, or no share.
     """
-    given = {"interval": interval, "jitter": jitter}
-    for name in given:
-        _number(given, name, zero=True)
+    arguments = {"interval": interval, "jitter": jitter}
+    for name in arguments:
+        _number(arguments, name, zero=True)
     if jitter > 1:
         raise TTLConfigurationError(f"jitter = {jitter!r}: give a share, from 0 to 1.")
-
-
-def _check_offers(settings: Settings, store: object) -> None:
-    for needs, offered, option, method in (
-        (settings.window is not None, Clocked, "window", "now()"),
-        (settings.fuse is not None, Counting, "max_fraction and max_jump", "count()"),
-        (settings.dry_run, Counting, "dry_run", "count()"),
-        (bool(settings.hooks), Hooking, "on_purged", "hooks"),
-    ):
-        if needs and not isinstance(store, offered):
-            raise TTLConfigurationError(
-                f"{type(store).__name__} has no {method}, which {option} needs."
-            )
 
 
 def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:

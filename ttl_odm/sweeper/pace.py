@@ -80,8 +80,8 @@ class Pace:
         """
         # A clock of coarse steps may say that no time has passed.
         ratio = self.target / elapsed if elapsed > 0 else 2.0
-        wanted = round(size * min(max(ratio, 0.5), 2.0))
-        return min(max(wanted, min(self.lowest, size)), self.highest)
+        rows = round(size * min(max(ratio, 0.5), 2.0))
+        return min(max(rows, min(self.lowest, size)), self.highest)
 
     def shrunk(self, size: int) -> int:
         """Return the size to try after a batch of this size has failed."""

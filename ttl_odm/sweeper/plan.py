@@ -5,26 +5,44 @@ is a decision (which batch, how large, whether to try again, when to stop) runs 
 a clock or a thread, and is the same for synchronous and asynchronous stores.
 `ttl_odm.sweeper.drive` carries the commands out.
 
-Here are the sweep over all targets and the two ways to run it; `targets` has one target, `watch`
-what is looked at between two batches, `tenure` the lease, `fuse` and `limits` their arithmetic.
+Here are the two ways to run a sweep, the sweep over all targets and that of one; `batch_gate` has
+what is looked at between two batches, `tenure` the lease, `fuse` and `pace` their arithmetic.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.sweeper.commands import Emit, IsStopping, ListHooks, ListTargets, Now, Pause
-from ttl_odm.sweeper.report import Ending, SweepReport
-from ttl_odm.sweeper.store import StoreError
-from ttl_odm.sweeper.targets import LIMITS, TargetSweep
+from ttl_odm.sweeper.batch_gate import ATTEMPTS, LOOK, BatchGate
+from ttl_odm.sweeper.commands import (
+    CountDue,
+    Emit,
+    FindDue,
+    IsStopping,
+    ListHooks,
+    ListTargets,
+    Now,
+    Pause,
+    PurgeBatch,
+    Tell,
+)
+from ttl_odm.sweeper.report import Ending, Progress, SweepReport, TargetReport
+from ttl_odm.sweeper.store import BatchRequest, StoreError
 from ttl_odm.sweeper.tenure import Halt, Tenure
-from ttl_odm.sweeper.watch import LOOK, BatchGate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
-    from ttl_odm.sweeper.report import TargetReport
-    from ttl_odm.sweeper.tenure import Claim
+    from ttl_odm.sweeper.phases import Phase
+    from ttl_odm.sweeper.store import BatchResult, Counted, Due, Part, Skip
+    from ttl_odm.sweeper.tenure import Claim, History
+
+LIMITS: Final = (Ending.MAX_ROWS, Ending.MAX_SECONDS)
+"""Ends of a sweep after which the targets are looked at, although nothing is deleted any more."""
 
 CLOSED: Final = (Ending.PAUSED, Ending.WINDOW)
 """Ends of a sweep that only wait for being allowed to begin."""
@@ -102,17 +120,17 @@ class _Run:
     def once(self) -> Plan[SweepReport]:
         """Take the lease if it isn't ours already, and sweep; a dry run takes none."""
         began = yield from Now()
-        watch = BatchGate(self._settings, self._tenure)
+        gate = BatchGate(self._settings, self._tenure)
         held = None
         try:
             if not self._settings.dry_run:
-                held = yield from watch.persist(self._tenure.take)
+                held = yield from gate.persist(self._tenure.take)
         except StoreError as error:
             return (yield from self._ended(began, Ending.FAILED, error))
         except Halt as halt:
             return (yield from self._ended(began, halt.ending, halt.error))
         if held is None:
-            return (yield from _Sweep(self._settings, self._tenure, watch).run(began))
+            return (yield from self._sweep(began, gate))
         self.standby = held.seconds_left
         return (yield from self._ended(began, Ending.LEASE_HELD, holder=held.holder))
 
@@ -137,52 +155,215 @@ class _Run:
         now = yield from Now()
         return SweepReport(duration=now - began, ended=ending, error=error, holder=holder)
 
-
-class _Sweep:
-    """One pass over all targets; one that fails doesn't stop the others."""
-
-    def __init__(self, settings: Settings, tenure: Tenure, watch: BatchGate) -> None:
-        self._settings = settings
-        self._tenure = tenure
-        self._watch = watch
-        self._reports: list[TargetReport] = []
-        self._ended = Ending.FINISHED
-        self._error: Exception | None = None
-
-    def run(self, began: float) -> Plan[SweepReport]:
-        """Sweep, and tell what came of it."""
+    def _sweep(self, began: float, gate: BatchGate) -> Plan[SweepReport]:
+        """Pass over all targets; one that fails doesn't stop the others."""
+        settings, reports = self._settings, []
+        ended, error = Ending.FINISHED, None
         try:
-            yield from self._watch.begin(began)
-            yield from self._sweep()
+            yield from gate.begin(began)
+            targets = yield from ListTargets()
+            hooks = settings.hooks + (yield from ListHooks())
+            history = yield from gate.persist(self._tenure.history)
+            for target in targets:
+                sweep = _TargetSweep(target, settings, hooks, gate, history)
+                try:
+                    yield from sweep.run()
+                except Halt as halt:
+                    ended, error = halt.ending, halt.error
+                if sweep.report is not None:
+                    reports.append(sweep.report)
+                if ended not in (Ending.FINISHED, *LIMITS):
+                    break
+            yield from self._tenure.record(history)
         except Halt as halt:
-            self._ended, self._error = halt.ending, halt.error
-        except Exception as error:  # noqa: BLE001 (of no target: a lease, a clock)
-            self._ended, self._error = Ending.FAILED, error
-        now = yield from Now()
+            ended, error = halt.ending, halt.error
+        except Exception as failure:  # noqa: BLE001 (of no target: a lease, a clock)
+            ended, error = Ending.FAILED, failure
         return SweepReport(
-            tuple(self._reports),
-            duration=now - began,
-            ended=self._ended,
-            error=self._error,
-            waited=self._watch.waited,
-            dry_run=self._settings.dry_run,
+            tuple(reports),
+            duration=(yield from Now()) - began,
+            ended=ended,
+            error=error,
+            waited=gate.waited,
+            dry_run=settings.dry_run,
         )
 
-    def _sweep(self) -> Plan[None]:
-        targets = yield from ListTargets()
-        hooks = self._settings.hooks + (yield from ListHooks())
-        history = yield from self._watch.persist(self._tenure.history)
-        for target in targets:
-            work = TargetSweep(target, self._settings, hooks, self._watch, history.of(target))
+
+class _TargetSweep:
+    """The sweep of one target: what is due, whether that is likely, batch after batch, the rest.
+
+    Attributes:
+        report: What came of it; None when the target's TTL is off.
+    """
+
+    def __init__(
+        self, target: str, settings: Settings, hooks: Hooks, gate: BatchGate, history: History
+    ) -> None:
+        self.report: TargetReport | None = None
+        self._target = target
+        self._settings = settings
+        self._hooks = hooks
+        self._gate = gate
+        self._history = history
+        self._size = settings.pace.start
+        self._deleted = 0
+        self._archived = 0
+        self._skips: Counter[Skip] = Counter()
+        self._batches = 0
+        self._counted: Counted | None = None
+        self._problem: Exception | None = None
+        self._is_complete = False
+
+    def run(self) -> Plan[None]:
+        """Purge the target, and report.
+
+        Raises:
+            Halt: The whole sweep has to end. The report is there nevertheless.
+        """
+        began = yield from Now()
+        before = after = halt = None
+        try:
+            due = yield from self._gate.persist(self._look)
+            if due is None:
+                return
+            before = due.oldest
+            after = yield from self._purge_parts(due)
+            self._is_complete = True
+        except Halt as end:
+            halt, after = end, None if self._batches else before
+        except Exception as failure:  # noqa: BLE001 (whatever it is, the other targets go on)
+            self._problem, after = failure, None
+        if halt is not None and halt.ending in LIMITS and self._batches:
             try:
-                yield from work.run()
-            except Halt as halt:
-                self._ended, self._error = halt.ending, halt.error
-            if work.report is not None:
-                self._reports.append(work.report)
-                if work.found is not None:
-                    history.add(target, work.found)
-                history.note(target, work.report.deleted, work.report.duration)
-            if self._ended not in (Ending.FINISHED, *LIMITS):
-                break
-        yield from self._tenure.record(history)
+                due = yield from self._look()
+            except StoreError:
+                due = None
+            after = None if due is None else due.oldest
+        counted = self._counted
+        self.report = TargetReport(
+            self._target,
+            deleted=self._deleted,
+            archived=self._archived,
+            skips=dict(self._skips),
+            batches=self._batches,
+            duration=(yield from Now()) - began,
+            oldest_before=before,
+            oldest_after=after,
+            due=None if counted is None else counted.due,
+            rows=None if counted is None else counted.rows,
+            error=self._problem,
+        )
+        self._remember(self.report)
+        if halt is not None:
+            raise halt
+
+    def _look(self) -> FindDue:
+        return FindDue(self._target)
+
+    def _purge_parts(self, due: Due) -> Plan[float | None]:
+        """Purge all parts, and return the age of the oldest expired row that is left.
+
+        Where the fuse or a dry run wants it, the rows are counted first, and the fuse decides.
+        """
+        settings, fuse = self._settings, self._settings.fuse
+        if due.parts and (settings.dry_run or fuse is not None):
+            self._counted = yield from self._gate.persist(lambda: CountDue(self._target))
+            if fuse is not None and not settings.force:
+                fuse.check(self._target, self._counted, self._history.of(self._target))
+        if not due.parts or settings.dry_run:
+            return due.oldest
+        for part in due.parts:
+            yield from self._purge(part)
+        if due.oldest is not None and not self._skips:
+            # Nothing is left. To look would be to walk over all that was just deleted.
+            return 0.0
+        rest = yield from self._gate.persist(self._look)
+        return None if rest is None else rest.oldest
+
+    def _purge(self, part: Part) -> Plan[None]:
+        """Purge one part to its end."""
+        resume: object = None
+        failures = 0
+        while True:
+            yield from self._gate.clear()
+            size, result = yield from self._purge_batch(part, resume)
+            failures = failures + 1 if result.failure else 0
+            if result.failure and failures == ATTEMPTS:
+                raise result.failure
+            if result.resume is None:
+                # It ended before it was full, so it says nothing about the time that others take.
+                return
+            if not result.deleted and not result.skipped and result.resume == resume:
+                raise StoreError(f"The store makes no progress: {result!r} for {size} rows.")
+            if not result.failure:
+                self._size = self._settings.pace.next(size, result.elapsed)
+            resume = result.resume
+
+    def _purge_batch(self, part: Part, resume: object) -> Plan[tuple[int, BatchResult]]:
+        def attempt() -> Plan[BatchResult]:
+            request = BatchRequest(
+                self._target,
+                part,
+                self._gate.cap(self._size),
+                resume,
+                hooks=self._hooks,
+                timeout=self._settings.statement_timeout,
+                force=self._settings.force,
+            )
+            began = yield from Now()
+            try:
+                return (yield from PurgeBatch(request))
+            except Exception as error:
+                elapsed = (yield from Now()) - began
+                yield from Emit(
+                    Progress(
+                        self._target, 0, self._deleted, request.size, elapsed=elapsed, error=error
+                    )
+                )
+                raise
+
+        def shrink() -> None:
+            self._size = self._settings.pace.shrunk(self._size)
+
+        result = yield from self._gate.persist(attempt, shrink)
+        size = self._gate.cap(self._size)  # as it was asked for: nothing has changed since
+        self._gate.spend(result)
+        self._batches += 1
+        self._deleted += result.deleted
+        self._archived += result.archived
+        self._skips.update(result.skipped)
+        self._problem = self._problem or result.failure
+        after: Mapping[Phase, float] = yield from self._tell(result)
+        yield from Emit(
+            Progress(
+                self._target,
+                deleted=result.deleted,
+                archived=result.archived,
+                deleted_so_far=self._deleted,
+                batch_size=size,
+                elapsed=result.elapsed,
+                phases={**result.phases, **after},
+                error=result.failure,
+            )
+        )
+        return size, result
+
+    def _tell(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
+        """Call the hooks after the commit; a failure is reported, and undoes nothing."""
+        if not result.purged:
+            return {}
+        began = yield from Now()
+        for purged in result.purged:
+            try:
+                yield from Tell(self._hooks, purged)
+            except Exception as error:  # noqa: BLE001 (a HookError, or a bug in one: reported)
+                self._problem = self._problem or error
+        return {"after_commit": (yield from Now()) - began}
+
+    def _remember(self, report: TargetReport) -> None:
+        """Tell the history how many rows had expired, if that is known, and how fast it was."""
+        if self._problem is None and self._counted is not None:
+            self._history.add(self._target, self._counted.due)
+        elif self._problem is None and self._is_complete:
+            self._history.add(self._target, self._deleted + self._skips.total())
+        self._history.note(self._target, self._deleted, report.duration)

@@ -1,20 +1,21 @@
 """What a sweep tells about itself: `Progress` while it runs, `SweepReport` when it is done.
 
-Both are plain values, made for people who read logs at night and for machines alike; how they
-read is `ttl_odm.sweeper.printing`. Times are durations: a report holds no instant, since the
-host's clock may be wrong and the database's was used for every decision.
+Both are plain values, made for people who read logs at night and for machines alike. Times are
+durations: a report holds no instant, since the host's clock may be wrong and the database's was
+used for every decision.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
+from ttl_odm.sweeper import text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ttl_odm.sweeper.phases import Phase
     from ttl_odm.sweeper.store import Skip
@@ -185,22 +186,22 @@ class SweepReport:
     @property
     def deleted(self) -> int:
         """Rows, of all targets."""
-        return sum(each.deleted for each in self.targets)
+        return sum(target.deleted for target in self.targets)
 
     @property
     def archived(self) -> int:
         """Rows that were archived, of all targets."""
-        return sum(each.archived for each in self.targets)
+        return sum(target.archived for target in self.targets)
 
     @property
     def skipped(self) -> int:
         """Expired rows that were left for whatever reason, of all targets."""
-        return sum(each.skipped for each in self.targets)
+        return sum(target.skipped for target in self.targets)
 
     @property
     def due(self) -> int | None:
         """Expired rows of all targets that were counted; None when none were."""
-        counted = [each.due for each in self.targets if each.due is not None]
+        counted = [target.due for target in self.targets if target.due is not None]
         return sum(counted) if counted else None
 
     @property
@@ -216,13 +217,13 @@ class SweepReport:
     @property
     def failed(self) -> tuple[TargetReport, ...]:
         """The targets with an error; empty, hence false, after a clean sweep."""
-        return tuple(each for each in self.targets if each.error is not None)
+        return tuple(target for target in self.targets if target.error is not None)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What failed, a line each; empty after a clean sweep. For an exit status."""
         whole = () if self.error is None else (_in_one_line(self.error),)
-        return (*whole, *(f"{each.table}: {each.problem}" for each in self.failed))
+        return (*whole, *(f"{target.table}: {target.problem}" for target in self.failed))
 
     def raise_for_failures(self) -> None:
         """Raise when something failed; do nothing otherwise.
@@ -230,7 +231,7 @@ class SweepReport:
         Raises:
             SweepError: Names everything that failed; the first error is the cause.
         """
-        errors = [self.error, *(each.error for each in self.targets)]
+        errors = [self.error, *(target.error for target in self.targets)]
         first = next((error for error in errors if error is not None), None)
         if first is not None:
             raise SweepError(self) from first
@@ -248,13 +249,65 @@ class SweepReport:
             "waited": dict(self.waited),
             "holder": self.holder,
             "error": _error_dict(self.error),
-            "targets": [each.to_dict() for each in self.targets],
+            "targets": [target.to_dict() for target in self.targets],
         }
 
     def __str__(self) -> str:
-        from ttl_odm.sweeper.printing import shown  # noqa: PLC0415 (it imports this module)
+        """What was done in a line, a table, then what was not as it should be."""
+        lines = [self._headline()]
+        if self.targets:
+            cells = _OF_A_DRY_RUN if self.dry_run else _OF_A_SWEEP
+            rows = ([cell(target) for cell in cells.values()] for target in self.targets)
+            lines += text.aligned([tuple(cells), *rows])
+        lines += [f"{target.table} FAILED: {target.problem}" for target in self.failed]
+        if ending := _ENDINGS[self.ended]:
+            lines.append(ending.format(holder=f": {self.holder}" if self.holder else ""))
+        if self.error is not None:
+            lines.append(self.problems[0])
+        return "\n".join(lines)
 
-        return shown(self)
+    def _headline(self) -> str:
+        if not self.targets:
+            finished = self.ended is Ending.FINISHED
+            return "Swept nothing" + (": no table has TTL switched on." if finished else ".")
+        failed = f", {len(self.failed)} FAILED" if self.failed else ""
+        tables, duration = text.counted(len(self.targets), "table"), text.duration(self.duration)
+        if self.dry_run:
+            due = text.counted(self.due or 0, "row")
+            return f"Looked at {tables} in {duration}: {due} expired{failed}."
+        archived = f" ({self.archived:,} archived)" if self.archived else ""
+        deleted = text.counted(self.deleted, "row")
+        return f"Swept {tables} in {duration}: {deleted} deleted{archived}{failed}."
+
+
+_ENDINGS: Final = {
+    Ending.FINISHED: "",
+    Ending.MAX_ROWS: "Stopped at max_rows: expired rows are left for the next sweep.",
+    Ending.MAX_SECONDS: "Stopped at max_seconds: expired rows are left for the next sweep.",
+    Ending.WINDOW: "Outside the window: expired rows are left until it opens.",
+    Ending.PAUSED: "Paused: expired rows are left until somebody lets the sweeper go on.",
+    Ending.STOPPED: "Stopped on request: expired rows are left for the next sweep.",
+    Ending.LEASE_HELD: "Another sweeper is at work{holder}.",
+    Ending.LEASE_LOST: "The lease was lost: another sweeper goes on from here.",
+    Ending.FAILED: "The sweep FAILED.",
+}
+
+_OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
+    "table": lambda target: target.table,
+    "deleted": lambda target: f"{target.deleted:,}",
+    "skipped": lambda target: f"{target.skipped:,}",
+    "batches": lambda target: f"{target.batches:,}",
+    "time": lambda target: text.duration(target.duration),
+    "oldest before": lambda target: text.age(target.oldest_before),
+    "oldest after": lambda target: text.age(target.oldest_after),
+}
+
+_OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
+    "table": lambda target: target.table,
+    "expired": lambda target: "-" if target.due is None else f"{target.due:,}",
+    "rows": lambda target: "-" if target.rows is None else f"{target.rows:,}",
+    "oldest": lambda target: text.age(target.oldest_before),
+}
 
 
 def _in_one_line(error: Exception) -> str:

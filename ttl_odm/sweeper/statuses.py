@@ -40,9 +40,9 @@ def status_of(*reports: SweepReport) -> Status:
     errors = [
         error
         for report in reports
-        for error in (report.error, *(each.error for each in report.targets))
+        for error in (report.error, *(target.error for target in report.targets))
     ]
-    if any(isinstance(each, FuseError) for each in errors):
+    if any(isinstance(error, FuseError) for error in errors):
         return Status.FUSE
     if any(report.problems for report in reports):
         return Status.FAILED

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.drive import drive, drive_async
+from ttl_odm.sweeper.drive import Ports, drive, drive_async
 from ttl_odm.sweeper.options import (
     LEASE_NAME,
     check_interval,
@@ -25,8 +25,7 @@ from ttl_odm.sweeper.options import (
     settings_of,
 )
 from ttl_odm.sweeper.plan import run_forever, run_once
-from ttl_odm.sweeper.ports import Ports
-from ttl_odm.sweeper.stopping import Stop
+from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import AsyncStore, Store
 from ttl_odm.sweeper.tenure import Claim
 
@@ -230,11 +229,11 @@ def _store_of(engine: Any, targets: Any) -> Any:
                 f"{type(engine).__name__} is a store and knows its targets; give it alone."
             )
         return engine
-    found = registered()
+    stores = registered()
     for cls in type(engine).__mro__:
-        for opens in found.select(name=cls.__module__.partition(".")[0]):
+        for opens in stores.select(name=cls.__module__.partition(".")[0]):
             return opens.load()(engine, targets)
-    known = ", ".join(sorted(found.names)) or "none: is ttl-odm installed?"
+    known = ", ".join(sorted(stores.names)) or "none: is ttl-odm installed?"
     raise TTLConfigurationError(
         f"Nothing is registered for sweeping with {type(engine).__name__!r}. Give an engine of one "
         f"of these packages ({known}), or a store."

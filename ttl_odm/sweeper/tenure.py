@@ -3,6 +3,7 @@
 A lease is trusted from before its request was sent, and for a tenth less than it lasts: an answer
 may have been under way for long, and the clocks of two machines don't run equally fast. It is
 renewed when a third of it is over, so that a renewal may fail several times before it matters.
+Beside it stands what the last sweeps found: `History`.
 
 This module must not know a clock or a database: instants are the driver's monotonic ones, and the
 driver gives the lease back.
@@ -10,21 +11,26 @@ driver gives the lease back.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.sweeper.commands import Acquire, Now, ReadLease, Record, Renew
-from ttl_odm.sweeper.history import History
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.store import TransientStoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.leases import Lease, LeaseState
 
 TRUSTED: Final = 0.9
 RENEWED: Final = 1 / 3
 """Shares of a lease's duration."""
+
+KEPT: Final = 10
+"""Sweeps that the history remembers, for each target."""
 
 
 class Halt(Exception):  # noqa: N818 (no error: it carries the end of a sweep to where it is told)
@@ -55,6 +61,65 @@ class Claim:
     name: str
     holder: str
     duration: float
+
+
+class History:
+    """What the last sweeps found and did, by target; kept beside the lease.
+
+    The fuse compares with it, and ``ttl-odm status`` shows it. A target whose fuse has blown leaves
+    no trace in it, or the next sweep would find the new number usual.
+    """
+
+    def __init__(
+        self,
+        due: Mapping[str, Sequence[int]] | None = None,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take what is remembered.
+
+        Args:
+            due: Expired rows that sweeps have found, oldest first.
+            rates: Rows per second of the last sweep that deleted any.
+        """
+        self._due = {target: list(numbers)[-KEPT:] for target, numbers in (due or {}).items()}
+        self._rates = dict(rates or {})
+
+    @classmethod
+    def loads(cls, text: str) -> History:
+        """Read what `dumps` wrote; what can't be read counts for nothing."""
+        try:
+            content: Any = json.loads(text or "{}")
+            due = {
+                str(target): [int(number) for number in numbers]
+                for target, numbers in content["found"].items()
+            }
+            rates = {str(target): float(rate) for target, rate in content.get("rates", {}).items()}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            # Another version of us wrote it, or a person did. The fuse then has to learn again.
+            return cls()
+        return cls(due, rates)
+
+    def dumps(self) -> str:
+        """Write it, as JSON."""
+        content = {"found": self._due, "rates": self._rates}
+        return json.dumps(content, separators=(",", ":"))
+
+    def of(self, target: str) -> Sequence[int]:
+        """Return what the last sweeps found in a target."""
+        return self._due.get(target, [])
+
+    def add(self, target: str, number: int) -> None:
+        """Remember what one more has found, and forget the oldest beyond `KEPT`."""
+        self._due[target] = [*self.of(target), number][-KEPT:]
+
+    def rate_of(self, target: str) -> float | None:
+        """Return the rows per second of the last sweep that deleted any; None for none yet."""
+        return self._rates.get(target)
+
+    def note(self, target: str, deleted: int, seconds: float) -> None:
+        """Remember how fast a sweep was, if there was something to delete."""
+        if deleted and seconds > 0:
+            self._rates[target] = float(f"{deleted / seconds:.3g}")
 
 
 class Tenure:

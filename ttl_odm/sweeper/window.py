@@ -40,9 +40,9 @@ class DailyWindow:
         Raises:
             TTLConfigurationError: One of them can't be read.
         """
-        found = re.fullmatch(r"\s*(\d\d:\d\d)\s*-\s*(\d\d:\d\d)\s*", str(text))
+        hours = re.fullmatch(r"\s*(\d\d:\d\d)\s*-\s*(\d\d:\d\d)\s*", str(text))
         try:
-            start, end = (_time(each) for each in found.groups()) if found else (None, None)
+            start, end = map(_time, hours.groups()) if hours else (None, None)
         except ValueError:
             start = end = None
         if start is None or end is None or start == end:

@@ -20,20 +20,19 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """Whether a sweeper is to stop; once asked for, that stays."""
+    """Whether a sweeper is to stop; once asked for, that stays.
+
+    Attributes:
+        asked: Whether it is.
+    """
 
     def __init__(self) -> None:
-        self._asked = False
+        self.asked = False
         self._wakers: list[Callable[[], object]] = []
-
-    @property
-    def asked(self) -> bool:
-        """Whether it is."""
-        return self._asked
 
     def ask(self) -> None:
         """Let it stop; may be called from anywhere, any number of times."""
-        self._asked = True
+        self.asked = True
         for wake in tuple(self._wakers):
             wake()
 
@@ -47,7 +46,7 @@ class Stop:
                 bell.release()
 
         with self._woken_by(ring):
-            if not self._asked:
+            if not self.asked:
                 bell.acquire(timeout=seconds)
 
     async def wait_async(self, seconds: float) -> None:
@@ -55,7 +54,7 @@ class Stop:
         loop = asyncio.get_running_loop()
         bell = asyncio.Event()
         with self._woken_by(lambda: loop.call_soon_threadsafe(bell.set)):
-            if not self._asked:
+            if not self.asked:
                 try:
                     await asyncio.wait_for(bell.wait(), seconds)
                 except asyncio.TimeoutError:

@@ -2,7 +2,9 @@
 
 `BatchGate.clear` returns when it may, having waited for what had to be waited for, and raises
 `Halt` when the sweep has to end. Waits are cut into pieces, and each piece ends in the same look,
-so that no wait is deaf to a stop, a pause or a lost lease.
+so that no wait is deaf to a stop, a pause or a lost lease. `Budget` counts what bounds a sweep.
+
+This module must not know a clock: its readings are the driver's.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.commands import AskThrottle, DatabaseNow, IsStopping, Now, Pause
-from ttl_odm.sweeper.limits import Budget
 from ttl_odm.sweeper.pace import backoff
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.store import TransientStoreError, UnreachableStoreError
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.sweeper.commands import Command, Plan
-    from ttl_odm.sweeper.options import Settings
+    from ttl_odm.sweeper.options import Limits, Settings
     from ttl_odm.sweeper.store import BatchResult
     from ttl_odm.sweeper.tenure import Tenure
+
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
@@ -55,6 +57,55 @@ class Asks(Protocol[R_co]):
     def __iter__(self) -> Generator[Command[Any], Any, R_co]:
         """Iterate as a generator."""
         ...
+
+
+class Budget:
+    """What one sweep may still take: rows, seconds, rows per second, rest.
+
+    Attributes:
+        deadline: When its time is over, by the clock that said when it began; None for never.
+    """
+
+    def __init__(self, limits: Limits, *, rest: float, began: float) -> None:
+        """Begin with everything.
+
+        Args:
+            limits: Of the sweep.
+            rest: Seconds for each second of work, where the limits don't say.
+            began: When the sweep did, by a monotonic clock.
+        """
+        self._limits = limits
+        self._rows = limits.max_rows
+        self._rest = rest if limits.nice is None else limits.nice
+        self.deadline = None if limits.max_seconds is None else began + limits.max_seconds
+
+    def cap(self, size: int) -> int:
+        """Return the rows that a batch may have, which would otherwise have `size`."""
+        if self._limits.max_rows_per_second is not None:
+            size = min(size, max(1, int(self._limits.max_rows_per_second)))
+        return size if self._rows is None else min(size, self._rows)
+
+    def spend(self, result: BatchResult) -> tuple[str, float]:
+        """Count a batch in.
+
+        Returns:
+            Why to wait before the next one, and how many seconds.
+        """
+        if self._rows is not None:
+            self._rows -= result.deleted
+        rest = result.elapsed * self._rest
+        rate = self._limits.max_rows_per_second
+        owed = 0.0 if rate is None else result.deleted / rate - result.elapsed
+        return ("rate", owed) if owed > rest else ("rest", rest)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether another row may be deleted."""
+        return self._rows is None or self._rows > 0
+
+    def has_time(self, now: float) -> bool:
+        """Whether another batch may begin."""
+        return self.deadline is None or now < self.deadline
 
 
 class BatchGate:
@@ -119,13 +170,19 @@ class BatchGate:
         """
         if (yield from IsStopping()):
             raise Halt(Ending.STOPPED)
-        yield from self._hold()
-        if self._zero is None and not self._budget.is_dated():
+        try:
+            yield from self._tenure.keep()
+            if not self._settings.dry_run:
+                yield from self._tenure.obey()
+        except Exception as error:
+            raise _halt(error) from error
+        window, zero = self._settings.window, self._zero
+        if zero is None and self._budget.deadline is None:
             return
         now = yield from Now()
         if not self._budget.has_time(now):
             raise Halt(Ending.MAX_SECONDS)
-        if not self._is_open(now):
+        if window and zero and not window.is_open(zero + timedelta(seconds=now)):
             raise Halt(Ending.WINDOW)
 
     def wait(self, seconds: float, reason: str) -> Plan[None]:
@@ -137,7 +194,9 @@ class BatchGate:
         while seconds > 0:
             step = min(seconds, self._step)
             yield from Pause(step)
-            self._note(reason, step)
+            if reason not in self.waited and len(self.waited) >= REASONS:
+                reason = "other"
+            self.waited[reason] = self.waited.get(reason, 0.0) + step
             seconds -= step
             if seconds > 0:
                 yield from self.look()
@@ -179,23 +238,6 @@ class BatchGate:
                 failed()
             yield from self.wait(backoff(tries, self._settings.jitter()), "retry")
             yield from self.look()
-
-    def _note(self, reason: str, seconds: float) -> None:
-        if reason not in self.waited and len(self.waited) >= REASONS:
-            reason = "other"
-        self.waited[reason] = self.waited.get(reason, 0.0) + seconds
-
-    def _is_open(self, now: float) -> bool:
-        window, zero = self._settings.window, self._zero
-        return window is None or zero is None or window.is_open(zero + timedelta(seconds=now))
-
-    def _hold(self) -> Plan[None]:
-        try:
-            yield from self._tenure.keep()
-            if not self._settings.dry_run:
-                yield from self._tenure.obey()
-        except Exception as error:
-            raise _halt(error) from error
 
     def _throttle(self) -> Plan[tuple[float, str] | None]:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ttl_odm.sweeper import stop_on_signals
-from ttl_odm.sweeper.stopping import Stop
+from ttl_odm.sweeper.stop import Stop
 
 LONG = 60.0
 
