@@ -17,7 +17,7 @@ from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.application import opened
 from ttl_odm.cli.commands import cli
 from ttl_odm.core import TTL
-from ttl_odm.forecast import AGES, Drawn, Estimate, Measured, parse_policy
+from ttl_odm.forecast import Drawn, Estimate, Measured, parse_policy
 from ttl_odm.forecast.sql import measure
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.policy.binding import binding_of
@@ -188,19 +188,55 @@ def test_where_keys_make_no_sample_rows_are_drawn_one_by_one(
         connection.execute(text("INSERT INTO other VALUES (9000000000000000000, 0)"))
     policy = 'ExpireAfter("at", 86400, unit="ms")'
     with engine.connect() as connection:
-        found = measure(connection, "other", parse_policy(policy), AGES)
+        found = measure(connection, "other", parse_policy(policy))
     assert (found.drawn, found.total) == (Drawn.SINGLY, rows + 1)
     expired = found.estimate("planned 0")
     assert abs(expired.rows - (rows - 12 * HOUR)) <= 3 * expired.margin
 
 
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize(("partitions", "width"), [(60, 0), (1, 700)])
+def test_pages_make_a_sample_of_many_partitions_and_of_wide_rows(
+    engine: Engine, partitions: int, width: int
+) -> None:
+    rows = 120_000 if partitions > 1 else 60_000
+    with engine.begin() as connection:
+        connection.execute(
+            text("CREATE TABLE other (at timestamptz, body text) PARTITION BY RANGE (at)")
+        )
+        for number in range(partitions):  # of 10 days each, the youngest first
+            start = f"now() - interval '{10 * number + 10} days'"
+            connection.execute(
+                text(
+                    f"DO $$ BEGIN EXECUTE format('CREATE TABLE other_{number} PARTITION OF other "
+                    f"FOR VALUES FROM (%L) TO (%L)', date_trunc('hour', {start}), "
+                    f"date_trunc('hour', {start} + interval '10 days')); END $$"
+                )
+            )
+        connection.execute(
+            text(
+                "INSERT INTO other SELECT now() - interval '1 day' - :days * n / :rows * "
+                "interval '1 day', repeat('x', :width) FROM generate_series(1, :rows) AS n"
+            ),
+            {"days": 10 * partitions - 2, "rows": rows, "width": width},
+        )
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE other"))
+    policy = parse_policy(f'ExpireAfter("at", {5 * partitions} * 86400)')
+    with engine.connect() as connection:
+        found = measure(connection, "other", policy, big=50_000)
+    assert found.drawn is Drawn.STRETCHES
+    assert found.sampled > 12_500
+    expired = found.estimate("planned 0")
+    assert 0 < expired.margin < rows / 10
+    assert abs(expired.rows - rows / 2) <= 3 * expired.margin
+
+
 def test_the_error_is_that_of_how_the_sample_was_drawn() -> None:
     names = ["rows", "hits"]
     clusters = [(100, 100)] * 8 + [(100, 0)] * 8  # rows of one age lie together
-    pages = Measured(names, clusters, Drawn.PAGES, 100_000)
     singly = Measured(names, [(1600, 800)], Drawn.SINGLY, 100_000)
     stretches = Measured(names, clusters, Drawn.STRETCHES, 1_000)
-    assert pages.estimate("hits") == Estimate(50_000, 25_304)
     assert singly.estimate("hits") == Estimate(50_000, 2_450)
     assert stretches.estimate("hits") == Estimate(50_000, 8_947)  # each part was met
     assert str(singly.estimate("hits")) == "50,000 ±2,450"
@@ -252,7 +288,7 @@ async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongo
     async with opened("tests.cli.documents:MODELS", url) as found:
         kinds = {}
         for name in ("events", "texts"):
-            measured = await counting.measure(found.engine[name], None, TTL(3600), AGES, big=100)
+            measured = await counting.measure(found.engine[name], None, TTL(3600), big=100)
             expired = measured.estimate("planned 0")
             assert abs(expired.rows - count / 2) <= 3 * expired.margin < count / 10
             kinds[name] = measured.drawn
@@ -351,7 +387,7 @@ def test_kinds_of_rows_have_the_one_default_that_is_planned(engine: Engine) -> N
     assert table is not None
     for planned_, expired in ((None, 1), (TTL(30), 2), (TTL(300), 0)):
         with engine.connect() as connection:
-            found = measure(connection, table.table, planned_, AGES)
+            found = measure(connection, table.table, planned_)
         scenario = "current" if planned_ is None else "planned"
         assert found.estimate(f"{scenario} 0") == Estimate(expired)
 

@@ -17,8 +17,6 @@ from ttl_odm.cli.urls import shown
 from ttl_odm.errors import InvalidTTL
 from ttl_odm.forecast import (
     Forecast,
-    bounds_for,
-    forecast_of,
     heading,
     named,
     note,
@@ -26,7 +24,7 @@ from ttl_odm.forecast import (
     sentences,
     table,
 )
-from ttl_odm.forecast.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
@@ -117,7 +115,7 @@ async def _forecast(
     except InvalidTTL as error:
         raise UsageProblem(str(error)) from error
     measured = await _measured(app, target, current, planned, big)
-    return forecast_of(target.name, target.model, current, planned, measured)
+    return Forecast(target.name, target.model or target.name, current, planned, measured)
 
 
 def _policy(app: Application, target: Target) -> Policy | None:
@@ -136,22 +134,21 @@ def _policy(app: Application, target: Target) -> Policy | None:
 async def _measured(
     app: Application, target: Target, current: Policy | None, planned: Policy | None, big: float
 ) -> Measured:
-    bounds = bounds_for(current, planned)
     if app.is_mongodb:
         from ttl_odm.forecast import mongodb  # noqa: PLC0415 (needs the extra)
 
         collection = mongodb.collection_for(app.engine, target.given or target.name)
         stored = mongodb.as_stored(target.given, planned)
-        return await mongodb.measure(collection, current, stored, bounds, big)
+        return await mongodb.measure(collection, current, stored, big)
     from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
 
     table = target.name if target.given is None else target.given
     if app.is_async:
         async with app.engine.connect() as connection:
-            found: Measured = await connection.run_sync(sql.measure, table, planned, bounds, big)
+            found: Measured = await connection.run_sync(sql.measure, table, planned, big)
             return found
     with app.engine.connect() as connection:
-        return sql.measure(connection, table, planned, bounds, big)
+        return sql.measure(connection, table, planned, big)
 
 
 def _show(forecast: Forecast, output: Output) -> None:

@@ -1,9 +1,9 @@
-"""Numbers of rows with their error: from what was counted, whole or of a sample, to estimates.
+"""Numbers of rows with their error, from what was counted: all rows, or a sample. Pure.
 
-Pure. Rows that were written together lie together, so an error depends on how a sample was drawn:
-pages or stretches of a table say less than as many rows drawn one by one. What was met in no draw,
-or in few, shows no spread to go by, and may be there all the same: of nothing in n draws, a share
-of up to 3 / n is likely.
+Rows that were written together lie together, so an error depends on how a sample was drawn:
+stretches of a table say less than as many rows drawn one by one. What was met in no draw, or in
+few, shows no spread to go by, and may be there all the same: of nothing in n draws, a share of up
+to 3 / n is likely.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _TWO_SIGMA: Final = 1.96
 _RULE_OF_THREE: Final = 3
 _FEW: Final = 5
-_PAIR: Final = 2
 
 
 class Drawn(Enum):
@@ -31,9 +30,6 @@ class Drawn(Enum):
 
     SINGLY = auto()
     """One by one, at random; a single cluster."""
-
-    PAGES = auto()
-    """By clusters, at random, from anywhere in the table."""
 
     STRETCHES = auto()
     """By clusters, one at random of each part of the table, in order."""
@@ -82,59 +78,39 @@ class Measured:
     @property
     def sampled(self) -> int:
         """Rows that were looked at."""
-        return sum(each[0] for each in self.clusters)
+        return sum(cluster[0] for cluster in self.clusters)
 
     @property
     def rows(self) -> Estimate:
         """All rows of the table."""
-        if self.drawn in (Drawn.ALL, Drawn.STRETCHES):
-            return self.estimate(self.names[0])
-        return Estimate(self.total)
+        return Estimate(self.total) if self.drawn is Drawn.SINGLY else self.estimate(self.names[0])
 
     def estimate(self, plus: str, minus: str | None = None) -> Estimate:
         """Return the answer to a question, less that to another."""
         first = self.names.index(plus)
         second = None if minus is None else self.names.index(minus)
-        sizes = [each[0] for each in self.clusters]
-        hits = [each[first] - (0 if second is None else each[second]) for each in self.clusters]
+        hits = [
+            cluster[first] - (0 if second is None else cluster[second]) for cluster in self.clusters
+        ]
         if not self.is_sample or not self.sampled:
             return Estimate(sum(hits))
-        weight = self._weight
-        error = _TWO_SIGMA * self._error(sizes, hits)
-        if plus != self.names[0] or minus is not None:
-            error = max(error, self._least_error(sizes, hits))
+        weight = self.total / (len(hits) if self.drawn is Drawn.STRETCHES else self.sampled)
+        error = self._error(hits, is_share=plus != self.names[0] or minus is not None)
         return Estimate(round(weight * sum(hits)), math.ceil(weight * error))
 
-    @property
-    def _weight(self) -> float:
-        """Rows of the table for each that was looked at."""
-        drawn = len(self.clusters) if self.drawn is Drawn.STRETCHES else self.sampled
-        return self.total / drawn
-
-    def _least_error(self, sizes: Sequence[int], hits: Sequence[int]) -> float:
-        """What the sum of hits may be off where few draws have met any, or few have met others."""
+    def _error(self, hits: Sequence[int], *, is_share: bool) -> float:
+        """What the sum of hits may be off."""
         if self.drawn is Drawn.SINGLY:
-            draws, few = self.sampled, min(sum(hits), self.sampled - sum(hits))
+            draws, met, others = self.sampled, sum(hits), self.sampled - sum(hits)
+            error = math.sqrt(met * others / draws)
         else:
-            draws = len(hits)
-            others = sum(hit < size for hit, size in zip(hits, sizes, strict=True))
-            few = min(sum(hit > 0 for hit in hits), others)
-        if few > _FEW:
-            return 0.0
-        return self.sampled * min((_RULE_OF_THREE + few) / draws, 1)
-
-    def _error(self, sizes: Sequence[int], hits: Sequence[int]) -> float:
-        """The standard error of the sum of hits."""
-        share = sum(hits) / self.sampled
-        if self.drawn is Drawn.SINGLY:
-            return math.sqrt(share * (1 - share) * self.sampled)
-        count = len(hits)
-        if count < _PAIR:  # no spread can be seen in one
-            return float(self.sampled)
-        if self.drawn is Drawn.STRETCHES:
+            draws, met = len(hits), sum(hit > 0 for hit in hits)
+            others = sum(hit < row[0] for hit, row in zip(hits, self.clusters, strict=True))
             # Of neighbours: what differs from one end of the table to the other is no error, since
             # each part has its stretch. Where neighbours differ, this is rather too large.
             spread = sum((one - other) ** 2 for one, other in pairwise(hits)) / 2
-        else:
-            spread = sum((hit - share * size) ** 2 for size, hit in zip(sizes, hits, strict=True))
-        return math.sqrt(count / (count - 1) * spread)
+            # No spread can be seen in one.
+            error = math.sqrt(draws / (draws - 1) * spread) if draws > 1 else self.sampled
+        few = min(met, others)  # draws that have met any, or that have met others
+        least = self.sampled * min((_RULE_OF_THREE + few) / draws, 1) if few <= _FEW else 0.0
+        return max(_TWO_SIGMA * error, least if is_share else 0.0)

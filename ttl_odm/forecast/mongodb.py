@@ -1,8 +1,7 @@
-"""Counting for `ttl-odm plan` in MongoDB: one aggregation, or of a big collection a sample.
+"""Counting for `ttl-odm plan` in MongoDB; which documents are counted is up to `sample`.
 
-The sample is of `stretches` of ``_id``, where these are ObjectIds or integers; otherwise documents
-are drawn one by one, which reads the collection but judges few. It is not ``$sample``: its random
-cursor prefers some documents so much that the answer was off by twice its error.
+Stretches are of ``_id``, where these are ObjectIds or integers. A sample is not ``$sample``: its
+random cursor prefers some documents so much that the answer was off by twice its error.
 """
 
 from __future__ import annotations
@@ -19,23 +18,28 @@ from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.time import instants
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.forecast import stretches
-from ttl_odm.forecast.estimates import Drawn, Measured
-from ttl_odm.forecast.forecast import questions
+from ttl_odm.forecast import sample
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ttl_odm.core.policy import Policy
+    from ttl_odm.forecast.estimates import Measured
 
 _MILLISECONDS: Final = 600_000
-_NEVER: Final = {"$literal": False}
+_LAST: Final = 2**96 - 1
+_KEYS: Final[dict[type, Callable[[int], Any]]] = {
+    ObjectId: lambda place: ObjectId(f"{min(place, _LAST):024x}"),
+    int: Int64,
+    Int64: Int64,
+}
+"""The kinds of ``_id`` that can be counted along, and how a place becomes one."""
 
 
-def collection_for(database: Any, given: Any) -> Any:
+def collection_for(database: Any, target: type | str) -> Any:
     """Return the collection of a document class, or the one of a name."""
-    return database[given] if isinstance(given, str) else collection_of(given)
+    return database[target] if isinstance(target, str) else collection_of(target)
 
 
 def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
@@ -58,7 +62,6 @@ async def measure(
     collection: Any,
     current: Policy | None,
     planned: Policy | None,
-    bounds: Sequence[int],
     big: float = SMALL,
 ) -> Measured:
     """Count.
@@ -67,7 +70,6 @@ async def measure(
         collection: Of PyMongo's asynchronous driver or of Motor, gated or not.
         current: Its policy; None for none, where another is planned.
         planned: Another one; None for none.
-        bounds: Those of the histogram, seconds before now.
         big: Documents beyond which a sample is taken; infinity for none.
 
     Raises:
@@ -79,118 +81,67 @@ async def measure(
     rows = int((await run(collection, {"count": collection.name}))["n"])
     both = {"current": current, "planned": planned}
     policies = {name: policy for name, policy in both.items() if policy is not None}
-    asked = questions(policies, bounds)
+    asked = _conditions(policies)
+    # Numbered: the name of a field can't be just any.
     sums = {
-        str(place): {"$sum": {"$cond": [_condition(name, policies), 1, 0]}}
-        for place, name in enumerate(asked)
+        str(place): {"$sum": {"$cond": [condition, 1, 0]}}
+        for place, condition in enumerate(asked.values())
     }
-    counting = _Counting(collection, {"$group": {"_id": None, **sums}}, asked)
-    if rows > big:
-        return await counting.in_stretches(rows) or await counting.drawn_singly(rows)
-    return Measured(asked, [await counting.of([])])
+    kind, order = await _order(collection) if rows > big else (int, None)
+    plan = sample.plan(list(asked), rows, big, order)
+    try:
+        part = next(plan)
+        while True:
+            stages = [*_stages(part, _KEYS[kind]), {"$group": {"_id": None, **sums}}]
+            groups = await _aggregated(collection, stages)
+            part = plan.send([groups[0][place] if groups else 0 for place in sums])
+    except StopIteration as stop:
+        measured: Measured = stop.value
+        return measured
 
 
-class _Counting:
-    """The asking of one collection.
-
-    Args:
-        collection: It.
-        group: The stage that answers.
-        asked: What.
-    """
-
-    def __init__(self, collection: Any, group: dict[str, Any], asked: Sequence[str]) -> None:
-        self._collection = collection
-        self._group = group
-        self._asked = asked
-
-    async def of(self, stages: list[dict[str, Any]]) -> list[int]:
-        """Count what stages of a pipeline let through."""
-        found = await self._aggregated([*stages, self._group])
-        return [found[0][str(place)] if found else 0 for place in range(len(self._asked))]
-
-    async def in_stretches(self, rows: int) -> Measured | None:
-        """Count in one stretch of each part; None where ``_id`` is not made for it."""
-        ends = [await self._first_by(order) for order in (1, -1)]
-        kind = type(ends[0])
-        if kind is not type(ends[1]) or kind not in _KEYS:
-            return None
-        lowest, highest = map(_place, ends)
-        count = highest - lowest + 1
-        width = stretches.width_of(count, rows)
-        places, every = stretches.drawn(lowest, count, width)
-        found = []
-        for low, high in places:
-            within = {"$gte": _KEYS[kind](low), "$lt": _KEYS[kind](high)}
-            some: list[dict[str, Any]] = [
-                {"$match": {"_id": within}},
-                {"$limit": stretches.TOO_MANY},
-            ]
-            found.append(await self.of(some))
-            if found[-1][0] >= stretches.TOO_MANY:
-                break
-        return stretches.measured(self._asked, found, every)
-
-    async def drawn_singly(self, rows: int) -> Measured:
-        """Count in a sample of single documents."""
-        rate = min(1.0, stretches.PARTS * stretches.ROWS / rows)
-        found = await self.of([{"$match": {"$sampleRate": rate}}])
-        return Measured(self._asked, [found], Drawn.SINGLY, rows)
-
-    async def _first_by(self, order: int) -> Any:
-        stages: list[dict[str, Any]] = [
-            {"$sort": {"_id": order}},
-            {"$limit": 1},
-            {"$project": {"_id": 1}},
-        ]
-        (found,) = await self._aggregated(stages)
-        return found["_id"]
-
-    async def _aggregated(self, pipeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        command = {
-            "aggregate": self._collection.name,
-            "pipeline": pipeline,
-            "cursor": {},
-            "maxTimeMS": _MILLISECONDS,
-        }
-        return await first_batch(self._collection, command)
+async def _aggregated(collection: Any, stages: Sequence[Any]) -> list[dict[str, Any]]:
+    command = {"aggregate": collection.name, "pipeline": list(stages), "cursor": {}}
+    return await first_batch(collection, command | {"maxTimeMS": _MILLISECONDS})
 
 
-def _place(key: Any) -> int:
-    return int(str(key), 16) if isinstance(key, ObjectId) else int(key)
+async def _order(collection: Any) -> tuple[type, sample.Order | None]:
+    """The order of the keys, and their kind; None where they can't be counted along."""
+    ends = []
+    for direction in (1, -1):
+        first = {"$sort": {"_id": direction}}, {"$limit": 1}, {"$project": {"_id": 1}}
+        (document,) = await _aggregated(collection, first)
+        ends.append(document["_id"])
+    kind = type(ends[0])
+    if kind is not type(ends[1]) or kind not in _KEYS:
+        return int, None
+    lowest, highest = (int(str(end), 16) if kind is ObjectId else int(end) for end in ends)
+    return kind, sample.Order(lowest, highest - lowest + 1)
 
 
-def _object_id(place: int) -> ObjectId:
-    return ObjectId(f"{min(place, _LAST):024x}")
+def _stages(part: sample.Part, key: Callable[[int], Any]) -> list[dict[str, Any]]:
+    """Let the documents of a part through."""
+    if part.within is not None:
+        low, high = map(key, part.within)
+        return [{"$match": {"_id": {"$gte": low, "$lt": high}}}, {"$limit": part.limit}]
+    return [{"$match": {"$sampleRate": part.share}}] if part.share < 1 else []
 
 
-_LAST: Final = 2**96 - 1
-_KEYS: Final[dict[type, Callable[[int], Any]]] = {
-    ObjectId: _object_id,
-    int: Int64,
-    Int64: Int64,
-}
-"""The kinds of ``_id`` that can be counted along, and how a place becomes one."""
-
-
-def _condition(name: str, policies: dict[str, Policy]) -> Any:
-    kind, _, number = name.partition(" ")
+def _conditions(policies: dict[str, Policy]) -> dict[str, Any]:
+    """What is asked of a document, as expressions of an aggregation."""
     policy = policies.get("planned") or policies["current"]
+    override = policy.override if isinstance(policy, TTL) else None
     field = f"${policy.last_modified if isinstance(policy, TTL) else policy.field}"
     is_dated = {"$eq": [{"$type": field}, "date"]}
-    if kind in policies:
-        return _at(policies[kind], int(number))
-    if kind == "older":
-        moment = {"$subtract": [instants.server_now(), int(number) * 1000]}
-        return {"$and": [is_dated, {"$lte": [field, moment]}]}
-    if kind in ("lost", "revived"):
-        before, after = (_at(policies[each], 0) for each in ("current", "planned"))
-        first, second = (after, before) if kind == "lost" else (before, after)
-        return {"$and": [first, {"$not": [second]}]}
-    own = policy.override if isinstance(policy, TTL) else None
-    has_own = _NEVER if own is None else {"$gt": [f"${own}", None]}
-    return {"rows": True, "dated": is_dated, "own": has_own}[kind]
-
-
-def _at(policy: Policy, seconds: int) -> Any:
-    return expired_expr(policy, {"$add": [instants.server_now(), seconds * 1000]})
+    now = instants.server_now()
+    return sample.questions(
+        policies,
+        every=True,
+        dated=is_dated,
+        own={"$gt": [f"${override}", None]} if override else {"$literal": False},
+        expired=lambda name, seconds: expired_expr(policies[name], {"$add": [now, seconds * 1000]}),
+        older=lambda seconds: {
+            "$and": [is_dated, {"$lte": [field, {"$subtract": [now, seconds * 1000]}]}]
+        },
+        but_not=lambda one, other: {"$and": [one, {"$not": [other]}]},
+    )

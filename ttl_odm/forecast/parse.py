@@ -1,6 +1,6 @@
-"""A policy that somebody has typed or pasted: `parse_policy`, from its source to the policy.
+"""What is planned, as somebody has typed or pasted it: a default, or a whole policy.
 
-What is taken is what declares one (``ExpireAt("expires_at")``), and what stands around it in a
+Of a policy is taken what declares one (``ExpireAt("expires_at")``), and what stands around it in a
 model or in what ``ttl-odm inspect`` prints. It is read, never evaluated: literals, products, and
 calls of the four names below by keyword or position. Pure, so that it can be fuzzed.
 """
@@ -9,28 +9,89 @@ from __future__ import annotations
 
 import ast
 import warnings
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, as_policy
-from ttl_odm.core.values import NEVER
+from ttl_odm.core.values import NEVER, default_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.inspection.source import as_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ttl_odm.core.policy import Policy
 
+OPTION: Final = "--default-ttl"
+POLICY_OPTION: Final = "--policy"
+"""How command lines call them."""
+
+HELP: Final = (
+    "The default that is planned: seconds, -1 (rows never expire by default), or off. Without it, "
+    "only what expires as things are."
+)
+POLICY_HELP: Final = (
+    "The policy that is planned, as it would be declared or as inspect prints it: "
+    "'ExpireAt(\"expires_at\")', 'ExpireAfter(\"created_at\", 30 * 86400)', 'TTL(3600, "
+    'last_modified="updated_at", override=None)\'.'
+)
+
 LONGEST: Final = 1_000
 """Characters that a declaration may have."""
 
+_OFF: Final = ("off", "none")
 _CALLS: Final[dict[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (TTL, ExpireAfter, ExpireAt, timedelta)
+    call.__name__: call for call in (TTL, ExpireAfter, ExpireAt, timedelta)
 }
 _EXAMPLES: Final = (
     "ExpireAt('expires_at'), ExpireAfter('created_at', 30 * 86400) or "
     "TTL(3600, last_modified='updated_at', override=None)"
 )
+
+
+def planned_policy(
+    current: Policy | None, default: str | None, source: str | None
+) -> Policy | None:
+    """Return what is planned.
+
+    Args:
+        current: The policy as it is; None where there is none.
+        default: Seconds, "-1" or "off", for the same policy with another default; or None.
+        source: Another policy, see `parse_policy`; or None.
+
+    Raises:
+        InvalidTTL: The default is none of these, or the policy has no default.
+        TTLConfigurationError: The source can't be read, or there are both, or there is no policy.
+    """
+    if default is not None and source is not None:
+        message = f"{OPTION} and {POLICY_OPTION}: give one of them."
+        raise TTLConfigurationError(message)
+    if source is not None:
+        return parse_policy(source)
+    if current is None:
+        message = f"it has no policy yet: say one with {POLICY_OPTION}."
+        raise TTLConfigurationError(message)
+    return None if default is None else _with_default(current, default)
+
+
+def _with_default(current: Policy, default: str) -> Policy:
+    where = f"{OPTION} {default}"
+    if isinstance(current, ExpireAt):
+        message = (
+            f"{where}: {as_source(current)} has no default, each row has its end. Say another "
+            f"policy with {POLICY_OPTION}."
+        )
+        raise InvalidTTL(message)
+    try:
+        if isinstance(current, ExpireAfter):
+            return replace(current, seconds=int(default))
+        value = None if default in _OFF else default_ttl(int(default), where=OPTION)
+        return current.with_default(value)
+    except (ValueError, InvalidTTL) as error:
+        also = "" if isinstance(current, ExpireAfter) else ", -1 or off"
+        message = f"{where}: give whole seconds from 1 to 2147483647{also}."
+        raise InvalidTTL(message) from error
 
 
 def parse_policy(source: str) -> Policy:
@@ -69,19 +130,19 @@ def _declaration(source: str) -> ast.expr:
     if len(body) != 1:
         raise _UnreadableError("give one declaration")
     match body[0]:
-        case ast.Assign(targets=[ast.Name(id="__ttl__")], value=found):
-            return found
-        case ast.AnnAssign(target=ast.Name(id="__ttl__"), value=ast.expr() as found):
-            return found
-        case ast.Expr(value=ast.Call(func=ast.Name(id="enable"), args=[_, found])):
-            return found
-        case ast.Expr(value=found):
-            return found
+        case ast.Assign(targets=[ast.Name(id="__ttl__")], value=policy):
+            return policy
+        case ast.AnnAssign(target=ast.Name(id="__ttl__"), value=ast.expr() as policy):
+            return policy
+        case ast.Expr(value=ast.Call(func=ast.Name(id="enable"), args=[_, policy])):
+            return policy
+        case ast.Expr(value=policy):
+            return policy
         case _:
             raise _UnreadableError("it is no declaration")
 
 
-def _value(node: ast.expr) -> Any:  # noqa: PLR0911 (a table)
+def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
     match node:
         case ast.Constant(value=value):
             return value
@@ -90,21 +151,24 @@ def _value(node: ast.expr) -> Any:  # noqa: PLR0911 (a table)
         case ast.Tuple(elts=elements):
             return tuple(map(_value, elements))
         case ast.Dict(keys=keys, values=values) if None not in keys:
-            return {_key(key): _value(value) for key, value in zip(keys, values, strict=True)}
+            kinds = [key.value for key in keys if isinstance(key, ast.Constant)]
+            if len(kinds) != len(keys):
+                raise _UnreadableError("the kinds of rows have to be literals")
+            return dict(zip(kinds, map(_value, values), strict=True))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_number(operand)
         case ast.BinOp(op=ast.Mult(), left=left, right=right):
             return _number(left) * _number(right)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CALLS:
-            return _called(name, args, keywords)
+            options = {word.arg: _value(word.value) for word in keywords if word.arg is not None}
+            if len(options) != len(keywords):
+                raise _UnreadableError("** can't be read")
+            try:
+                return _CALLS[name](*map(_value, args), **options)
+            except (TypeError, OverflowError) as error:
+                raise _UnreadableError(str(error)) from error
         case _:
             raise _UnreadableError(f"{ast.unparse(node)} can't be read")
-
-
-def _key(node: ast.expr | None) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    raise _UnreadableError("the kinds of rows have to be literals")
 
 
 def _number(node: ast.expr) -> Any:
@@ -114,16 +178,6 @@ def _number(node: ast.expr) -> Any:
     return value
 
 
-def _called(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Any:
-    given = {each.arg: _value(each.value) for each in keywords if each.arg is not None}
-    if len(given) != len(keywords):
-        raise _UnreadableError("** can't be read")
-    try:
-        return _CALLS[name](*map(_value, args), **given)
-    except (TypeError, OverflowError) as error:
-        raise _UnreadableError(str(error)) from error
-
-
 def _refused(source: str, why: str) -> TTLConfigurationError:
-    shown = source if len(source) <= LONGEST else f"{source[:LONGEST]}..."
-    return TTLConfigurationError(f"{shown!r} is no policy: {why}. Give one such as {_EXAMPLES}.")
+    start = source if len(source) <= LONGEST else f"{source[:LONGEST]}..."
+    return TTLConfigurationError(f"{start!r} is no policy: {why}. Give one such as {_EXAMPLES}.")

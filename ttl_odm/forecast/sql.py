@@ -1,25 +1,43 @@
-"""Counting for `ttl-odm plan` in a SQL database: one scan, or of a big table a sample.
+"""Counting for `ttl-odm plan` in a SQL database; which rows are counted is up to `sample`.
 
 What would be expired by another policy, or at another time, is asked of the very predicate that
-reads and sweeps use: over another binding of the table, and a copy of the clock. How a sample is
-drawn is `sampling`.
+reads and sweeps use: over another binding of the table, and a copy of the clock.
+
+The order of a sample's stretches is that of the pages (PostgreSQL), of the rowid (SQLite) or of a
+key of integers (MariaDB, MySQL).
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import MetaData, Table, and_, case, func, literal, not_, select, true
-from sqlalchemy.exc import NoSuchTableError
-from sqlalchemy.types import BigInteger
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    MetaData,
+    Table,
+    and_,
+    bindparam,
+    case,
+    cast,
+    false,
+    func,
+    literal,
+    literal_column,
+    not_,
+    select,
+    true,
+    type_coerce,
+)
+from sqlalchemy.exc import NoSuchTableError, OperationalError
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.forecast import sampling
-from ttl_odm.forecast.estimates import Measured
-from ttl_odm.forecast.forecast import questions
+from ttl_odm.forecast import sample
+from ttl_odm.forecast.estimates import Drawn, Measured
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.inspection.readers.sql import reading_only
 from ttl_odm.sqlalchemy.declare import mapper
@@ -27,25 +45,26 @@ from ttl_odm.sqlalchemy.declare.enable import enable, roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.sweep.due import count_rows, estimate
+from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from sqlalchemy import ColumnElement, Connection, FromClause, Select
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.time.clock import Clock
 
 _SECONDS: Final = 600
+
+_MOST_PAGES: Final = 20
+"""Pages of a stretch: full ones have some 2,000 rows, whatever PostgreSQL believes."""
 
 
 def measure(
     connection: Connection,
     table: Table | str,
     planned: Policy | None,
-    bounds: Sequence[int],
     big: float = SMALL,
 ) -> Measured:
     """Count.
@@ -55,17 +74,15 @@ def measure(
         table: The Table; or where a policy is planned, the name of one that is in the database,
             with its schema if that is not the connection's own.
         planned: Another policy; None for none.
-        bounds: Those of the histogram, seconds before now.
         big: Rows beyond which a sample is taken; infinity for none.
 
     Raises:
         TTLConfigurationError: There is no such table, or it lacks a column that the policy needs.
     """
     with reading_only(connection, _SECONDS):
-        bindings = _bindings(connection, table, planned)
-        found = _measure(connection, bindings, questions(bindings, bounds), big)
+        measured = _Counting(connection, _bindings(connection, table, planned)).run(big)
     connection.invalidate()
-    return found
+    return measured
 
 
 def _bindings(
@@ -73,28 +90,22 @@ def _bindings(
 ) -> dict[str, Binding]:
     """What each policy means for the table."""
     if isinstance(table, str):
-        reflected = _reflected(connection, table)
+        schema, _, name = table.rpartition(".")
+        place: Any = {"schema": schema or None, "autoload_with": connection, "resolve_fks": False}
+        with warnings.catch_warnings():  # of indexes and types that SQLAlchemy can't reflect
+            warnings.simplefilter("ignore")
+            try:
+                reflected = Table(name, MetaData(), **place)
+            except NoSuchTableError as error:
+                message = f"there is no table {table!r} in the database."
+                raise TTLConfigurationError(message) from error
         enable(reflected, planned)  # which nobody else will see
-        found = {"planned": binding_of(reflected)}
+        bindings = {"planned": binding_of(reflected)}
     else:
         current = binding_of(table)
-        found = {
-            "current": current,
-            "planned": None if planned is None else _as_if(table, current, planned),
-        }
-    return {name: binding for name, binding in found.items() if binding is not None}
-
-
-def _reflected(connection: Connection, name: str) -> Table:
-    schema, _, plain = name.rpartition(".")
-    place: Any = {"schema": schema or None, "autoload_with": connection, "resolve_fks": False}
-    with warnings.catch_warnings():  # of indexes and types that SQLAlchemy can't reflect
-        warnings.simplefilter("ignore")
-        try:
-            return Table(plain, MetaData(), **place)
-        except NoSuchTableError as error:
-            message = f"there is no table {name!r} in the database."
-            raise TTLConfigurationError(message) from error
+        as_if = None if planned is None else _as_if(table, current, planned)
+        bindings = {"current": current, "planned": as_if}
+    return {name: binding for name, binding in bindings.items() if binding is not None}
 
 
 def _as_if(table: Table, current: Binding | None, planned: Policy) -> Binding:
@@ -104,68 +115,127 @@ def _as_if(table: Table, current: Binding | None, planned: Policy) -> Binding:
     if current is not None and isinstance(planned, TTL) and planned.by is None:
         # Subclasses keep the defaults of their own.
         binding.variants += [
-            Variant(DefaultTTL(each.default.owner, planned), each.identities)
-            for each in current.variants
-            if not isinstance(each.default, KindTTL)
+            Variant(DefaultTTL(variant.default.owner, planned), variant.identities)
+            for variant in current.variants
+            if not isinstance(variant.default, KindTTL)
         ]
     return binding
 
 
-def _measure(
-    connection: Connection, bindings: dict[str, Binding], asked: list[str], big: float
-) -> Measured:
-    table = next(iter(bindings.values())).table
-    clock = clock_of(connection.dialect)
+class _Counting:
+    """The counting in one table.
 
-    def counting(source: FromClause) -> Select[Any]:
-        answers = _Answers(bindings, clock, source)
-        sums = [func.sum(case((answers.of(name), 1), else_=0)).label(name) for name in asked]
+    Args:
+        connection: To read by.
+        bindings: What each policy means for the table.
+    """
+
+    def __init__(self, connection: Connection, bindings: dict[str, Binding]) -> None:
+        self._connection = connection
+        self._bindings = bindings
+        self._table = next(iter(bindings.values())).table
+        self._whole = self._sums(self._table)
+
+    def run(self, big: float) -> Measured:
+        rows = estimate(self._connection, self._table)
+        if rows is None:
+            rows = count_rows(self._connection, self._table)
+        names = self._whole.selected_columns.keys()
+        plan = sample.plan(names, rows, big, self._order() if rows > big else None)
+        try:
+            part = next(plan)
+            while True:
+                part = plan.send(self._count(part))
+        except StopIteration as stop:
+            measured: Measured = stop.value
+            if measured.drawn is not Drawn.SINGLY:
+                return measured
+            # An estimate did to draw by, and does not to weigh by.
+            return replace(measured, total=count_rows(self._connection, self._table))
+
+    def _sums(self, source: FromClause) -> Select[Any]:
+        """Count the answers to all questions."""
+        clock = clock_of(self._connection.dialect)
+        # What is planned is what the histogram is about.
+        main = self._bindings.get("planned") or self._bindings["current"]
+        columns = main.columns_of(source)
+
+        def expired(name: str, seconds: int) -> ColumnElement[bool]:
+            later = replace(clock, now=f"({clock.now} + {seconds} * {clock.second})")
+            binding = self._bindings[name]
+            condition = Predicate(later).expired(binding, binding.columns_of(source))
+            return func.coalesce(condition, false())
+
+        def older(seconds: int) -> ColumnElement[bool]:
+            moment = clock.literal(clock.now) - clock.span(literal(seconds, BigInteger()))
+            reached = main.instants.on(clock).reached(columns.last_modified, moment)
+            return func.coalesce(reached, false())
+
+        every: ColumnElement[bool] = true()
+        asked = sample.questions(
+            {name: binding.default.policy for name, binding in self._bindings.items()},
+            every=every,
+            dated=columns.last_modified.is_not(None),
+            own=false() if columns.override is None else columns.override.is_not(None),
+            expired=expired,
+            older=older,
+            but_not=lambda one, other: and_(one, not_(other)),
+        )
+        sums = [func.sum(case((asked[name], 1), else_=0)).label(name) for name in asked]
         return select(*sums).select_from(source).options(include_expired())
 
-    rows = sampling.size_of(connection, table)
-    if rows > big:
-        return sampling.sampled(connection, table, rows, asked, counting)
-    return Measured(asked, sampling.clusters(connection, counting(table)))
+    def _count(self, part: sample.Part) -> list[int]:
+        statement, values = self._whole, {}
+        if part.within is not None:
+            low, high = part.within
+            statement, values = self._stretch, {"low": low, "high": high, "most": part.limit}
+        elif part.share < 1:
+            chance = f"rand() < {part.share}"
+            if self._connection.dialect.name == "postgresql":
+                chance = f"random() < {part.share}"
+            elif self._connection.dialect.name == "sqlite":  # integers of 64 bits
+                chance = f"(random() & {2**63 - 1}) < {int(2**63 * part.share)}"
+            statement = statement.where(literal_column(chance))
+        sums = self._connection.execute(statement, values).one()
+        return [int(number or 0) for number in sums]  # there is no sum over no rows
 
+    @cached_property
+    def _stretch(self) -> Select[Any]:
+        """One statement for all: to make it costs more than to run it."""
+        names = ("low", "high")
+        ends: list[Any] = [bindparam(name, type_=BigInteger()) for name in names]
+        if self._connection.dialect.name == "postgresql":  # from the first row of each page
+            ends = [cast(func.concat("(", page, ",0)"), Tid()) for page in ends]
+        rows = select(*self._table.c).where(self._key >= ends[0], self._key < ends[1])
+        rows = rows.limit(bindparam("most", type_=BigInteger()))
+        return self._sums(rows.options(include_expired()).subquery())
 
-class _Answers:
-    """The condition that each question is about."""
+    @cached_property
+    def _key(self) -> ColumnElement[Any] | None:
+        """What a sample orders the rows by; None where they have no such thing."""
+        table, dialect = self._table, self._connection.dialect.name
+        if dialect == "postgresql":
+            return ctid
+        if dialect == "sqlite":
+            taken = {column.name.lower() for column in table.c}
+            names = [name for name in ("rowid", "_rowid_", "oid") if name not in taken]
+            return literal_column(names[0], BigInteger()) if names else None
+        first = next(iter(table.primary_key), None)
+        is_integer = first is not None and isinstance(first.type, Integer)
+        return type_coerce(first, BigInteger()) if is_integer else None
 
-    def __init__(self, bindings: dict[str, Binding], clock: Clock, source: FromClause) -> None:
-        self._bindings = bindings
-        # What is planned is what the histogram is about.
-        self._main = bindings.get("planned") or bindings["current"]
-        self._clock = clock
-        self._source = source
-        self._columns = self._main.columns_of(source)
-
-    def of(self, name: str) -> ColumnElement[bool]:
-        """Return it."""
-        kind, _, number = name.partition(" ")
-        if kind in self._bindings:
-            return self._is(kind, int(number))
-        if kind == "older":
-            return self._older(int(number))
-        own = self._columns.override
-        others: dict[str, Callable[[], ColumnElement[bool]]] = {
-            "rows": true,
-            "dated": lambda: self._columns.last_modified.is_not(None),
-            "own": lambda: not_(true()) if own is None else own.is_not(None),
-            "lost": lambda: and_(self._is("planned", 0), not_(self._is("current", 0))),
-            "revived": lambda: and_(self._is("current", 0), not_(self._is("planned", 0))),
-        }
-        return others[kind]()
-
-    def _is(self, scenario: str, seconds: int) -> ColumnElement[bool]:
-        """True for what is expired then, never NULL."""
-        later = f"({self._clock.now} + {seconds} * {self._clock.second})"
-        predicate = Predicate(replace(self._clock, now=later))
-        binding = self._bindings[scenario]
-        expired = predicate.expired(binding, binding.columns_of(self._source))
-        return func.coalesce(expired, not_(true()))
-
-    def _older(self, seconds: int) -> ColumnElement[bool]:
-        clock = self._clock
-        moment = clock.literal(clock.now) - clock.span(literal(seconds, BigInteger()))
-        keeping = self._main.instants.on(clock)
-        return func.coalesce(keeping.reached(self._columns.last_modified, moment), not_(true()))
+    def _order(self) -> sample.Order | None:
+        if self._connection.dialect.name == "postgresql":
+            pages = count_pages(self._connection, self._table)
+            return sample.Order(0, pages, _MOST_PAGES) if pages else None
+        key = self._key
+        if key is None:
+            return None
+        # Each by itself: SQLite reads all rows for both in one SELECT.
+        ends = (select(end(key)).select_from(self._table) for end in (func.min, func.max))
+        both = select(*(end.scalar_subquery() for end in ends)).options(include_expired())
+        try:
+            lowest, highest = self._connection.execute(both).one()
+        except OperationalError:  # SQLite: WITHOUT ROWID
+            return None
+        return None if lowest is None else sample.Order(int(lowest), int(highest - lowest) + 1)

@@ -1,12 +1,132 @@
-"""What a forecast says to people, whoever shows it."""
+"""A forecast: the numbers that are shown of what was counted, and the words for them. Pure.
+
+The command lines and the page show it; this module must not know them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.forecast.estimates import Estimate
+from ttl_odm.forecast.sample import DAY, HORIZONS, HOUR, bounds_for
+from ttl_odm.inspection.source import as_source
 
 if TYPE_CHECKING:
-    from ttl_odm.forecast.estimates import Estimate
-    from ttl_odm.forecast.forecast import Forecast
+    from collections.abc import Sequence
+
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.forecast.estimates import Measured
+
+_UNITS: Final = ((DAY, "d"), (HOUR, "h"), (60, "min"), (1, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is expired now and later, by the policy as it is and as it is planned.
+
+    Attributes:
+        target: The table.
+        model: The class's name, or the table's where there is no class.
+        current: The policy; None where there is none yet, and another is planned.
+        planned: The other one; None when nothing is planned.
+        measured: What was counted.
+    """
+
+    target: str
+    model: str
+    current: Policy | None
+    planned: Policy | None
+    measured: Measured
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.measured.rows.rows
+
+    @property
+    def scenarios(self) -> dict[str, str]:
+        """The policies that were tried, as source, by what they are: current, planned."""
+        both = {"current": self.current, "planned": self.planned}
+        return {name: as_source(policy) for name, policy in both.items() if policy is not None}
+
+    @property
+    def field(self) -> str:
+        """What the histogram counts from: the field of the planned policy, if there is one."""
+        policy = self.planned or self.current
+        assert policy is not None  # noqa: S101 (see `planned_policy`)
+        return policy.last_modified if isinstance(policy, TTL) else policy.field
+
+    @property
+    def bounds(self) -> Sequence[int]:
+        """Those of the histogram, seconds before now."""
+        return bounds_for(self.current, self.planned)
+
+    @property
+    def own(self) -> Estimate:
+        """Rows with a ttl of their own, which no default changes."""
+        return self.measured.estimate("own")
+
+    @property
+    def lost(self) -> Estimate:
+        """Rows that live and would be expired at once."""
+        return self.measured.estimate("lost" if self.current else "planned 0")
+
+    @property
+    def revived(self) -> Estimate:
+        """Rows that have expired, are still there, and would be visible again."""
+        return self.measured.estimate("revived") if self.current else Estimate(0)
+
+    def expired(self, scenario: str) -> list[tuple[str, Estimate]]:
+        """Count expired rows: ``current`` or ``planned``, now and later."""
+        return [
+            (label, self.measured.estimate(f"{scenario} {seconds}")) for seconds, label in HORIZONS
+        ]
+
+    def histogram(self) -> list[tuple[str, Estimate]]:
+        """Count rows by their age, the youngest first; those without an instant last.
+
+        Empty bars at either end are left out.
+        """
+        bounds, has_future = self.bounds, self.bounds[0] < 0
+        names = ["dated", *(f"older {seconds}" for seconds in bounds)]
+        pairs = [(None, bounds[0]), *pairwise(bounds)]
+        labels = [_between(low, high, has_future) for low, high in pairs]
+        bars = [
+            (label, self.measured.estimate(plus, minus))
+            for label, plus, minus in zip(labels, names, names[1:], strict=False)
+        ]
+        last = f"> {span(bounds[-1])}{' ago' * has_future}"
+        bars.append((last, self.measured.estimate(names[-1])))
+        filled = [place for place, (_, bar) in enumerate(bars) if bar.rows]
+        bars = bars[filled[0] : filled[-1] + 1] if filled else bars[:1]
+        undated = self.measured.estimate("rows", "dated")
+        return [*bars, ("no instant", undated)] if undated.rows else bars
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+
+        def plain(bars: list[tuple[str, Estimate]]) -> list[dict[str, Any]]:
+            return [{"label": label, "rows": bar.rows, "margin": bar.margin} for label, bar in bars]
+
+        scenarios: dict[str, Any] = {"current": None, "planned": None}
+        for name, policy in self.scenarios.items():
+            scenarios[name] = {"policy": policy, "expired": plain(self.expired(name))}
+        if self.planned is not None:
+            for key, change in (("expired_at_once", self.lost), ("visible_again", self.revived)):
+                scenarios["planned"] |= {key: change.rows, f"{key}_margin": change.margin}
+        return {
+            "target": self.target,
+            "model": self.model,
+            "rows": self.rows,
+            "sampled_rows": self.measured.sampled if self.measured.is_sample else None,
+            "own_ttl": self.own.rows,
+            **scenarios,
+            "field": self.field,
+            "ages": plain(self.histogram()),
+        }
 
 
 def table(forecast: Forecast) -> list[tuple[str, ...]]:
@@ -15,11 +135,11 @@ def table(forecast: Forecast) -> list[tuple[str, ...]]:
     The share is that of the planned policy, if there is one.
     """
     names = list(forecast.scenarios)
-    columns = [forecast.expired(name) for name in names]
     rows: list[tuple[str, ...]] = [("expired", *names, "share")]
-    for cells in zip(*columns, strict=True):
-        numbers = [each for _, each in cells]
-        rows.append((cells[0][0], *map(str, numbers), _share(numbers[-1], forecast)))
+    for cells in zip(*map(forecast.expired, names), strict=True):
+        numbers = [number for _, number in cells]
+        share = f"{numbers[-1].rows / forecast.rows:.1%}" if forecast.rows else "-"
+        rows.append((cells[0][0], *map(str, numbers), share))
     return rows
 
 
@@ -27,23 +147,21 @@ def sentences(forecast: Forecast) -> list[str]:
     """Say what the plan would change at once."""
     if forecast.planned is None:
         return []
-    said = []
+    changes = []
     if forecast.lost.rows:
-        said.append(
+        changes.append(
             f"Live rows that would be expired at once, and deleted by the next sweep: "
             f"{forecast.lost}."
         )
     if forecast.revived.rows:
-        said.append(
+        changes.append(
             f"Expired rows, still there, that would be visible again: {forecast.revived}. Sweep "
             "first if they are to stay away."
         )
-    if said:
-        return said
     unseen = max(forecast.lost.margin, forecast.revived.margin)
-    if unseen:  # a sample can't say that there are none
+    if unseen and not changes:  # a sample can't say that there are none
         return [f"No row of the sample would change at once; of all rows, fewer than {unseen:,}."]
-    return ["Nothing would change at once."]
+    return changes or ["Nothing would change at once."]
 
 
 def named(forecast: Forecast) -> str:
@@ -68,5 +186,17 @@ def note(forecast: Forecast) -> str:
     )
 
 
-def _share(each: Estimate, forecast: Forecast) -> str:
-    return f"{each.rows / forecast.rows:.1%}" if forecast.rows else "-"
+def span(seconds: int) -> str:
+    """Return a duration by its largest unit."""
+    size, name = next(unit for unit in _UNITS if seconds >= unit[0])
+    return f"{seconds // size} {name}"
+
+
+def _between(low: int | None, high: int, has_future: bool) -> str:  # noqa: FBT001
+    """Name what lies between two moments, by the seconds before now; before all if None."""
+    if low is None:
+        return f"in > {span(-high)}" if has_future else f"< {span(high)}"
+    if low < 0:
+        return f"in {span(-high)} to {span(-low)}" if high else f"in < {span(-low)}"
+    ago = " ago" * has_future
+    return f"{span(low)} to {span(high)}{ago}" if low else f"< {span(high)}{ago}"

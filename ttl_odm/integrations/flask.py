@@ -23,8 +23,8 @@ from flask.cli import AppGroup
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.forecast import bounds_for, forecast_of, note, planned_policy, sentences, table
-from ttl_odm.forecast.planning import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.forecast import Forecast, note, planned_policy, sentences, table
+from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.forecast.sql import measure
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.targets import bindings_of
@@ -382,11 +382,11 @@ def plan(model: str, default_ttl: str | None, policy: str | None) -> None:
     try:
         planned = planned_policy(current, default_ttl, policy)
         with engine.connect() as connection:
-            measured = measure(connection, binding.table, planned, bounds_for(current, planned))
+            measured = measure(connection, binding.table, planned)
     except TTLError as error:
         raise click.ClickException(str(error)) from error
-    found = forecast_of(binding.table.fullname, binding.name, current, planned, measured)
-    click.echo(f"{found.model} ({found.target}): {found.rows:,} rows, {found.current}")
+    found = Forecast(binding.table.fullname, binding.name, current, planned, measured)
+    click.echo(f"{found.model} ({found.target}): {found.rows:,} rows, {found.scenarios['current']}")
     rows = table(found)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for label, *cells in rows:

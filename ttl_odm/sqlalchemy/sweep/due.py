@@ -139,14 +139,14 @@ def count(connection: Connection, binding: Binding) -> Counted:
             binding.sweep == "scan" or binding.sweeps_by_column or binding.max_lifetime is not None
         ):
             # A row whose limit has passed may be in another part as well.
-            due = _count(connection, binding.table, expired_in(connection, binding))
+            due = count_rows(connection, binding.table, expired_in(connection, binding))
         else:
             due = sum(
                 _count_part(connection, binding, part) for part in (Part.INHERITING, Part.OWN)
             )
         rows = estimate(connection, binding.table)
         if rows is None or rows < _FEW:
-            return Counted(due, _count(connection, binding.table))
+            return Counted(due, count_rows(connection, binding.table))
         # What a database believes may be from before a big sweep, and a fuse would take a part
         # for the whole. A look at a few times as many rows as are due finds that out.
         found = _count_some(connection, binding.table, _LOOK * due)
@@ -168,7 +168,7 @@ def _count_part(connection: Connection, binding: Binding, part: Part) -> int:
     table, seconds = index.table, index.shortest
     if seconds is None:
         return 0
-    return _count(
+    return count_rows(
         connection,
         table,
         index.holds(table),
@@ -186,7 +186,8 @@ def _count_some(connection: Connection, table: Table, most: int) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
-def _count(connection: Connection, table: Table, *criteria: ColumnElement[bool]) -> int:
+def count_rows(connection: Connection, table: Table, *criteria: ColumnElement[bool]) -> int:
+    """Count the rows of a table, expired ones too, that meet all criteria."""
     counted = select(func.count()).select_from(table).where(*criteria)
     return int(connection.execute(counted.options(include_expired())).scalar_one())
 

@@ -1,0 +1,164 @@
+"""How rows are counted, on every database: all of them, or a sample whose error is known.
+
+The sample is one stretch, at random, of each of many parts of the table, in an order that mostly
+follows the age of rows: pages, a rowid, a key. So every age is met in its share, which a few random
+places would not give, and it costs the same however big the table is. Where there is no such order,
+or rows are spread too unevenly over it, rows are drawn one by one, which reads the table but judges
+few of its rows.
+
+Pure but for chance: `plan` says which rows to count next, and a database's module counts them. What
+the questions are is said here too, and how a condition is written is the database's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ttl_odm.core.policy import ExpireAt
+from ttl_odm.forecast.estimates import Drawn, Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+    from ttl_odm.core.policy import Policy
+
+T = TypeVar("T")
+
+HOUR: Final = 3_600
+DAY: Final = 24 * HOUR
+
+HORIZONS: Final = (
+    (0, "now"),
+    (HOUR, "in 1 h"),
+    (DAY, "in 24 h"),
+    (7 * DAY, "in 7 d"),
+    (30 * DAY, "in 30 d"),
+)
+"""Seconds from now at which expired rows are counted, if nobody writes until then."""
+
+_AGES: Final = (60, 600, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
+_AHEAD: Final = (*(-age for age in reversed(_AGES[2:8])), 0, *_AGES[2:8])
+"""Bounds of the histogram in seconds before now; for `ExpireAt`, whose instants lie ahead, both."""
+
+_PARTS: Final = 500
+_ROWS: Final = 100
+"""How many parts there are, and how many rows a stretch has, about."""
+
+_MOST_ROWS: Final = 500_000
+_FEWEST_PARTS: Final = 30
+"""Where a stretch can't be that short (a page of each of many partitions) there are fewer parts."""
+
+_UNEVEN: Final = 50
+"""A stretch of so many times the rows that it should have would be half of the sample."""
+
+
+def questions(  # noqa: PLR0913
+    policies: Mapping[str, Policy],
+    *,
+    every: T,
+    dated: T,
+    own: T,
+    expired: Callable[[str, int], T],
+    older: Callable[[int], T],
+    but_not: Callable[[T, T], T],
+) -> dict[str, T]:
+    """Name what has to be counted, each with its condition, as a database writes it.
+
+    Args:
+        policies: Those of ``current`` and ``planned`` that there are.
+        every: True for all rows.
+        dated: True where a row has an instant to count from.
+        own: True where it has a ttl of its own.
+        expired: By which policy, and how many seconds from now.
+        older: True where the instant lies so many seconds before now, or more.
+        but_not: True where the one is true and the other is not.
+    """
+    asked = {"rows": every, "dated": dated, "own": own}
+    for name in policies:
+        asked |= {f"{name} {seconds}": expired(name, seconds) for seconds, _ in HORIZONS}
+    if len(policies) > 1:
+        before, after = asked["current 0"], asked["planned 0"]
+        asked |= {"lost": but_not(after, before), "revived": but_not(before, after)}
+    return asked | {f"older {seconds}": older(seconds) for seconds in bounds_for(**policies)}
+
+
+def bounds_for(current: Policy | None = None, planned: Policy | None = None) -> Sequence[int]:
+    """Return the bounds of the histogram for what is planned, or else for what there is."""
+    return _AHEAD if isinstance(planned or current, ExpireAt) else _AGES
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of a table's rows, in which it can be cut into parts.
+
+    Attributes:
+        first: The first place in it.
+        places: How many there are.
+        most: How many of them a stretch may have.
+    """
+
+    first: int
+    places: int
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows to count; all of them if nothing else is said.
+
+    Attributes:
+        within: Those from a place of the order up to another, exclusive.
+        limit: Of those so many at most.
+        share: Of the table such a share, each row at random.
+    """
+
+    within: tuple[int, int] | None = None
+    limit: int = 0
+    share: float = 1.0
+
+
+def plan(
+    names: Sequence[str], rows: int, big: float, order: Order | None
+) -> Generator[Part, Sequence[int], Measured]:
+    """Yield what to count, get the answers, and return what they amount to.
+
+    Args:
+        names: The questions, see `questions`.
+        rows: Of the table, about.
+        big: Rows beyond which a sample is taken; infinity for none.
+        order: None where there is none.
+    """
+    if rows <= big:
+        return Measured(names, [(yield Part())])
+    if order is not None:
+        measured = yield from _in_stretches(names, rows, order)
+        if measured is not None:
+            return measured
+    share = min(1.0, _PARTS * _ROWS / rows)
+    return Measured(names, [(yield Part(share=share))], Drawn.SINGLY, rows)
+
+
+def _in_stretches(
+    names: Sequence[str], rows: int, order: Order
+) -> Generator[Part, Sequence[int], Measured | None]:
+    """Count in one stretch of each part; None where rows are spread too unevenly to say enough."""
+    width = min(max(1, order.places * _ROWS // rows), order.most or order.places)
+    expected = max(_ROWS, width * rows // order.places)
+    parts = min(_PARTS, order.places, max(_FEWEST_PARTS, _MOST_ROWS // expected))
+    clusters, total = [], 0
+    for low, high in pairwise(
+        order.first + part * order.places // parts for part in range(parts + 1)
+    ):
+        choices = max(1, (high - low) // width)
+        chosen = secrets.randbelow(choices)
+        start, end = (low + place * (high - low) // choices for place in (chosen, chosen + 1))
+        clusters.append((yield Part(within=(start, end), limit=_UNEVEN * expected)))
+        total += choices
+        if clusters[-1][0] >= _UNEVEN * expected:
+            return None
+    if sum(cluster[0] for cluster in clusters) < parts * _ROWS // 4:
+        return None
+    return Measured(names, clusters, Drawn.STRETCHES, total)
