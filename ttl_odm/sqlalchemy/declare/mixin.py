@@ -9,19 +9,15 @@ from sqlalchemy import Column, ColumnElement, FetchedValue
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import declared_attr, validates
 
-from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
 from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.objects import lifetime
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.clock_sample import database_now
 from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Mapped
-
-    from ttl_odm.core.lifetime import OnlyIf
 
 
 def last_modified_column() -> Column[datetime]:
@@ -71,9 +67,9 @@ class TTLMixin:
     ``"index"`` or a ``"scan"``.
 
     Attributes:
-        last_modified: column ``_ts``; an aware UTC datetime that the database's clock sets on
+        last_modified: Column ``_ts``; an aware UTC datetime that the database's clock sets on
             every write.
-        ttl: column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit.
+        ttl: Column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit.
     """
 
     __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
@@ -125,8 +121,7 @@ class TTLMixin:
         (one round trip at most) the answer may already be True. The database itself decides on
         every read and write.
         """
-        end = self.expires_at
-        return end is not None and expiry.is_expired(end, database_now(self))
+        return lifetime.is_expired(self)
 
     @is_expired.inplace.expression
     @classmethod
@@ -136,70 +131,14 @@ class TTLMixin:
     @property
     def time_left(self) -> timedelta | None:
         """How long the row still lives, by the database's clock; None for ever, never negative."""
-        end = self.expires_at
-        return None if end is None else expiry.remaining(end, database_now(self))
+        return lifetime.time_left(self)
 
-    def touch(
-        self, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
-    ) -> bool:
-        """Start the row's lifetime again at the next flush, without another change.
-
-        Args:
-            at_most_every: seconds; a row that was written more recently is left alone, and no
-                statement is sent for it.
-            only_if: a condition, see `ttl_odm.sqlalchemy.touch`.
-
-        Returns:
-            Whether the lifetime will start again.
-        """
-        return lifetime.touch(self, at_most_every=at_most_every, only_if=only_if)
-
-    def persist(self) -> None:
-        """Let the row live for ever (ttl -1), whatever the default.
-
-        Raises:
-            TTLError: the policy leaves no room for that; the same goes for the next three.
-        """
-        lifetime.persist(self)
-
-    def inherit_ttl(self) -> None:
-        """Give up the row's own ttl: the default applies again."""
-        lifetime.inherit_ttl(self)
-
-    def expire_in(self, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
-        """Let the row live for so long from the next flush on.
-
-        Args:
-            life: whole seconds. Zero or less lets the row expire with the flush.
-            only_if: "longer" or "shorter" than the row would live now, "has_ttl" or "no_ttl": the
-                row is left alone otherwise.
-
-        Returns:
-            Whether the row gets this life.
-
-        Raises:
-            InvalidTTL: the number isn't whole, or over 2147483647.
-        """
-        return lifetime.expire_in(self, life, only_if=only_if)
-
-    def expire_at(self, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
-        """Let the row expire at exactly this instant.
-
-        The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
-        before the instant. A later write starts that ttl again, as any write does. Where the
-        policy is `ExpireAt`, its column gets the instant.
-
-        Args:
-            instant: an aware datetime; one in the past lets the row expire with the flush.
-            only_if: as in `expire_in`.
-
-        Returns:
-            Whether the row gets this end.
-
-        Raises:
-            InvalidTTL: the datetime is naive.
-        """
-        return lifetime.expire_at(self, instant, only_if=only_if)
+    # The same functions are there for rows of any class with a policy.
+    touch = lifetime.touch
+    persist = lifetime.persist
+    inherit_ttl = lifetime.inherit_ttl
+    expire_in = lifetime.expire_in
+    expire_at = lifetime.expire_at
 
 
 def _names(cls: Any, column: str) -> bool:

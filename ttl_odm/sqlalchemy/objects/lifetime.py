@@ -19,18 +19,26 @@ from sqlalchemy.orm.exc import ObjectDeletedError
 from sqlalchemy.util.concurrency import in_greenlet
 
 from ttl_odm.core import expiry
-from ttl_odm.core import lifetime as renewal
-from ttl_odm.core.policy import TTL, ExpireAt
-from ttl_odm.core.values import NEVER, row_ttl
-from ttl_odm.errors import InvalidTTL, TTLConfigurationError, TTLError
+from ttl_odm.core.lifetime import (
+    check_instant,
+    grants,
+    interval,
+    is_recent,
+    life_seconds,
+    limited_end,
+)
+from ttl_odm.core.policy import ExpireAt
+from ttl_odm.core.values import NEVER
+from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy.objects.identity_map import Lifetime, lifetime_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp, own_ttl_until, stamp_ago, stamp_until
 from ttl_odm.sqlalchemy.time.clock_sample import database_now
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:
+    from sqlalchemy import Column
+
     from ttl_odm.core.lifetime import OnlyIf
-    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
 def bound_lifetime(row: Any) -> Lifetime:
@@ -39,69 +47,18 @@ def bound_lifetime(row: Any) -> Lifetime:
     Raises:
         TTLConfigurationError: The row's class has no TTL.
     """
-    found = lifetime_of(inspect(row).mapper)
-    if found is None:
+    lifetime = lifetime_of(inspect(row).mapper)
+    if lifetime is None:
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
         )
-    return found
+    return lifetime
 
 
 def end_of(row: Any) -> datetime | None:
     """The instant at which a row expires (aware, UTC), as it is in memory; None for never."""
     lifetime = bound_lifetime(row)
     return lifetime.end({key: getattr(row, key) for key in lifetime.attributes})
-
-
-def check_touchable(row: Any, binding: Binding) -> None:
-    """See that writes reset a row's lifetime.
-
-    Raises:
-        TTLError: They don't.
-    """
-    if not binding.stamps:
-        raise TTLError(
-            f"{type(row).__name__}.touch(): by {binding.policy!r} no write prolongs a row; set "
-            f"{binding.last_modified.name!r} itself, or declare TTL(seconds, last_modified=...)."
-        )
-
-
-def touch(
-    row: Any, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
-) -> bool:
-    """Start a row's lifetime again: the next flush sets ``_ts`` to the database's clock.
-
-    Args:
-        row: an object of a mapped class with a TTL.
-        at_most_every: seconds (or a timedelta). A row that was written more recently is left
-            alone: no statement is sent for it. What isn't in memory (after a commit) is loaded
-            first; with an AsyncSession, where that can't be done here, the row is touched.
-        only_if: "longer" or "has_ttl": rows that never expire are left alone; "no_ttl": all
-            others are. "shorter" leaves any row alone, since a touch doesn't shorten a life.
-
-    Returns:
-        Whether the row's lifetime will start again.
-
-    Raises:
-        TTLConfigurationError: the row's class has no TTL, or an argument is none of these.
-        TTLError: its policy is one that no write prolongs.
-    """
-    lifetime = bound_lifetime(row)
-    check_touchable(row, lifetime.binding)
-    if at_most_every is not None:
-        every = renewal.interval(at_most_every)
-        last = _last_written(row, lifetime)
-        if last is not None and renewal.is_recent(last, database_now(row), every):
-            return False
-    if only_if is not None:
-        present = end_of(row)
-        # How long the life will be makes no difference: what has an end gets a later one, but
-        # for the policy's limit.
-        new = None if present is None else _limited(row, lifetime, present + timedelta.resolution)
-        if not renewal.grants(only_if, present, new):
-            return False
-    setattr(row, lifetime.stamp, Stamp())
-    return True
 
 
 def is_expired(row: Any) -> bool:
@@ -116,8 +73,55 @@ def time_left(row: Any) -> timedelta | None:
     return None if end is None else expiry.remaining(end, database_now(row))
 
 
+def touch(
+    row: Any, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
+) -> bool:
+    """Start a row's lifetime again at the next flush, without another change.
+
+    Args:
+        row: An object of a mapped class with a TTL.
+        at_most_every: Seconds, or a timedelta. A row that was written more recently is left
+            alone: no statement is sent for it. What isn't in memory (after a commit) is loaded
+            first; with an AsyncSession, where that can't be done here, the row is touched.
+        only_if: "longer" or "has_ttl": rows that never expire are left alone; "no_ttl": all
+            others are. "shorter" leaves any row alone, since a touch doesn't shorten a life.
+
+    Returns:
+        Whether the row's lifetime will start again.
+
+    Raises:
+        TTLConfigurationError: The row's class has no TTL, or an argument is none of these.
+        TTLError: Its policy is one that no write prolongs.
+    """
+    lifetime = bound_lifetime(row)
+    if not lifetime.binding.stamps:
+        raise TTLError(
+            f"{type(row).__name__}.touch(): by {lifetime.binding.policy!r} no write prolongs a "
+            f"row; set {lifetime.binding.last_modified.name!r} itself, or declare "
+            "TTL(seconds, last_modified=...)."
+        )
+    if at_most_every is not None:
+        pause = interval(at_most_every)
+        last = _last_written(row, lifetime)
+        if last is not None and is_recent(last, database_now(row), pause):
+            return False
+    if only_if is not None:
+        # How long the life will be makes no difference: what has an end gets a later one, but
+        # for the policy's limit.
+        end = end_of(row)
+        later = None if end is None else _limited(row, lifetime, end + timedelta.resolution)
+        if not grants(only_if, end, later):
+            return False
+    setattr(row, lifetime.stamp, Stamp())
+    return True
+
+
 def persist(row: Any) -> None:
-    """Let a row live for ever, whatever the default; or for as long as `TTL.max_lifetime` lets."""
+    """Let a row live for ever (ttl -1), whatever the default, up to `TTL.max_lifetime`.
+
+    Raises:
+        TTLError: The policy leaves no room for that; the same goes for the next three.
+    """
     lifetime = bound_lifetime(row)
     policy = lifetime.binding.policy
     if lifetime.own is not None:
@@ -131,38 +135,40 @@ def persist(row: Any) -> None:
 def inherit_ttl(row: Any) -> None:
     """Give up a row's own ttl: the default applies again."""
     lifetime = bound_lifetime(row)
-    if lifetime.own is None:
+    if lifetime.own is None or lifetime.binding.override is None:
         _refuse(row, "inherit_ttl()", lifetime)
     _set_null(row, lifetime.own, lifetime.binding.override)
 
 
 def expire_in(row: Any, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
-    """Let a row live for so long from the next flush on; zero or less ends it with the flush.
+    """Let a row live for so long from the next flush on.
 
     Args:
-        row: an object of a mapped class with a TTL.
-        life: whole seconds, or a timedelta of these.
-        only_if: "longer", "shorter", "has_ttl" or "no_ttl": the row is left alone unless it would
-            live longer than now, and so on; `ttl_odm.core.lifetime` has a table.
+        row: An object of a mapped class with a TTL.
+        life: Whole seconds, or a timedelta of these. Zero or less lets the row expire with the
+            flush.
+        only_if: "longer" or "shorter" than the row would live now, "has_ttl" or "no_ttl": the row
+            is left alone otherwise. `ttl_odm.core.lifetime` has a table.
 
     Returns:
         Whether the row gets this life.
+
+    Raises:
+        InvalidTTL: The number isn't whole, or over 2147483647.
     """
     lifetime = bound_lifetime(row)
-    instants = lifetime.binding.instants
-    seconds = life.total_seconds() if isinstance(life, timedelta) else life
-    is_over = not isinstance(seconds, bool) and seconds <= 0
-    whole = 0 if is_over else row_ttl(life, where=f"{type(row).__name__}.ttl") or 0
+    seconds = life_seconds(life, model=type(row).__name__)
     if only_if is not None:
-        new = _limited(row, lifetime, database_now(row) + timedelta(seconds=whole))
-        if not renewal.grants(only_if, end_of(row), new):
+        end = _limited(row, lifetime, database_now(row) + timedelta(seconds=seconds))
+        if not grants(only_if, end_of(row), end):
             return False
-    ago = stamp_ago(1 if instants.native else 1 + instants.coarseness)
+    instants = lifetime.binding.instants
+    passed = stamp_ago(1 if instants.native else 1 + instants.coarseness)
     if lifetime.own is not None:
-        setattr(row, lifetime.own, whole or 1)
-        setattr(row, lifetime.stamp, ago if is_over else Stamp())
+        setattr(row, lifetime.own, seconds or 1)
+        setattr(row, lifetime.stamp, Stamp() if seconds else passed)
     elif isinstance(lifetime.binding.policy, ExpireAt):
-        setattr(row, lifetime.stamp, instants.stored(ago if is_over else stamp_ago(-whole)))
+        setattr(row, lifetime.stamp, instants.stored(stamp_ago(-seconds) if seconds else passed))
     else:
         _refuse(row, "expire_in()", lifetime)
     return True
@@ -171,42 +177,50 @@ def expire_in(row: Any, life: float | timedelta, *, only_if: OnlyIf | None = Non
 def expire_at(row: Any, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
     """Let a row expire at exactly this instant, or right after it where its column is coarser.
 
-    ``only_if`` and what is returned are as in `expire_in`.
+    The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
+    before the instant. A later write starts that ttl again, as any write does. Where the policy
+    is `ExpireAt`, its column gets the instant.
+
+    Args:
+        row: An object of a mapped class with a TTL.
+        instant: An aware datetime; one in the past lets the row expire with the flush.
+        only_if: As in `expire_in`.
+
+    Returns:
+        Whether the row gets this end.
+
+    Raises:
+        InvalidTTL: The datetime is naive.
     """
-    if instant.tzinfo is None:
-        raise InvalidTTL(
-            f"{type(row).__name__}.expire_at({instant!r}): a naive datetime names no "
-            "instant; add tzinfo=datetime.timezone.utc if it is UTC."
-        )
+    check_instant(instant, model=type(row).__name__)
     lifetime = bound_lifetime(row)
-    if only_if is not None:
-        new = _limited(row, lifetime, instant)
-        if not renewal.grants(only_if, end_of(row), new):
-            return False
+    if only_if is not None and not grants(only_if, end_of(row), _limited(row, lifetime, instant)):
+        return False
     if lifetime.own is not None:
         setattr(row, lifetime.own, own_ttl_until(instant))
         setattr(row, lifetime.stamp, stamp_until(instant))
     elif isinstance(lifetime.binding.policy, ExpireAt):
-        end: ColumnElement[Any] = literal(instant, LastModified())
+        end: ColumnElement[datetime] = literal(instant, LastModified())
         setattr(row, lifetime.stamp, lifetime.binding.instants.stored(end))
     else:
         _refuse(row, "expire_at()", lifetime)
     return True
 
 
-def _limited(row: Any, lifetime: Lifetime, end: datetime) -> datetime:
-    """What becomes of an end that is wished for, by the policy's `TTL.max_lifetime`."""
-    policy = lifetime.default.policy
-    if lifetime.created is None or not isinstance(policy, TTL):
-        return end
-    return min(end, expiry.latest_end(policy, getattr(row, lifetime.created)) or end)
+def _limited(row: Any, lifetime: Lifetime, end: datetime) -> datetime | None:
+    created = None if lifetime.created is None else getattr(row, lifetime.created)
+    return limited_end(lifetime.default.policy, created, end)
 
 
 def _last_written(row: Any, lifetime: Lifetime) -> datetime | None:
     """When a row was last written (aware), as far as that can be known here."""
     state = inspect(row)
-    if lifetime.stamp not in state.dict and not _can_load(state):
-        return None
+    if lifetime.stamp not in state.dict:
+        session = state.session
+        if session is None or not state.has_identity:
+            return None
+        if session.get_bind(state.mapper).dialect.is_async and not in_greenlet():
+            return None  # it can't be loaded here
     try:
         value = getattr(row, lifetime.stamp)
     except ObjectDeletedError:  # it has expired: the flush will say so
@@ -216,13 +230,7 @@ def _last_written(row: Any, lifetime: Lifetime) -> datetime | None:
     return expiry.instant_of(lifetime.binding.policy, value)
 
 
-def _can_load(state: Any) -> bool:
-    if state.session is None or not state.has_identity:
-        return False
-    return in_greenlet() or not state.session.get_bind(state.mapper).dialect.is_async
-
-
-def _set_null(row: Any, attribute: str, column: Any) -> None:
+def _set_null(row: Any, attribute: str, column: Column[Any]) -> None:
     if not column.nullable:
         raise TTLError(
             f"{type(row).__name__}.{attribute} can't be NULL (column {column.name!r}), so it "
