@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import RLock
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnDefault, Integer, Table, inspect
+from sqlalchemy import Column, ColumnDefault, FromClause, Integer, Table, inspect
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.mapper import _all_registries
 
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, as_policy
+from ttl_odm.core.overlay import Overlay
+from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.declare import mapper as mapping
+from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table
 from ttl_odm.sqlalchemy.gate import compiler
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of, bound_tables, root_binding_of
@@ -30,13 +29,16 @@ from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from datetime import timedelta
+
+    from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.declarations import Archive
 
-_MISSING: Final = object()
+    Declaration = Policy | float | timedelta | None
+
 _TYPE_BEFORE: Final = "ttl_odm_type_before"
 _CONTRACT: Final = {
     "_ts": "PostgreSQL: _ts timestamptz NOT NULL DEFAULT now(); MariaDB: _ts BIGINT NOT NULL, "
@@ -45,13 +47,12 @@ _CONTRACT: Final = {
 }
 
 _lock = RLock()
-_attributes_before: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
-"""What `enable` has replaced in a class, for `disable`; `_MISSING` for what wasn't there."""
+_overlay = Overlay()
 
 
 def enable(  # noqa: PLR0913 (what a class may declare)
     target: Any,
-    policy: Policy | float | timedelta | None,
+    policy: Declaration,
     *,
     purge: str | None = None,
     archive: Archive | ArchiveSink | None = None,
@@ -68,19 +69,19 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     Nothing happens in the database: the columns that the policy names must be there.
 
     Args:
-        target: a mapped class (declared, automapped, of another package), the base or a
+        target: A mapped class (declared, automapped, of another package), the base or a
             single-table subclass of a hierarchy, or a Table (declared or reflected).
-        policy: what ``__ttl__`` may be: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
-        purge: what ``__ttl_purge__`` may be: how expired rows go, "delete" or "orm". None, here
+        policy: What ``__ttl__`` may be: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
+        purge: What ``__ttl_purge__`` may be: how expired rows go, "delete" or "orm". None, here
             and in the next three, leaves what the class declares or was given before.
-        archive: what ``__ttl_archive__`` may be: where expired rows are kept.
-        on_purged: what ``__ttl_on_purged__`` may be: whom to tell of them.
-        sweep: what ``__ttl_sweep__`` may be: how expired rows are found. "scan" unless a class
+        archive: What ``__ttl_archive__`` may be: where expired rows are kept.
+        on_purged: What ``__ttl_on_purged__`` may be: whom to tell of them.
+        sweep: What ``__ttl_sweep__`` may be: how expired rows are found. "scan" unless a class
             declares something else: "index" needs the indexes of `TTLMixin`.
 
     Raises:
-        InvalidTTL: the policy is a number that is no ttl.
-        TTLConfigurationError: the table lacks a column that the policy needs, the target is the
+        InvalidTTL: The policy is a number that is no ttl.
+        TTLConfigurationError: The table lacks a column that the policy needs, the target is the
             joined subclass of another class, or no class or Table at all.
     """
     as_policy(policy, where=f"enable({_name(target)})")  # raises before anything happens
@@ -92,7 +93,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     }
     modes = {name: value for name, value in modes.items() if value is not None}
     with _lock:
-        place = _Place.of(target)
+        place = _Target.of(target)
         place.settle()
         policy = place.completed(policy)
         is_default_alone = not modes and place.differs_by_default(policy)
@@ -100,38 +101,40 @@ def enable(  # noqa: PLR0913 (what a class may declare)
             place.check_columns(as_policy(policy))
         if not hasattr(place.owner, "__ttl_sweep__"):
             modes.setdefault("__ttl_sweep__", "scan")
-        before = place.replace({"__ttl__": policy, **modes})
-        try:
+        attributes = {"__ttl__": policy, **modes}
+        with _overlay.put(place.owner, attributes, undone=place.bind_again):
             if not is_default_alone:
                 place.bind_again()
-        except BaseException:
-            place.replace(before)
-            place.bind_again()
-            raise
-        place.remember(before)
 
 
 def disable(target: Any) -> None:
     """Undo `enable`: what the class declares itself, if anything, counts again.
 
     Raises:
-        TTLConfigurationError: the target was not enabled.
+        TTLConfigurationError: The target was not enabled.
     """
     with _lock:
-        place = _Place.of(target)
+        place = _Target.of(target)
         place.settle()
-        place.replace(place.forget(target))
+        _overlay.remove(place.owner, name=_name(target))
         place.bind_again()
 
 
+class _TableOwner:
+    """Stands for a class beside a Table that no class is mapped to."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Target:
     """Where a policy belongs.
 
     Attributes:
-        owner: whose ``__ttl__`` counts: a class, or what stands for one beside a Table.
-        table: the table at the root.
-        roots: the mappers of this table that inherit from none.
+        owner: Whose ``__ttl__`` counts: a class, or a `_TableOwner`.
+        table: The table at the root.
+        roots: The mappers of this table that inherit from none.
     """
 
     owner: Any
@@ -139,22 +142,22 @@ class _Place:
     roots: tuple[Mapper[Any], ...]
 
     @classmethod
-    def of(cls, target: Any) -> _Place:
+    def of(cls, target: Any) -> _Target:
         """Find it.
 
         Raises:
-            TTLConfigurationError: there is none.
+            TTLConfigurationError: There is none.
         """
         if isinstance(target, Table):
             return cls._of_table(target)
-        mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
+        mapper: object = inspect(target, raiseerr=False) if isinstance(target, type) else None
         if not isinstance(mapper, Mapper):
             raise TTLConfigurationError(
                 f"{_name(target)} is no mapped class and no Table, so it can't be enabled (an "
                 "automapped class is one after Base.prepare(); of an instance, give the class)."
             )
         root = _root(mapper)
-        table: Any = root.local_table
+        table = root.local_table
         if not isinstance(table, Table):
             raise TTLConfigurationError(
                 f"{_name(target)} is mapped to {type(table).__name__}, not to a Table; enable the "
@@ -171,7 +174,7 @@ class _Place:
         return cls(target, table, roots_of(table))
 
     @classmethod
-    def _of_table(cls, table: Table, mapped: type | None = None) -> _Place:
+    def _of_table(cls, table: Table, mapped: type | None = None) -> _Target:
         roots, binding = roots_of(table), binding_of(table)
         if binding is not None:
             return cls(binding.default.owner, table, roots)
@@ -180,13 +183,14 @@ class _Place:
         for mapper in _mappers():
             if mapper.local_table is table:
                 return cls.of(mapper.class_)  # of a joined subclass: says why not
-        return cls(SimpleNamespace(__name__=table.fullname), table, ())
+        return cls(_TableOwner(table.fullname), table, ())
 
     @property
     def is_whole(self) -> bool:
         """Whether the policy is for all rows of the table, not for those of a subclass."""
+        mappers = self.mappers()
         return not any(
-            self.owner is each.class_ and _root(each) is not each for each in self.mappers()
+            mapper.class_ is self.owner and mapper is not _root(mapper) for mapper in mappers
         )
 
     def mappers(self) -> Iterator[Mapper[Any]]:
@@ -206,7 +210,7 @@ class _Place:
         if isinstance(policy, TTL) and policy.shape != TTL().shape:
             binding.default.owner.__ttl__ = policy
 
-    def completed(self, policy: Any) -> Any:
+    def completed(self, policy: Declaration) -> Declaration:
         """A policy, or for a number the policy whose default it changes, if that needs it."""
         binding = binding_of(self.table)
         if (
@@ -219,106 +223,101 @@ class _Place:
         full = binding.policy.with_default(policy)
         return policy if full.shape == TTL().shape else full
 
+    def differs_by_default(self, policy: Declaration) -> bool:
+        """Whether a declaration differs from the owner's by nothing but the default ttl."""
+        binding = binding_of(self.table)
+        if binding is None or all(
+            default.owner is not self.owner for default in binding.defaults()
+        ):
+            return False
+        if not isinstance(binding.policy, TTL):
+            return policy == binding.policy
+        if isinstance(policy, TTL):
+            return policy.shape == binding.policy.shape
+        return not isinstance(policy, Policy)  # a number always does
+
     def check_columns(self, policy: Policy) -> None:
         """See that the columns are there."""
-        missing = [name for name in _fields(policy) if self._column(name) is None]
-        if missing:
-            raise TTLConfigurationError(self._misses(policy, missing))
-
-    def read_contract(self) -> None:
-        """Read a ``_ts`` that was reflected, or declared by somebody else, as TTLMixin does."""
-        declared = getattr(self.owner, "__ttl__", _MISSING)
-        policy = declared if isinstance(declared, Policy) else TTL()
-        column = self._column("_ts")
-        if (
-            declared is not _MISSING
-            and column is not None  # a number for a subclass, whose base goes by other columns
-            and (isinstance(policy, TTL) and policy.last_modified == "_ts" and policy.unit is None)
-            and (isinstance(column.type, Integer) or getattr(column.type, "timezone", False))
-        ):
-            column.info[_TYPE_BEFORE] = column.type
-            _retype(column, LastModified())
-
-    def _column(self, name: str) -> Any:
-        found = self.table.c.get(name)
-        if found is not None:
-            return found
-        return next((root.columns[name] for root in self.roots if name in root.columns), None)
-
-    def _misses(self, policy: Policy, missing: list[str]) -> str:
-        name = _name(self.owner)
+        names: tuple[str | None, ...]
+        if isinstance(policy, TTL):
+            names = (policy.last_modified, policy.override, policy.by, policy.created)
+        else:
+            names = (policy.field,)
+        missing = [name for name in names if name is not None and self._column(name) is None]
+        if not missing:
+            return
         columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
-        message = f"enable({name}): table {self.table.fullname!r} has no {columns}. "
+        message = f"enable({_name(self.owner)}): table {self.table.fullname!r} has no {columns}. "
         if not set(missing) <= set(_CONTRACT):
-            return f"{message}It has {', '.join(map(repr, self.table.c.keys()))}."
+            existing = ", ".join(map(repr, self.table.c.keys()))
+            raise TTLConfigurationError(f"{message}It has {existing}.")
         default = policy.default if isinstance(policy, TTL) else None
-        sql = "; ".join(_CONTRACT[each] for each in missing)
-        return (
+        sql = "; ".join(_CONTRACT[name] for name in missing)
+        raise TTLConfigurationError(
             f"{message}Add what is missing in a migration, by op.add_ttl({self.table.name!r}, "
             f"{default!r}) of ttl_odm.alembic, or by ALTER TABLE {self.table.fullname} ADD COLUMN "
             f"({sql}); and reflect or declare it. Or name columns that the table has: "
             "TTL(seconds, last_modified=..., override=...), ExpireAfter or ExpireAt."
         )
 
-    def replace(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Set (or with `_MISSING` remove) attributes of the owner; returns what was there."""
-        before = {name: vars(self.owner).get(name, _MISSING) for name in attributes}
-        for name, value in attributes.items():
-            if value is not _MISSING:
-                setattr(self.owner, name, value)
-            elif before[name] is not _MISSING:
-                delattr(self.owner, name)
-        return before
-
-    def remember(self, before: dict[str, Any]) -> None:
-        """Keep what the first of several `enable` has replaced."""
-        if isinstance(self.owner, type):
-            kept = _attributes_before.setdefault(self.owner, {})
-            for name, value in before.items():
-                kept.setdefault(name, value)
-
-    def forget(self, target: Any) -> dict[str, Any]:
-        """Give back what `remember` has kept."""
-        if isinstance(self.owner, SimpleNamespace) and "__ttl__" in vars(self.owner):
-            return {"__ttl__": _MISSING}
-        before = _attributes_before.pop(self.owner, None) if isinstance(self.owner, type) else None
-        if before is None:
-            raise TTLConfigurationError(
-                f"{_name(target)} was not enabled, so it can't be disabled; to switch off a TTL "
-                "that a class declares, set its __ttl__ to None."
-            )
-        return before
-
-    def differs_by_default(self, policy: object) -> bool:
-        """Whether a policy differs from the owner's by nothing but the default ttl."""
-        binding = binding_of(self.table)
-        return (
-            binding is not None
-            and any(default.owner is self.owner for default in binding.defaults())
-            and _is_another_default(policy, binding.policy)
-        )
+    def _column(self, name: str) -> Column[Any] | None:
+        column = self.table.c.get(name)
+        if column is not None:
+            return column
+        return next((root.columns[name] for root in self.roots if name in root.columns), None)
 
     def bind_again(self) -> None:
         """Bind what the owner, and the classes under it, declare now."""
         compiler.install()
-        tables = {self.table, *(each.local_table for each in self.mappers())}
-        names = {name for table in tables if isinstance(table, Table) for name in _named_in(table)}
+        tables = {self.table, *(mapper.local_table for mapper in self.mappers())}
+        names: set[str] = set()
         for table in tables:
+            if isinstance(table, Table):
+                # Deleting from what it refers to deletes the expired rows here first.
+                parents = map(referred_table, table.foreign_key_constraints)
+                names |= {table.name, *(parent.name for parent in parents if parent is not None)}
             _unbind(table)
-        self.read_contract()
-        if isinstance(self.owner, SimpleNamespace) and hasattr(self.owner, "__ttl__"):
-            mapping.bind_table(self.table, self.owner, next(iter(self.roots), None))
+        self._read_contract()
+        if isinstance(self.owner, _TableOwner) and hasattr(self.owner, "__ttl__"):
+            bind_table(self.table, self.owner, next(iter(self.roots), None))
         for mapper in self.mappers():
-            mapping.bind_mapper(mapper, mapper.class_)
+            bind_mapper(mapper, mapper.class_)
             mapper._expire_memoizations()
         recompile(names)
 
+    def _read_contract(self) -> None:
+        """Read a ``_ts`` that was reflected, or declared by somebody else, as TTLMixin does."""
+        if not hasattr(self.owner, "__ttl__"):
+            return
+        declared, column = self.owner.__ttl__, self._column("_ts")
+        policy = declared if isinstance(declared, Policy) else TTL()
+        if (
+            column is not None  # a number for a subclass, whose base goes by other columns
+            and (isinstance(policy, TTL) and policy.last_modified == "_ts" and policy.unit is None)
+            and (isinstance(column.type, Integer) or getattr(column.type, "timezone", False))
+        ):
+            column.info[_TYPE_BEFORE] = column.type
+            _retype(column, LastModified())
 
-def _is_another_default(policy: object, now: object) -> bool:
-    """Whether a declaration differs by nothing but the default ttl; a number always does."""
-    if isinstance(policy, TTL):
-        return isinstance(now, TTL) and policy.shape == now.shape
-    return policy == now if isinstance(policy, Policy) else isinstance(now, TTL)
+
+def _unbind(table: FromClause) -> None:
+    binding = binding_of(table)
+    if not isinstance(table, Table) or root_binding_of(table) is None:
+        return
+    del table.info[INFO_KEY]
+    bound_tables.discard(table)
+    if binding is None:  # a joined subclass's
+        return
+    stamp = binding.last_modified
+    if isinstance(stamp.default, ColumnDefault) and isinstance(stamp.default.arg, (Stamp, Stored)):
+        stamp.default = binding.default_before
+    if _TYPE_BEFORE in stamp.info:
+        _retype(stamp, stamp.info.pop(_TYPE_BEFORE))
+
+
+def _retype(column: Column[Any], type_: TypeEngine[Any]) -> None:
+    column.type = type_
+    column.__dict__.pop("comparator", None)  # it is remembered with the old type
 
 
 def _root(mapper: Mapper[Any]) -> Mapper[Any]:
@@ -329,50 +328,15 @@ def _root(mapper: Mapper[Any]) -> Mapper[Any]:
 
 def roots_of(table: Table) -> tuple[Mapper[Any], ...]:
     """The mappers of a table that inherit from none."""
-    return tuple(each for each in _mappers() if each.local_table is table and _root(each) is each)
+    return tuple(
+        mapper for mapper in _mappers() if mapper.local_table is table and mapper is _root(mapper)
+    )
 
 
 def _mappers() -> Iterator[Mapper[Any]]:
     for registry in _all_registries():
         # Not registry.mappers, which fails where a class's own mapping has failed.
-        yield from (each.mapper for each in registry._managers if each.is_mapped)
-
-
-def _unbind(table: Any) -> None:
-    binding = binding_of(table)
-    if root_binding_of(table) is None:
-        return
-    del table.info[INFO_KEY]
-    bound_tables.discard(table)
-    if binding is not None:
-        stamp = binding.last_modified
-        if isinstance(stamp.default, ColumnDefault) and isinstance(
-            stamp.default.arg, (Stamp, Stored)
-        ):
-            stamp.default = binding.default_before
-        if _TYPE_BEFORE in stamp.info:
-            _retype(stamp, stamp.info.pop(_TYPE_BEFORE))
-
-
-def _retype(column: Any, kind: Any) -> None:
-    column.type = kind
-    column.__dict__.pop("comparator", None)  # it is remembered with the old type
-
-
-def _named_in(table: Table) -> Iterator[str]:
-    """The tables whose statements hang on a table's policy: itself, and those it refers to."""
-    yield table.name
-    for constraint in table.foreign_key_constraints:
-        parent = referred_table(constraint)
-        if parent is not None:  # deleting there deletes the expired rows here first
-            yield parent.name
-
-
-def _fields(policy: Policy) -> list[str]:
-    if isinstance(policy, (ExpireAfter, ExpireAt)):
-        return [policy.field]
-    named = (policy.last_modified, policy.override, policy.by, policy.created)
-    return [name for name in named if name is not None]
+        yield from (manager.mapper for manager in registry._managers if manager.is_mapped)
 
 
 def _name(target: Any) -> str:
