@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnDefault, Date, DateTime, Integer, Table, event
+from sqlalchemy import Column, ColumnDefault, Date, DateTime, FromClause, Integer, Table, event
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declared import shape_of
-from ttl_odm.core.policy import TTL, Policy, as_policy
+from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate import compiler
@@ -32,14 +32,9 @@ from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock_sample import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import Instants
-from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
-    from ttl_odm.sweeper.declarations import SweepBy
-
-
-def _declares_here(cls: type) -> bool:
-    return "__ttl__" in vars(cls)
+    from ttl_odm.core.policy import Policy
 
 
 @event.listens_for(Mapper, "after_mapper_constructed")
@@ -55,19 +50,17 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
     if above is None or mapper.concrete:
         if not hasattr(cls, "__ttl__"):
             return
-        _add_columns_of_concrete(mapper, cls)
+        if mapper.concrete and issubclass(cls, TTLMixin) and isinstance(mapper.local_table, Table):
+            _add_contract_columns(mapper, mapper.local_table, cls)
         bind_table(mapper.local_table, cls, mapper)
     elif mapper.single or mapper.local_table is above.local_table:  # so it is with a __table__
         _bind_single(mapper, cls)
     else:
-        _bind_joined(mapper, cls)
+        _bind_joined(mapper, above, cls)
 
 
-def _add_columns_of_concrete(mapper: Mapper[Any], cls: type[Any]) -> None:
+def _add_contract_columns(mapper: Mapper[Any], table: Table, cls: type[TTLMixin]) -> None:
     """Give a concrete subclass the columns of the mixin, which it doesn't inherit."""
-    table = mapper.local_table
-    if not (mapper.concrete and issubclass(cls, TTLMixin) and isinstance(table, Table)):
-        return
     policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")
     named = (policy.last_modified, policy.override) if isinstance(policy, TTL) else ()
     for key, column in (("last_modified", last_modified_column()), ("ttl", ttl_column(cls))):
@@ -76,141 +69,161 @@ def _add_columns_of_concrete(mapper: Mapper[Any], cls: type[Any]) -> None:
             mapper.add_property(key, column)
 
 
-def bind_table(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> None:
+def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> None:
     """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table."""
-    where = f"{owner.__name__}.__ttl__"
     other = binding_of(table)
     if other is not None:
         raise TTLConfigurationError(
-            f"{where}: table {table.fullname!r} already has the policy of {other.name}; "
-            "a table has one policy, so declare __ttl__ on one class only."
+            f"{owner.__name__}.__ttl__: table {other.table.fullname!r} already has the policy of "
+            f"{other.name}; a table has one policy, so declare __ttl__ on one class only."
         )
     binding = binding_for(table, owner, mapper)
-    _prepare_schema(binding, sweep_of(owner))
-    bind(table, binding)
+    sweep = getattr(owner, "__ttl_sweep__", "index")
+    if sweep not in ("index", "scan"):
+        raise TTLConfigurationError(
+            f"{owner.__name__}.__ttl_sweep__ = {sweep!r}: write one of 'index', 'scan'."
+        )
+    _prepare_schema(binding, sweep)
+    bind(binding.table, binding)
 
 
-def binding_for(table: Any, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:
+def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:
     """Return what the policy of an owner means for its table, and change neither.
 
     Raises:
         InvalidTTL: The owner declares a number that is no ttl.
         TTLConfigurationError: The table lacks a column that the policy needs, or is none.
     """
-    cls = owner
-    where = f"{cls.__name__}.__ttl__"
-    policy = as_policy(cls.__ttl__, where=where)
+    where = f"{owner.__name__}.__ttl__"
+    policy = as_policy(owner.__ttl__, where=where)
     if not isinstance(table, Table):
         raise TTLConfigurationError(
-            f"{where}: {cls.__name__} is mapped to {type(table).__name__}, not to a Table; "
+            f"{where}: {owner.__name__} is mapped to {type(table).__name__}, not to a Table; "
             "declare __ttl__ on the models of the tables inside it."
         )
-    start = _column(mapper, table, _start_of(policy), where)
-    by = policy.by if isinstance(policy, TTL) else None
+    columns = _PolicyColumns(table, mapper, policy, where)
+    start = columns.named(policy.last_modified if isinstance(policy, TTL) else policy.field)
     binding = Binding(
         table=table,
         last_modified=start,
-        override=_override(mapper, table, policy, where),
-        default=DefaultTTL(cls, policy),
+        override=columns.override(),
+        default=DefaultTTL(owner, policy),
         policy=policy,
         instants=Instants(start, policy.timezone, policy.unit, where),
-        max_lifetime=_max_lifetime(mapper, table, policy, where),
-        discriminator=(
-            _discriminator(mapper, table) if by is None else _column(mapper, table, by, where)
-        ),
+        max_lifetime=columns.max_lifetime(),
+        discriminator=columns.discriminator(),
     )
     if isinstance(policy, TTL):
         binding.variants += [
-            Variant(KindTTL(cls, policy, kind), [kind]) for kind, _ in policy.kinds
+            Variant(KindTTL(owner, policy, kind), [kind]) for kind, _ in policy.kinds
         ]
     return binding
 
 
-def _start_of(policy: Policy) -> str:
-    return policy.last_modified if isinstance(policy, TTL) else policy.field
+class _PolicyColumns:
+    """The columns of a table that a policy names.
 
-
-def _discriminator(mapper: Mapper[Any] | None, table: Table) -> Column[Any] | None:
-    column = None if mapper is None else mapper.polymorphic_on
-    return column if isinstance(column, Column) and column.table is table else None
-
-
-def _column(mapper: Mapper[Any] | None, table: Table, name: str, where: str) -> Column[Any]:
-    """The column that a policy names, by its attribute, its key or its name."""
-    found = None if mapper is None else mapper.columns.get(name)
-    if found is None:
-        found = table.c.get(name)
-    if found is None:
-        found = next((column for column in table.c if column.name == name), None)
-    if found is not None and found.table is table:
-        return found
-    fix = f"Name one of its columns: {', '.join(map(repr, table.c.keys()))}."
-    if name in ("_ts", "ttl"):
-        fix = (
-            "Add TTLMixin to the bases of the class and put the column into the database; or name "
-            f"columns that there are, as in TTL(3600, last_modified='updated_at', override=None). "
-            f"{fix}"
-        )
-    raise TTLConfigurationError(f"{where}: table {table.fullname!r} has no column {name!r}. {fix}")
-
-
-def _override(
-    mapper: Mapper[Any] | None, table: Table, policy: Policy, where: str
-) -> Column[Any] | None:
-    if not isinstance(policy, TTL) or policy.override is None:
-        return None
-    column = _column(mapper, table, policy.override, where)
-    if not issubclass(column.type._type_affinity or object, Integer):
-        raise TTLConfigurationError(
-            f"{where}: column {column.name!r} is {column.type!r}; a row's own ttl is a whole "
-            "number of seconds, so the column must be an integer."
-        )
-    _check_values(policy, column, where)
-    return column
-
-
-def _check_values(policy: TTL, column: Column[Any], where: str) -> None:
-    """See that what the policy says of own ttls is what becomes of them.
-
-    The column of the mixin has a CHECK; what an application's own column may hold is its matter.
+    Args:
+        table: The table.
+        mapper: That of the class, whose attributes a policy may name too; None for a Table alone.
+        policy: The policy.
+        where: The declaration, for error messages.
     """
-    ours = isinstance(column.type, Seconds)
-    if policy.values not in (None, "strict" if ours else "lenient"):
-        fix = (
-            "that column has a CHECK. For values that have no effect instead of being refused, "
-            "name an integer column of your own: override='...'"
-            if ours
-            else "only TTLMixin's own column refuses what is no ttl; in others such values "
-            "have no effect. Leave values out"
-        )
+
+    def __init__(
+        self, table: Table, mapper: Mapper[Any] | None, policy: Policy, where: str
+    ) -> None:
+        self._table = table
+        self._mapper = mapper
+        self._policy = policy
+        self._where = where
+
+    def named(self, name: str) -> Column[Any]:
+        """The column of this attribute, key or name."""
+        table = self._table
+        column = None if self._mapper is None else self._mapper.columns.get(name)
+        if column is None:
+            column = table.c.get(name)
+        if column is None:
+            column = next((column for column in table.c if column.name == name), None)
+        if column is not None and column.table is table:
+            return column
+        fix = f"Name one of its columns: {', '.join(map(repr, table.c.keys()))}."
+        if name in ("_ts", "ttl"):
+            fix = (
+                "Add TTLMixin to the bases of the class and put the column into the database; or "
+                "name columns that there are, as in TTL(3600, last_modified='updated_at', "
+                f"override=None). {fix}"
+            )
         raise TTLConfigurationError(
-            f"{where}: values={policy.values!r} can't be for column {column.name!r}: {fix}."
+            f"{self._where}: table {table.fullname!r} has no column {name!r}. {fix}"
         )
 
+    def override(self) -> Column[Any] | None:
+        """The column of the row's own ttl."""
+        policy = self._policy
+        if not isinstance(policy, TTL) or policy.override is None:
+            return None
+        column = self.named(policy.override)
+        if not issubclass(column.type._type_affinity or object, Integer):
+            raise TTLConfigurationError(
+                f"{self._where}: column {column.name!r} is {column.type!r}; a row's own ttl is a "
+                "whole number of seconds, so the column must be an integer."
+            )
+        # The column of the mixin has a CHECK; what an application's own may hold is its matter.
+        ours = isinstance(column.type, Seconds)
+        if policy.values not in (None, "strict" if ours else "lenient"):
+            fix = (
+                "that column has a CHECK. For values that have no effect instead of being refused, "
+                "name an integer column of your own: override='...'"
+                if ours
+                else "only TTLMixin's own column refuses what is no ttl; in others such values "
+                "have no effect. Leave values out"
+            )
+            raise TTLConfigurationError(
+                f"{self._where}: values={policy.values!r} can't be for column {column.name!r}: "
+                f"{fix}."
+            )
+        return column
 
-def _max_lifetime(
-    mapper: Mapper[Any] | None, table: Table, policy: Policy, where: str
-) -> MaxLifetime | None:
-    if not isinstance(policy, TTL) or policy.created is None or policy.max_lifetime is None:
-        return None
-    column = _column(mapper, table, policy.created, where)
-    # A date is one whatever the unit of the other column.
-    holds_dates = issubclass(column.type._type_affinity or object, (DateTime, Date))
-    unit = None if holds_dates else policy.unit
-    return MaxLifetime(column, Instants(column, policy.timezone, unit, where), policy.max_lifetime)
+    def max_lifetime(self) -> MaxLifetime | None:
+        """The limit to lives, with the column that it is counted from."""
+        policy = self._policy
+        if not isinstance(policy, TTL) or policy.created is None or policy.max_lifetime is None:
+            return None
+        column = self.named(policy.created)
+        # A date is one whatever the unit of the other column.
+        holds_dates = issubclass(column.type._type_affinity or object, (DateTime, Date))
+        unit = None if holds_dates else policy.unit
+        instants = Instants(column, policy.timezone, unit, self._where)
+        return MaxLifetime(column, instants, policy.max_lifetime)
+
+    def discriminator(self) -> Column[Any] | None:
+        """The column that tells kinds, or else single-table subclasses, apart."""
+        if isinstance(self._policy, TTL) and self._policy.by is not None:
+            return self.named(self._policy.by)
+        column = None if self._mapper is None else self._mapper.polymorphic_on
+        return column if isinstance(column, Column) and column.table is self._table else None
 
 
-def _prepare_schema(binding: Binding, sweep: SweepBy) -> None:
+def _prepare_schema(binding: Binding, sweep: object) -> None:
+    """See to the default of ``_ts``, and to what ``create_all()`` adds for the sweeper."""
     stamp, own = binding.last_modified, binding.override
     if binding.stamps and (stamp.default is None or not binding.instants.native):
         # The application's own (utcnow(), time.time()) is the clock of a host.
         binding.default_before = stamp.default
-        stamp.default = _column_default(binding)
+        default = ColumnDefault(binding.instants.stored(Stamp()))
+        default._set_parent_with_dispatch(stamp)
+        stamp.default = default
     if own is None or not binding.instants.native:
-        _prepare_sweep(binding, sweep)
+        # Rows with a ttl of their own, and NULLs that are expired, are in no index of one column.
+        if sweep == "index" and own is None and not binding.nulls_expire:
+            binding.sweep = "index"
+            if not binding.stamps:
+                schema.add_index_on(stamp)
     elif isinstance(own.type, Seconds):
         # A table that is bound again, with another policy, has them.
-        is_new = not any(isinstance(each, schema.TTLCheck) for each in own.constraints)
+        is_new = not any(isinstance(check, schema.TTLCheck) for check in own.constraints)
         if is_new:
             schema.add_check(binding.table, own)
         if sweep == "index":
@@ -219,23 +232,6 @@ def _prepare_schema(binding: Binding, sweep: SweepBy) -> None:
             binding.sweep = "index"
     if binding.max_lifetime is not None and binding.sweep == "index":
         schema.add_index_on(binding.max_lifetime.created)
-
-
-def _prepare_sweep(binding: Binding, sweep: SweepBy) -> None:
-    """See to the index of a table whose rows are found by the column that is there.
-
-    Rows with a ttl of their own, and NULLs that are expired, are in no such index.
-    """
-    if sweep == "index" and binding.override is None and not binding.nulls_expire:
-        binding.sweep = "index"
-        if not binding.stamps:
-            schema.add_index_on(binding.last_modified)
-
-
-def _column_default(binding: Binding) -> Any:
-    default = ColumnDefault(binding.instants.stored(Stamp()))
-    default._set_parent_with_dispatch(binding.last_modified)
-    return default
 
 
 def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
@@ -247,7 +243,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
             f"{where}: {cls.__name__} shares its table with a base class that has no TTL; "
             "declare __ttl__ on the base (None to switch it off there) and override it here."
         )
-    if _declares_here(cls):
+    if "__ttl__" in vars(cls):
         if isinstance(binding.policy, TTL) and binding.policy.by is not None:
             raise TTLConfigurationError(
                 f"{where}: {binding.name}.__ttl__ has a default for each {binding.policy.by!r}; "
@@ -270,11 +266,10 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
     _join_variant(mapper, cls, binding)
 
 
-def _bind_joined(mapper: Mapper[Any], cls: type[Any]) -> None:
+def _bind_joined(mapper: Mapper[Any], base: Mapper[Any], cls: type[Any]) -> None:
     """A joined subclass lives and dies with its base row; it can't have another ttl."""
-    base: Any = mapper.inherits
     binding = root_binding_of(base.local_table)
-    if binding is None or _declares_here(cls):
+    if binding is None or "__ttl__" in vars(cls):
         raise TTLConfigurationError(
             f"{cls.__name__}.__ttl__: a joined subclass shares its row with "
             f"{base.base_mapper.class_.__name__}; declare __ttl__ there, on the base class."
@@ -297,5 +292,5 @@ def _join_variant(mapper: Mapper[Any], cls: type[Any], binding: Binding) -> None
     variant.identities.append(mapper.polymorphic_identity)
     # Statements that were compiled before don't tell these rows from others.
     forget_compiled_statements()
-    for each in mapper.base_mapper.self_and_descendants:
-        each._compiled_cache.clear()
+    for relative in mapper.base_mapper.self_and_descendants:
+        relative._compiled_cache.clear()
