@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from ttl_odm.sqlalchemy.time.clock import EPOCH
+from ttl_odm.dialects import EPOCH
 
 if TYPE_CHECKING:
     from datetime import datetime

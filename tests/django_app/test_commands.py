@@ -74,10 +74,11 @@ def test_exit_statuses_say_what_went_wrong(
 
 
 def _epoch() -> Any:
+    from ttl_odm.dialects import EPOCH
     from ttl_odm.django.time import clock
 
     connection = connections["default"]
-    return clock.to_storage(connection, clock.EPOCH.replace(year=2020))
+    return clock.to_storage(connection, EPOCH.replace(year=2020))
 
 
 def test_the_status_says_what_is_left_and_who_sweeps(

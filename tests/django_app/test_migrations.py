@@ -111,9 +111,7 @@ def _indexes_are_used() -> bool:
     connection = connections["default"]
     if connection.vendor == "mysql":
         return bool(raw("SELECT _ttl_inh, _ttl_own FROM shop_box WHERE 1 = 0") == [])
-    from ttl_odm.django.policy.indexes import own_end_sql
-
-    end = own_end_sql(connection, '"_ts"', '"ttl"')
+    end = clock.family_of(connection).own_end('"_ts"', '"ttl"')
     with transaction.atomic():
         raw("SET LOCAL enable_seqscan = off")
         plan = raw(f"EXPLAIN SELECT * FROM shop_box WHERE ttl > 0 AND {end} < now()")  # noqa: S608

@@ -101,7 +101,7 @@ def test_the_time_is_the_databases(engine: Engine, made: Any) -> None:
     store = SQLAlchemyStore(engine, made(cart()))
     with engine.connect() as connection:
         clock = clock_of(engine.dialect)
-        before = clock.from_storage()(connection.scalar(text(f"SELECT {clock.now}")))
+        before = clock.from_storage(connection.scalar(text(f"SELECT {clock.now}")))
     now = store.now()
     assert now.tzinfo is timezone.utc
     assert timedelta(0) <= now - before < timedelta(minutes=1)

@@ -22,9 +22,9 @@ from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import look
 from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL, Wanted
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, Binding, binding_of
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
-from ttl_odm.sqlalchemy.time.clock import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from ttl_odm.alembic.reflection import read_columns
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
+from ttl_odm.dialects import MYSQL_FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -32,8 +32,9 @@ from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
 from ttl_odm.alembic.target_schema import Wanted
 from ttl_odm.core.policy import as_policy
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.steps import Steps

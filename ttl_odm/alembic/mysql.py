@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.schema import sweep_columns, sweep_indexes
-from ttl_odm.sqlalchemy.time.clock import INHERITED_END, OWN_END
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,8 +79,8 @@ class MySQLSteps(Steps):
             self._add_index_on(preparer.quote(self.wanted.dates))
             return
         virtual = self.wanted.virtual
-        columns = dict(zip((INHERITED_END, OWN_END), sweep_columns(virtual, preparer), strict=True))
-        missing = [sql for name, sql in columns.items() if name not in self.found.virtual]
+        columns = sweep_columns(virtual, preparer).items()
+        missing = [sql for name, sql in columns if name not in self.found.virtual]
         if missing:
             self.run.briefly([f"ALTER TABLE {self.table} {', '.join(missing)}, {_INSTANT}"])
         for sql in sweep_indexes(virtual, preparer):

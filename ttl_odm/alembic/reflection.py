@@ -13,7 +13,8 @@ from sqlalchemy import Column, MetaData, Table, inspect, text
 from sqlalchemy.exc import NoSuchTableError
 
 from ttl_odm.alembic.errors import unknown_table
-from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, OWN_END
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

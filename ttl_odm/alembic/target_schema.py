@@ -14,6 +14,7 @@ from sqlalchemy import Column, DefaultClause, Integer, MetaData, Table, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.dialects import index_name
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
@@ -131,7 +132,7 @@ class Wanted:
 
     def name_of(self, prefix: str, suffix: str) -> str:
         """A name for something else that belongs to the table, short enough everywhere."""
-        return declared.index_name(self.table, suffix).replace("ix_", prefix, 1)
+        return index_name(self.table.name, suffix).replace("ix_", prefix, 1)
 
     def column(
         self, column: Column[Any], dialect: Dialect, *, default: str | None = None, check: bool

@@ -29,14 +29,16 @@ from ttl_odm.cli.indexes_sql import indexes_of, is_as_declared
 from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
+from ttl_odm.dialects import MYSQL_FAMILY, index_name
+from ttl_odm.dialects.mysql import INHERITED_END
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, index_name, sweep_indexes
+from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex
-from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part
@@ -157,7 +159,7 @@ class _Check:
         if binding.sweeps_by_column:
             return
         for suffix in ("ttl_inherited", "ttl_own"):
-            name = index_name(self._table, suffix)
+            name = index_name(self._table.name, suffix)
             if name not in there:
                 yield self._error(
                     "missing-index",

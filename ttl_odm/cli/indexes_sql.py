@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import text
 
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, OWN_END
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table

@@ -161,9 +161,9 @@ class _Counting:
         columns = main.columns_of(source)
 
         def expired(name: str, seconds: int) -> ColumnElement[bool]:
-            later = replace(clock, now=f"({clock.now} + {seconds} * {clock.second})")
+            later = f"({clock.now} + {seconds} * {clock.second})"
             binding = self._bindings[name]
-            condition = Predicate(later).expired(binding, binding.columns_of(source))
+            condition = Predicate(clock, now=later).expired(binding, binding.columns_of(source))
             return func.coalesce(condition, false())
 
         def older(seconds: int) -> ColumnElement[bool]:

@@ -24,9 +24,9 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.binding import binding_of, bound_tables, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
 from ttl_odm.testing.raw_sql import names_in, tables_in
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from typing import Any
 
 from django.db.models.signals import class_prepared
 
+from ttl_odm.dialects import index_name
 from ttl_odm.django import gate
 from ttl_odm.django.objects.save import guard
 from ttl_odm.django.policy.binding import Binding, bind, bind_subclass, is_historical
-from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, index_name
+from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
 from ttl_odm.django.purge import removal
 from ttl_odm.errors import TTLConfigurationError
 

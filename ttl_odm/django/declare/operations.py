@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import migrations
 
-from ttl_odm.django.policy.indexes import TTLIndex, index_name
+from ttl_odm.dialects import index_name
+from ttl_odm.django.policy.indexes import TTLIndex
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import LastModifiedField, TTLField
 from ttl_odm.errors import TTLConfigurationError
@@ -82,7 +83,7 @@ class AddTTL(migrations.operations.base.Operation):
         connection = schema_editor.connection
         if not self.allow_migrate_model(connection.alias, model):
             return
-        vendor = clock.vendor_of(connection)
+        vendor = clock.family_of(connection).family
         if vendor == "sqlite":  # which copies the table, as for any column that isn't NULL
             self._each(app_label, schema_editor, from_state)
             return

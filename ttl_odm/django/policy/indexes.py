@@ -12,32 +12,19 @@ it CONCURRENTLY without being asked.
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.backends.ddl_references import Statement, Table
 from django.db.models.expressions import Expression
 
-from ttl_odm.django.time import clock
+from ttl_odm.dialects.family import MAX_NAME
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
+from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 
 if TYPE_CHECKING:
     from ttl_odm.django.policy.binding import Binding
-
-_MAX_NAME: Final = 60
-
-INHERITED_END: Final = "_ttl_inh"
-OWN_END: Final = "_ttl_own"
-
-
-def index_name(table: str, suffix: str) -> str:
-    """A name that is the same as SQLAlchemy's adapter gives, and short enough everywhere."""
-    name = f"ix_{table}_{suffix}"
-    if len(name) <= _MAX_NAME:
-        return name
-    digest = hashlib.sha256(table.encode()).hexdigest()[:8]
-    return f"ix_{table[: _MAX_NAME - len(suffix) - 13]}_{digest}_{suffix}"
 
 
 class TTLIndex(models.Index):
@@ -47,28 +34,23 @@ class TTLIndex(models.Index):
     that of the row's own ttl: over the rows that have one.
     """
 
-    max_name_length = _MAX_NAME
+    max_name_length = MAX_NAME
 
     def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:  # noqa: ARG002
         """The statement that makes it."""
         connection = schema_editor.connection
         quote = connection.ops.quote_name
-        columns = [quote(model._meta.get_field(name).column) for name in self.fields]
-        is_own = len(columns) > 1
-        stamp, own = columns[0], columns[-1]
-        if clock.vendor_of(connection) == "mysql":
-            virtual = OWN_END if is_own else INHERITED_END
-            end = own_end_sql(connection, stamp, own) if is_own else stamp
-            holds = f"{own} > 0" if is_own else f"{_own_column(model, quote)} IS NULL"
-            return _statement(
-                model,
-                quote,
-                f"ALTER TABLE %(table)s ADD COLUMN {virtual} BIGINT GENERATED ALWAYS AS "
-                f"(CASE WHEN {holds} THEN {end} END) VIRTUAL INVISIBLE, "
-                f"ADD INDEX {quote(self.name)} ({virtual})",
-            )
-        end = own_end_sql(connection, stamp, own) if is_own else stamp
-        holds = f"{own} > 0" if is_own else f"{_own_column(model, quote)} IS NULL"
+        is_own = len(self.fields) > 1
+        stamp = quote(model._meta.get_field(self.fields[0]).column)
+        own = next(field for field in model._meta.local_fields if isinstance(field, TTLField))
+        ttl = quote(own.column)
+        family = family_of(connection)
+        if isinstance(family, MySQL):
+            column = family.virtual_columns(stamp, ttl)[self._virtual]
+            index = f"ADD INDEX {quote(self.name)} ({self._virtual})"
+            return _statement(model, quote, f"ALTER TABLE %(table)s {column}, {index}")
+        end = family.own_end(stamp, ttl) if is_own else family.inherited_end(stamp)
+        holds = f"{ttl} > 0" if is_own else f"{ttl} IS NULL"
         return _statement(
             model,
             quote,
@@ -79,26 +61,20 @@ class TTLIndex(models.Index):
     def remove_sql(self, model: Any, schema_editor: Any, **kwargs: Any) -> Any:
         """The statement that takes it away."""
         quote = schema_editor.connection.ops.quote_name
-        if clock.vendor_of(schema_editor.connection) == "mysql":
-            virtual = OWN_END if len(self.fields) > 1 else INHERITED_END
-            return _statement(
-                model,
-                quote,
-                f"ALTER TABLE %(table)s DROP INDEX {quote(self.name)}, DROP COLUMN {virtual}",
-            )
+        if isinstance(family_of(schema_editor.connection), MySQL):
+            parts = f"DROP INDEX {quote(self.name)}, DROP COLUMN {self._virtual}"
+            return _statement(model, quote, f"ALTER TABLE %(table)s {parts}")
         concurrently = _concurrently(schema_editor, kwargs)
         return _statement(model, quote, f"DROP INDEX {concurrently}IF EXISTS {quote(self.name)}")
+
+    @property
+    def _virtual(self) -> str:
+        """MariaDB's and MySQL's column that it is on."""
+        return OWN_END if len(self.fields) > 1 else INHERITED_END
 
 
 def _statement(model: Any, quote: Any, template: str) -> Statement:
     return Statement(template, table=Table(model._meta.db_table, quote))
-
-
-def _own_column(model: Any, quote: Any) -> str:
-    from ttl_odm.django.time.fields import TTLField  # noqa: PLC0415
-
-    field = next(each for each in model._meta.local_fields if isinstance(each, TTLField))
-    return str(quote(field.column))
 
 
 def _concurrently(schema_editor: Any, asked: Any) -> str:
@@ -109,25 +85,12 @@ def _concurrently(schema_editor: Any, asked: Any) -> str:
     return "CONCURRENTLY " if asked.get("concurrently") or outside else ""
 
 
-def own_end_sql(connection: Any, stamp: str, own: str) -> str:
-    """The end of a row's own ttl, spelled as its index has it."""
-    vendor = clock.vendor_of(connection)
-    if vendor == "postgresql":
-        # timestamptz + interval hangs on the session's time zone; in UTC, without a zone, it may
-        # be indexed.
-        return (
-            f"(((({stamp} AT TIME ZONE 'UTC') + {own} * interval '1 second') AT TIME ZONE 'UTC'))"
-        )
-    return f"({stamp} + {own} * {clock.UNITS[clock.INSTANT_UNITS[vendor]]})"
-
-
 class PartEnd(Expression):
     """What one of the indexes orders by, in a query."""
 
-    def __init__(self, index: str, stamp: Any, own: Any = None) -> None:
-        """Name the index's virtual column, and the expressions that it is made of elsewhere."""
+    def __init__(self, stamp: Any, own: Any = None) -> None:
+        """Name what it is made of: the column of the last modification, and that of the ttl."""
         super().__init__(output_field=InstantField())
-        self.index = index
         self.sources = [stamp] if own is None else [stamp, own]
 
     def get_source_expressions(self) -> list[Any]:
@@ -141,9 +104,8 @@ class PartEnd(Expression):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
         """Render it, word for word as the index has it."""
         stamp, *own = (compiler.compile(source)[0] for source in self.sources)
-        if connection.vendor == "mysql":
-            return f"{stamp.rpartition('.')[0]}.{self.index}", []
-        return (own_end_sql(connection, stamp, own[0]), []) if own else (stamp, [])
+        family = family_of(connection)
+        return family.own_end(stamp, own[0]) if own else family.inherited_end(stamp), []
 
 
 def has_contract_fields(binding: Binding) -> bool:

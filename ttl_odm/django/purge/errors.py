@@ -1,47 +1,21 @@
-"""Which of Django's database errors pass by themselves, and how each reads in one line.
+"""The sweeper's errors in place of Django's, and what these say of a database.
 
-The sweeper tries again after a `TransientStoreError` and gives a table up after any other error.
-Drivers tell the two apart by codes; what has no code (a server that can't be reached) may pass.
+`ttl_odm.dialects.errors` knows the codes of the drivers' own errors, which Django wraps.
 """
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
-from ttl_odm.sweeper import StoreError, TransientStoreError
+from ttl_odm.dialects import errors
+from ttl_odm.dialects.errors import in_short
+from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_PASSING: Final = frozenset(
-    {
-        "55P03",  # lock_not_available
-        "40P01",  # deadlock_detected
-        "40001",  # serialization_failure
-        "57014",  # query_canceled, as by a statement timeout
-        "57P01",  # admin_shutdown
-        "57P02",  # crash_shutdown
-        "57P03",  # cannot_connect_now
-        "53300",  # too_many_connections
-        1020,  # the row has changed since it was read (innodb_snapshot_isolation)
-        1040,  # too many connections
-        1053,  # the server is shutting down
-        1205,  # lock wait timeout
-        1213,  # deadlock
-        1317,  # the query was interrupted
-        1927,  # the connection was killed
-        1969,  # max_statement_time
-        2002,  # can't connect
-        2003,  # can't connect
-        2006,  # the server has gone away
-        2013,  # the connection was lost
-        3024,  # max_execution_time
-    }
-)
 
 
 @contextmanager
@@ -56,33 +30,23 @@ def store_errors() -> Iterator[None]:
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
                 connection.close_if_unusable_or_obsolete()
-        raise (TransientStoreError if is_passing(error) else StoreError)(in_short(error)) from error
+        kind = TransientStoreError if is_passing(error) else StoreError
+        raise (UnreachableStoreError if _is_away(error) else kind)(in_short(error)) from error
 
 
 def is_passing(error: BaseException) -> bool:
     """Whether trying again may help."""
-    if isinstance(error, InterfaceError):
-        return True
-    code = _code(error)
-    if code is None:  # psycopg while it connects, and SQLite
-        logic = type(error.__cause__).__module__ == "sqlite3"
-        return isinstance(error, OperationalError) and (
-            not logic or bool(re.search("locked|busy", str(error)))
-        )
-    return code in _PASSING or (isinstance(code, str) and code.startswith("08"))
+    operational = isinstance(error, OperationalError)
+    return _is_away(error) or errors.is_passing(_driver_error(error), operational=operational)
 
 
-def _code(error: BaseException) -> str | int | None:
-    """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
-    number = next(iter(error.args), None)
-    if isinstance(number, int):
-        return number
-    state = getattr(error.__cause__, "sqlstate", None)
-    return None if state is None else str(state)
+def _is_away(error: BaseException) -> bool:
+    """Whether the server was lost, or can't be reached."""
+    operational = isinstance(error, OperationalError)
+    return isinstance(error, InterfaceError) or errors.is_away(
+        _driver_error(error), operational=operational
+    )
 
 
-def in_short(error: BaseException) -> str:
-    """The driver's message, without its details: these hold values of rows."""
-    args: tuple[Any, ...] = error.args
-    text = str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(error)
-    return text.split("\n", 1)[0] or type(error).__name__
+def _driver_error(error: BaseException) -> BaseException:
+    return error.__cause__ or error

@@ -9,7 +9,7 @@ from django.db.models import F, Q, QuerySet
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.indexes import INHERITED_END, OWN_END, PartEnd, has_contract_fields
+from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import rows_of
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.expressions import Cutoff, DatabaseNow
@@ -76,10 +76,10 @@ class _Stretch:
             return found.annotate(ttl_end=stamp).filter(ttl_end__lte=cutoff)
         own = binding.own.name
         if part is Part.OWN:
-            end = PartEnd(OWN_END, stamp, F(own))
+            end = PartEnd(stamp, F(own))
             found = found.filter(**{f"{own}__gt": 0})
         else:
-            end = PartEnd(INHERITED_END, stamp)
+            end = PartEnd(stamp)
             found = found.filter(**{f"{own}__isnull": True})
         cutoff = Cutoff(self._seconds, "instant", end.output_field)
         return found.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)

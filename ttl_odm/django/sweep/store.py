@@ -6,6 +6,7 @@ Found by ``Sweeper(connections["default"])`` through the entry point ``django``,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, router
@@ -26,12 +27,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
 
-_PACES: Final = {
-    "postgresql": Pace(start=1_000, lowest=100, highest=10_000, target=0.1),
-    "mysql": Pace(start=1_000, lowest=100, highest=5_000, target=0.1),
-    # One writer at a time: each batch keeps every other user of the file waiting.
-    "sqlite": Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0),
-}
+_MOST_ROWS: Final = 10_000
+"""In a batch, since but for the plainest deletes its rows or keys go through Python."""
 
 
 def open_store(connection: Any, targets: Any = None) -> DjangoStore:
@@ -60,7 +57,8 @@ class DjangoStore:
         """
         self._using = using
         self._given = models
-        self._pace = _PACES[clock.vendor_of(connections[using])]
+        pace = clock.family_of(connections[using]).pace
+        self._pace = replace(pace, highest=min(pace.highest, _MOST_ROWS))
         self.targets()
 
     @property

@@ -1,8 +1,7 @@
-"""The database's clock, as each of Django's backends spells it, and the forms that instants have.
+"""The database's clock for Django's backends, and the forms that instants have.
 
-Everything that differs between PostgreSQL, MariaDB/MySQL and SQLite about *time* is here: how to
-ask the server for its now in the form that a column is kept in, and how to go back from it by a
-number of seconds. It knows nothing of policies or models.
+How each database tells the time is in `ttl_odm.dialects`; this says it in the form that a column is
+kept in, and as Django takes it. It knows nothing of policies or models.
 
 Columns are kept in one of these forms (`Form`):
 
@@ -10,60 +9,37 @@ Columns are kept in one of these forms (`Form`):
   MariaDB, integer milliseconds on SQLite;
 * ``datetime``: what Django's ``DateTimeField`` stores, in UTC;
 * ``s``, ``ms``, ``us``: integers since 1970.
-
-PostgreSQL's ``now()`` is the start of the *transaction*: a row written late in a long one would be
-born dead. Reads compare with ``statement_timestamp()``; stamps and the predicates of writes use
-``clock_timestamp()``, so that a write which waited for a lock judges the row when it writes.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
+from ttl_odm.dialects import Family, family_named
 from ttl_odm.errors import TTLConfigurationError
 
 Form = Literal["instant", "datetime", "s", "ms", "us"]
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 """So many in a second."""
 
-INSTANT_UNITS: Final = {"mysql": "us", "sqlite": "ms"}
-"""The integers that stand for instants where the database has no type that is safe to index."""
 
-# With microseconds, as Django writes its texts: they are compared as such, and .123 is less than
-# .123000. Django formats statements with Python's %, so a percent sign is written twice.
-_SQLITE_FORMAT: Final = "'%%Y-%%m-%%d %%H:%%M:%%f000'"
-
-
-def vendor_of(connection: Any) -> str:
-    """The database of a connection: ``postgresql``, ``mysql`` (MariaDB too) or ``sqlite``.
+def family_of(connection: Any) -> Family:
+    """What is known of the database of a connection.
 
     Raises:
-        TTLConfigurationError: It is another one. Failing is the only safe answer: a statement
+        TTLConfigurationError: It is none of ours. Failing is the only safe answer: a statement
             without the predicate would show expired rows.
     """
     vendor = str(connection.vendor)
-    if vendor not in ("postgresql", "mysql", "sqlite"):
+    family = family_named(vendor)
+    if family is None:
         raise TTLConfigurationError(
             f"ttl_odm doesn't support Django's database backend {vendor!r} (alias "
             f"{connection.alias!r}); it supports postgresql, mysql (with MariaDB) and sqlite."
         )
-    return vendor
-
-
-def present(vendor: str, *, writing: bool) -> str:
-    """The database's clock as the database spells it; every other text is made of this one.
-
-    Returns:
-        A ``timestamptz`` for PostgreSQL, a ``DATETIME(6)`` in UTC for MariaDB, and for SQLite the
-        arguments that its functions of time take for an instant.
-    """
-    if vendor == "postgresql":
-        return "clock_timestamp()" if writing else "statement_timestamp()"
-    return "UTC_TIMESTAMP(6)" if vendor == "mysql" else "'now'"
+    return family
 
 
 def now(connection: Any, form: Form, *, writing: bool = False) -> str:
@@ -74,23 +50,18 @@ def now(connection: Any, form: Form, *, writing: bool = False) -> str:
         form: In the form of such a column.
         writing: At the moment of the write, rather than at the start of the statement.
     """
-    vendor = vendor_of(connection)
-    form = _stored_form(vendor, form)
-    clock = present(vendor, writing=writing)
-    if vendor == "postgresql":
-        if form in ("instant", "datetime"):
-            return clock
-        return f"FLOOR(EXTRACT(EPOCH FROM {clock}) * {UNITS[form]})::bigint"
+    return _for_django(_now(connection, form, writing=writing))
+
+
+def _now(connection: Any, form: Form, *, writing: bool) -> str:
+    family = family_of(connection)
+    present = family.present(writing=writing)
+    if form == "instant":
+        return family.instant(present)
     if form == "datetime":
         _check_utc(connection)
-        return clock if vendor == "mysql" else f"strftime({_SQLITE_FORMAT}, {clock})"
-    if vendor == "mysql":
-        microseconds = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {clock})"
-        return _coarser(microseconds, 1_000_000 // UNITS[form], "DIV")
-    milliseconds = f"CAST(ROUND((julianday({clock}) - 2440587.5) * 86400000) AS INTEGER)"
-    if form == "us":
-        return f"({milliseconds} * 1000)"
-    return _coarser(milliseconds, 1_000 // UNITS[form], "/")
+        return family.date(present)
+    return family.epoch(present, UNITS[form])
 
 
 def ago(connection: Any, form: Form, seconds: str, *, writing: bool = False) -> str:
@@ -104,63 +75,49 @@ def ago(connection: Any, form: Form, seconds: str, *, writing: bool = False) -> 
         seconds: SQL for a whole number.
         writing: As for `now`.
     """
+    family = family_of(connection)
+    if form == "datetime":
+        _check_utc(connection)
+        return _for_django(family.date_ago(family.present(writing=writing), seconds))
     moment = now(connection, form, writing=writing)
-    vendor = vendor_of(connection)
-    form = _stored_form(vendor, form)
-    if form in UNITS:
-        return f"({moment} - {_times(seconds, UNITS[form])})"
-    if vendor == "postgresql":
-        # Never a bound interval: a timedelta of a day would have 23 or 25 hours twice a year.
-        return f"({moment} - {seconds} * interval '1 second')"
-    if vendor == "mysql":
-        return f"({moment} - INTERVAL ({seconds}) SECOND)"
-    clock = present(vendor, writing=writing)
-    return f"strftime({_SQLITE_FORMAT}, {clock}, (-({seconds})) || ' seconds')"
+    second = family.second if form == "instant" else str(UNITS[form])
+    return f"({moment} - {seconds if second == '1' else f'{seconds} * {second}'})"
+
+
+def _for_django(sql: str) -> str:
+    """Django formats statements with Python's %, so a percent sign is written twice."""
+    return sql.replace("%", "%%")
 
 
 def to_storage(connection: Any, instant: datetime) -> Any:
     """What a driver stores for an aware datetime in a column of the form ``instant``."""
-    unit = INSTANT_UNITS.get(vendor_of(connection))
-    if unit is None:
-        return instant
-    return (instant - EPOCH) // timedelta(microseconds=1_000_000 // UNITS[unit])
+    return family_of(connection).to_storage(instant)
 
 
 def from_storage(connection: Any, value: Any) -> datetime | None:
     """The aware datetime, in UTC, of what a driver reads from a column of the form ``instant``."""
     if value is None:
         return None
-    if isinstance(value, datetime):
-        if value.tzinfo is None:  # USE_TZ = False: Django's driver has made it local
-            value = value.replace(tzinfo=connection.timezone or _current_timezone())
-        aware: datetime = value.astimezone(timezone.utc)
-        return aware
-    unit = INSTANT_UNITS[vendor_of(connection)]
-    return EPOCH + timedelta(microseconds=int(value) * (1_000_000 // UNITS[unit]))
+    if not isinstance(value, datetime):
+        return family_of(connection).from_storage(int(value))
+    if value.tzinfo is None:  # USE_TZ = False: Django's driver has made it local
+        value = value.replace(tzinfo=connection.timezone or _current_timezone())
+    aware: datetime = value.astimezone(timezone.utc)
+    return aware
 
 
 def database_now(connection: Any) -> datetime:
     """The present instant of a database, aware: asks it."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {now(connection, 'instant', writing=True)}".replace("%%", "%"))
-        told = from_storage(connection, cursor.fetchone()[0])
-    assert told is not None  # noqa: S101 (a clock is never NULL)
-    return told
-
-
-def _stored_form(vendor: str, form: Form) -> Any:
-    return INSTANT_UNITS.get(vendor, form) if form == "instant" else form
-
-
-def _times(seconds: str, factor: int) -> str:
-    return seconds if factor == 1 else f"{seconds} * {factor}"
-
-
-def _coarser(sql: str, factor: int, operator: str) -> str:
-    return sql if factor == 1 else f"({sql} {operator} {factor})"
+        cursor.execute(f"SELECT {_now(connection, 'instant', writing=True)}")
+        present = from_storage(connection, cursor.fetchone()[0])
+    assert present is not None  # noqa: S101 (a clock is never NULL)
+    return present
 
 
 def _check_utc(connection: Any) -> None:
+    if connection.vendor == "postgresql":  # whose DateTimeFields are instants
+        return
     zone = connection.timezone or _current_timezone()
     if str(zone) != "UTC":
         raise TTLConfigurationError(

@@ -33,11 +33,10 @@ class Ahead(DatabaseNow):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:  # noqa: ARG002
         """Render it."""
         now = clock.now(connection, "instant", writing=True)
-        vendor = clock.vendor_of(connection)
-        if vendor == "postgresql":
-            return f"({now} + {self.seconds!r} * interval '1 second')", []
-        unit = clock.UNITS[clock.INSTANT_UNITS[vendor]]
-        return f"({now} + {round(self.seconds * unit)})", []
+        family = clock.family_of(connection)
+        if family.per_second is None:
+            return f"({now} + {self.seconds!r} * {family.second})", []
+        return f"({now} + {round(self.seconds * family.per_second)})", []
 
 
 class Cutoff(Expression):

@@ -11,7 +11,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from ttl_odm.core.values import MAX_TTL, NEVER, row_ttl
+from ttl_odm.core.values import MAX_TTL, row_ttl
+from ttl_odm.dialects import ttl_check
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.stamps import Stamp, Unknown
 from ttl_odm.errors import InvalidTTL
@@ -49,9 +50,7 @@ class InstantField(models.Field):
 
     def db_type(self, connection: Any) -> str:
         """The column's type."""
-        return {"postgresql": "timestamp with time zone", "mysql": "bigint", "sqlite": "integer"}[
-            clock.vendor_of(connection)
-        ]
+        return clock.family_of(connection).instant_type
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:  # noqa: ARG002
         """An aware datetime in UTC."""
@@ -133,7 +132,7 @@ class TTLField(models.IntegerField):
     def db_check(self, connection: Any) -> str:
         """The CHECK, inline with the column: as a table constraint MariaDB would copy the table."""
         column = connection.ops.quote_name(self.column)
-        return f"{column} IS NULL OR {column} = {NEVER} OR {column} > 0"
+        return ttl_check(column)
 
     def get_prep_value(self, value: Any) -> Any:
         """Seconds, also of a timedelta; anything may be compared with."""

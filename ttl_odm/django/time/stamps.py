@@ -68,11 +68,7 @@ class StampUntil(Stamp):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:  # noqa: ARG002
         """Render it."""
         end, seconds = _end_and_seconds(connection, self.end)
-        vendor = clock.vendor_of(connection)
-        if vendor == "postgresql":
-            return f"({end} - {seconds} * interval '1 second')", []
-        unit = clock.UNITS[clock.INSTANT_UNITS[vendor]]
-        return f"({end} - {seconds} * {unit})", []
+        return f"({end} - {seconds} * {clock.family_of(connection).second})", []
 
 
 class SecondsUntil(StampUntil):
@@ -99,14 +95,7 @@ class Kept(Stamp):
 
 
 def _end_and_seconds(connection: Any, end: datetime) -> tuple[str, str]:
-    vendor = clock.vendor_of(connection)
+    family = clock.family_of(connection)
+    instant = family.instant_literal(end)
     # Not clock_timestamp(): two columns have to agree on it.
-    now = clock.now(connection, "instant")
-    if vendor == "postgresql":
-        instant = f"timestamptz '{end.isoformat()}'"
-        seconds = f"GREATEST(1, CEIL(EXTRACT(EPOCH FROM {instant} - {now})))::integer"
-        return instant, seconds
-    instant = str(clock.to_storage(connection, end))
-    if vendor == "mysql":
-        return instant, f"GREATEST(1, ({instant} - {now} + 999999) DIV 1000000)"
-    return instant, f"MAX(1, ({instant} - {now} + 999) / 1000)"
+    return instant, family.seconds_until(instant, clock.now(connection, "instant"))

@@ -33,9 +33,10 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
 from ttl_odm.inspection.names import is_telling
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -89,7 +90,7 @@ def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Itera
 def now(connection: Connection) -> datetime:
     """Return the database's present instant."""
     clock = clock_of(connection.dialect)
-    return clock.from_storage()(connection.execute(select(clock.literal(clock.now))).scalar_one())
+    return clock.from_storage(connection.execute(select(clock.literal(clock.now))).scalar_one())
 
 
 def tables(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
+from ttl_odm.dialects import MYSQL_FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

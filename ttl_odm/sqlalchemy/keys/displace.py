@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import ColumnElement, Table, and_, select
 from sqlalchemy.exc import IntegrityError
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables
 from ttl_odm.sqlalchemy.policy.foreign_keys import RestrictingKey, restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
@@ -23,7 +24,6 @@ from ttl_odm.sqlalchemy.purge.modes import DELETE
 from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
 from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
 from ttl_odm.sqlalchemy.purge.subtables import subtables
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session, persistence
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm import errors
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

@@ -33,12 +33,20 @@ class Predicate:
         writing: the predicate goes into an UPDATE or DELETE: it is judged at the moment of
             the write.
         overridable: ``include_expired`` makes it true for every row.
+        now: SQL for another instant to judge by, in the unit of ``_ts``.
     """
 
-    def __init__(self, clock: Clock, *, writing: bool = False, overridable: bool = False) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        writing: bool = False,
+        overridable: bool = False,
+        now: str | None = None,
+    ) -> None:
         """Prepare the now of this kind of statement."""
         self._clock = clock
-        self._now = clock.literal(clock.now_at_write if writing else clock.now)
+        self._now = clock.literal(now or (clock.now_at_write if writing else clock.now))
         self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
 
     def live(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:

@@ -9,9 +9,8 @@ index that mentions ``_ts`` ends HOT updates.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     CheckConstraint,
@@ -29,14 +28,13 @@ from sqlalchemy.sql.elements import conv
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer
 
-from ttl_odm.sqlalchemy.time.clock import INHERITED_END, MYSQL_FAMILY, OWN_END, clock_of
+from ttl_odm.dialects import MYSQL_FAMILY, index_name, ttl_check
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
     from sqlalchemy.sql.compiler import IdentifierPreparer
-
-_MAX_NAME: Final = 60
-"""Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
 
 
 class TTLCheck(CheckConstraint):
@@ -56,11 +54,7 @@ def _render_check(constraint: TTLCheck, compiler: Any, **_: Any) -> str:
 
 
 class AddSweepColumns(ExecutableDDLElement):
-    """MariaDB's and MySQL's indexes: on virtual columns, since neither has partial indexes.
-
-    Integers only: a TIMESTAMP plus an INTERVAL in a generated column is evaluated in the time
-    zone of the session, and the index then disagrees with the table.
-    """
+    """MariaDB's and MySQL's indexes: on virtual columns, since neither has partial indexes."""
 
     def __init__(self, table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
         """Keep the names; they are quoted when the DDL is rendered."""
@@ -71,21 +65,16 @@ class AddSweepColumns(ExecutableDDLElement):
 
 @compiles(AddSweepColumns)
 def _render_sweep_columns(ddl: AddSweepColumns, compiler: Any, **_: Any) -> str:
-    parts = [*sweep_columns(ddl, compiler.preparer), *sweep_indexes(ddl, compiler.preparer)]
+    columns = sweep_columns(ddl, compiler.preparer).values()
+    parts = [*columns, *sweep_indexes(ddl, compiler.preparer)]
     return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
 
 
-def sweep_columns(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[str]:
-    """The clauses that add the virtual columns."""
-    stamp, ttl = preparer.quote(ddl.last_modified.name), preparer.quote(ddl.override.name)
-    ends = {
-        INHERITED_END: f"CASE WHEN {ttl} IS NULL THEN {stamp} END",
-        OWN_END: f"CASE WHEN {ttl} > 0 THEN {stamp} + {ttl} * 1000000 END",
-    }
-    return [
-        f"ADD COLUMN {name} BIGINT GENERATED ALWAYS AS ({end}) VIRTUAL INVISIBLE"
-        for name, end in ends.items()
-    ]
+def sweep_columns(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[str, str]:
+    """The clauses that add the virtual columns, by the columns' names."""
+    return MySQL().virtual_columns(
+        preparer.quote(ddl.last_modified.name), preparer.quote(ddl.override.name)
+    )
 
 
 def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[str]:
@@ -94,7 +83,7 @@ def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[st
     Apart from these, since a migration adds the columns at once and the indexes slowly.
     """
     return [
-        f"ADD INDEX {preparer.quote(index_name(ddl.table, suffix))} ({name})"
+        f"ADD INDEX {preparer.quote(index_name(ddl.table.name, suffix))} ({name})"
         for name, suffix in ((INHERITED_END, "ttl_inherited"), (OWN_END, "ttl_own"))
     ]
 
@@ -114,28 +103,19 @@ class OwnEnd(FunctionElement[Any]):
 @compiles(InheritedEnd)
 def _render_inherited_end(element: InheritedEnd, compiler: Any, **kw: Any) -> str:
     (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
-    return clock_of(compiler.dialect).inherited_end.format(stamp=stamp)
+    return clock_of(compiler.dialect).inherited_end(stamp)
 
 
 @compiles(OwnEnd)
 def _render_own_end(element: OwnEnd, compiler: Any, **kw: Any) -> str:
     stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
-    return clock_of(compiler.dialect).own_end.format(stamp=stamp, ttl=ttl)
-
-
-def index_name(table: Table, suffix: str) -> str:
-    """A name that is the same everywhere and short enough for every database."""
-    name = f"ix_{table.name}_{suffix}"
-    if len(name) <= _MAX_NAME:
-        return name
-    digest = hashlib.sha256(table.name.encode()).hexdigest()[:8]
-    return f"ix_{table.name[: _MAX_NAME - len(suffix) - 13]}_{digest}_{suffix}"
+    return clock_of(compiler.dialect).own_end(stamp, ttl)
 
 
 def add_check(table: Table, override: Column[Any]) -> None:
     """Put the CHECK on the column of the row's own ttl."""
-    condition = f"{override.name} IS NULL OR {override.name} = -1 OR {override.name} > 0"
-    check = TTLCheck(condition, name=conv(index_name(table, "ttl").replace("ix_", "ck_", 1)))
+    name = index_name(table.name, "ttl").replace("ix_", "ck_", 1)
+    check = TTLCheck(ttl_check(override.name), name=conv(name))
     check._set_parent_with_dispatch(override)
 
 
@@ -146,7 +126,7 @@ def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any])
         ("ttl_inherited", InheritedEnd(last_modified), inheriting),
         ("ttl_own", OwnEnd(last_modified, override), own),
     ):
-        index = Index(index_name(table, suffix), end, postgresql_where=rows, sqlite_where=rows)
+        index = Index(index_name(table.name, suffix), end, postgresql_where=rows, sqlite_where=rows)
         index.ddl_if(callable_=_On(("postgresql", "sqlite")))
     event.listen(
         table,
@@ -169,7 +149,7 @@ def add_index_on(column: Column[Any]) -> None:
     ]
     is_indexed = column.index or column.unique or any(each[0] is column for each in lists if each)
     if not is_indexed and not (isinstance(column.type, String) and column.type.length is None):
-        Index(index_name(table, f"{column.name}_ttl"), column)
+        Index(index_name(table.name, f"{column.name}_ttl"), column)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.purge.subtables import all_subtables
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 from ttl_odm.sweeper.hooks import ArchiveSink, Hooks
@@ -33,13 +34,6 @@ DELETE: Final = "delete"
 ORM: Final = "orm"
 PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
 """What ``__ttl_purge__`` may be."""
-
-_UTC_NOW: Final = {
-    "postgresql": "clock_timestamp()",
-    "mysql": "UTC_TIMESTAMP(6)",
-    "mariadb": "UTC_TIMESTAMP(6)",
-    "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f000', 'now')",
-}
 
 
 class UTCNow(FunctionElement[Any]):
@@ -56,13 +50,14 @@ class NaiveUTCNow(UTCNow):
 
 @compiles(UTCNow)
 def _render_utc_now(_: UTCNow, compiler: Any, **__: Any) -> str:
-    return _UTC_NOW[compiler.dialect.name]
+    clock = clock_of(compiler.dialect)
+    return clock.date(clock.at_write)
 
 
 @compiles(NaiveUTCNow, "postgresql")
 def _render_naive_utc_now(_: NaiveUTCNow, compiler: Any, **__: Any) -> str:
     # PostgreSQL would store what a clock shows in the session's time zone.
-    return f"({_UTC_NOW[compiler.dialect.name]} AT TIME ZONE 'UTC')"
+    return f"({clock_of(compiler.dialect).at_write} AT TIME ZONE 'UTC')"
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,7 @@ class Removal:
             self.binding.table.fullname,
             keys=[tuple(row[place] for place in places) for row in self._noted],
             count=len(self._noted),
-            as_of=clock.from_storage()(max(row[-1] for row in self._noted)),
+            as_of=clock.from_storage(max(row[-1] for row in self._noted)),
             rows=[dict(zip(names, row, strict=False)) for row in self._noted]
             if self._shows_rows
             else None,

@@ -19,6 +19,7 @@ from sqlalchemy import any_, func, not_, or_, select, tuple_
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.tables import key_columns
@@ -29,7 +30,7 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, leaf_table, leaves_of, placed
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, Skip
 from ttl_odm.sweeper.phases import phase
 

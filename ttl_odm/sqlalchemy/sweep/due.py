@@ -28,13 +28,14 @@ from sqlalchemy import (
 from sqlalchemy import table as bare_table
 
 from ttl_odm.core.values import NEVER
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex, finite_defaults
 from ttl_odm.sqlalchemy.sweep.table_walk import regclass
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Due, Part
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def now(connection: Connection) -> datetime:
     """The database's present instant."""
     clock = clock_of(connection.dialect)
     told = connection.execute(select(clock.literal(clock.now_at_write))).scalar_one()
-    return clock.from_storage()(told)
+    return clock.from_storage(told)
 
 
 def _count_part(connection: Connection, binding: Binding, part: Part) -> int:

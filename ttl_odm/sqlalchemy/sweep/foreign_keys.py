@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import and_, column, exists, inspect, or_, text
 from sqlalchemy import table as bare_table
 
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ pool, and nothing is held while the sweeper pauses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -35,18 +35,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Pace
 
     _Work = Callable[Concatenate[Connection, P], R]
-
-_PACES: Final = {
-    # Some milliseconds a batch are Python's and the network's, whatever its size.
-    "postgresql": Pace(start=1_000, lowest=100, highest=25_000, target=0.1),
-    "mysql": Pace(start=1_000, lowest=100, highest=5_000, target=0.1),
-    "mariadb": Pace(start=1_000, lowest=100, highest=5_000, target=0.1),
-    # One writer at a time: each batch keeps every other user of the file waiting.
-    "sqlite": Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0),
-}
 
 
 def open_store(engine: Any, targets: Any) -> SQLAlchemyStore | AsyncSQLAlchemyStore:
@@ -73,8 +64,7 @@ class _Tables:
     """The tables of a store, by name, and the pace of their database."""
 
     def __init__(self, dialect: Dialect, targets: Any) -> None:
-        clock_of(dialect)  # or this dialect is none of ours
-        self._pace = _PACES[dialect.name]
+        self._pace = clock_of(dialect).pace  # or this dialect is none of ours
         self._dialect: Any = dialect
         self._given = targets
         self._bindings: dict[str, Binding] = {}

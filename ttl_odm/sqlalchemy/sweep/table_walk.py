@@ -27,11 +27,12 @@ from sqlalchemy import table as pg_table
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.sweep.index_windows import KeyRange
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import false, func, select, true
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def observe(connection: Connection) -> None:
     clock = clock_of(dialect)
     asked = monotonic()
     instant = connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one()
-    sample = Sample(clock.from_storage()(instant).astimezone(timezone.utc), asked)
+    sample = Sample(clock.from_storage(instant).astimezone(timezone.utc), asked)
     dialect.ttl_odm_sample = sample
     dialect.ttl_odm_stale_at = asked + MAX_AGE
     _engines.add(connection.engine)

@@ -47,7 +47,7 @@ class LastModified(TypeDecorator[datetime]):
 
     def bind_processor(self, dialect: Dialect) -> Any:
         """Store an aware datetime; a naive one is refused, for it names no instant."""
-        to_storage = clock_of(dialect).to_storage()
+        to_storage = clock_of(dialect).to_storage
 
         def process(value: Any) -> Any:
             if value is None:
@@ -67,7 +67,7 @@ class LastModified(TypeDecorator[datetime]):
         coltype: object,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> Any:
         """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it is done per row."""
-        from_storage = clock_of(dialect).from_storage()
+        from_storage = clock_of(dialect).from_storage
 
         def process(value: Any) -> datetime | None:
             return None if value is None else from_storage(value)

@@ -19,7 +19,7 @@ from sqlalchemy import BigInteger, Boolean, Date, String
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
-from ttl_odm.sqlalchemy.time.clock import MYSQL_FAMILY
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.time.template import SQLTemplate
 
 if TYPE_CHECKING:

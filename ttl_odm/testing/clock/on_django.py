@@ -1,6 +1,6 @@
 """The test clock on Django: the one text that stands for the database's clock is another one.
 
-Every statement that Django compiles asks `ttl_odm.django.time.clock.present` for it, so nothing is
+Every statement that Django compiles asks `ttl_odm.dialects.Family.present` for it, so nothing is
 kept on a connection, and a transaction that is rolled back takes nothing back. What is written into
 a schema stays the database's own clock, for a column's default outlives the test.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from datetime import timedelta, timezone
-from functools import partial
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
@@ -19,9 +19,9 @@ from django.db.models import Model
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
+from ttl_odm.dialects import Family
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.sweep.leases import DjangoLeases
-from ttl_odm.django.time import clock as texts
 from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.testing.clock import TTLClock
 
-_PRESENT: Final = texts.present
+_PRESENT: Final = Family.present
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -41,7 +41,7 @@ _as_it_is: ContextVar[int] = ContextVar("ttl_odm_django_as_it_is", default=0)
 def install(clock: TTLClock) -> Callable[[], None]:
     """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
     with ExitStack() as undoing:
-        undoing.enter_context(patch.object(texts, "present", partial(_present, clock)))
+        undoing.enter_context(patch.object(Family, "present", partialmethod(_present, clock)))
         undoing.enter_context(_schemas_as_they_are())
         undoing.enter_context(_leases_as_they_are())
         return undoing.pop_all().close
@@ -65,13 +65,13 @@ def lifetime(target: Any) -> timedelta | None:
     return life(model.__name__, policy.default, own)
 
 
-def _present(clock: TTLClock, vendor: str, *, writing: bool) -> str:
-    real = _PRESENT(vendor, writing=writing)
+def _present(family: Family, clock: TTLClock, *, writing: bool) -> str:
+    real = _PRESENT(family, writing=writing)
     if _as_it_is.get():
         return real
     if clock.frozen_at is not None:
-        return _frozen(vendor, clock.frozen_at)
-    return _moved(vendor, real, clock.offset) if clock.offset else real
+        return _frozen(family.family, clock.frozen_at)
+    return _moved(family.family, real, clock.offset) if clock.offset else real
 
 
 def _frozen(vendor: str, instant: datetime) -> str:

@@ -29,12 +29,14 @@ from sqlalchemy import Engine, Table, event, inspect
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
+from ttl_odm.dialects import EPOCH, MYSQL_FAMILY
+from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import context
 from ttl_odm.sqlalchemy.objects.identity_map import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock_sample
-from ttl_odm.sqlalchemy.time.clock import EPOCH, MYSQL_FAMILY, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
 if TYPE_CHECKING:
@@ -155,31 +157,24 @@ def _decimal(offset: timedelta, digits: int) -> str:
     return f"{'-' if whole < 0 else '+'}{seconds}.{rest:0{digits}}"
 
 
+_SQLITE: Final = SQLite()
 _SPELLINGS: Final = {
     "postgresql": (re.compile(r"\b(?:statement|clock)_timestamp\(\)"), _on_postgresql),
     **dict.fromkeys(MYSQL_FAMILY, (re.compile(r"\bUTC_TIMESTAMP\(6\)"), _on_mysql)),
     "sqlite": (
-        re.compile(
-            re.escape("CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)")
-            + "|"
-            + re.escape("STRFTIME('%Y-%m-%d %H:%M:%f000', 'now')")
-        ),
+        re.compile(f"{re.escape(_SQLITE.now)}|{re.escape(_SQLITE.date(_SQLITE.at_read))}"),
         _on_sqlite,
     ),
 }
 """By dialect: what asks for its now in the SQL of this package, and what is said in its place."""
 
-_FOR_LEASES: Final = {
-    "postgresql": "clock_timestamp( )",
-    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP( 6))",
-    "sqlite": "CAST(ROUND((julianday( 'now') - 2440587.5) * 86400000) AS INTEGER)",
-}
-"""By the family of a clock: its now, spelled so that it isn't found."""
-
 
 def _now_of_leases(connection: Connection) -> ColumnElement[Any]:
+    """The database's now, spelled so that it isn't found."""
     clock = clock_of(connection.dialect)
-    return clock.literal(_FOR_LEASES[clock.family])
+    written = clock.at_write
+    hidden = written.replace("(", "( ") if "(" in written else f" {written}"
+    return clock.literal(clock.instant(hidden))
 
 
 def _observing(observe: Callable[[Connection], None]) -> Callable[[Connection], None]:

@@ -1,0 +1,67 @@
+"""Which errors of a database pass by themselves, and how each reads in one line.
+
+The sweeper tries again after a passing error and gives a table up after any other. Drivers tell the
+two apart by codes; what has no code (a server that can't be reached) may pass. An ORM wraps the
+driver's errors, so the adapters unwrap them first, and say whether they are operational.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from ttl_odm.dialects import FAMILIES
+
+# A SQLSTATE is a text and a number of MySQL's isn't, so all families' codes go into one set.
+_CODES: Final = [family.errors for family in FAMILIES]
+_LOCKED: Final = {code for codes in _CODES for code in codes.locked}
+_PASSING: Final = _LOCKED.union(*(codes.passing for codes in _CODES))
+_AWAY: Final = {code for codes in _CODES for code in codes.away}
+_MISSING: Final = {code for codes in _CODES for code in codes.missing_table}
+
+
+def code_of(error: BaseException | None) -> str | int | None:
+    """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
+    number = next(iter(getattr(error, "args", ())), None)
+    if isinstance(number, int):  # PyMySQL has a SQLSTATE too, which tells less
+        return number
+    state = getattr(error, "sqlstate", None)
+    return None if state is None else str(state)
+
+
+def is_locked(error: BaseException | None) -> bool:
+    """Whether a statement gave up because somebody else holds a row."""
+    return code_of(error) in _LOCKED
+
+
+def is_missing_table(error: BaseException | None) -> bool:
+    """Whether there is no such table, or may be none."""
+    code = code_of(error)
+    return code in _MISSING or (code is None and "no such table" in str(error))
+
+
+def is_passing(error: BaseException | None, *, operational: bool) -> bool:
+    """Whether trying again may help."""
+    # SQLite raises the same for "no such table" as for "database is locked".
+    is_locked_file = _is_of_sqlite(error) and re.search("locked|busy", str(error)) is not None
+    return is_locked_file or is_away(error, operational=operational) or code_of(error) in _PASSING
+
+
+def is_away(error: BaseException | None, *, operational: bool) -> bool:
+    """Whether the server was lost, or can't be reached."""
+    code = code_of(error)
+    if code is None:  # psycopg while it connects; SQLite has no server
+        return operational and not _is_of_sqlite(error)
+    return code in _AWAY or (isinstance(code, str) and code.startswith("08"))
+
+
+def _is_of_sqlite(error: BaseException | None) -> bool:
+    return type(error).__module__ == "sqlite3"
+
+
+def in_short(error: BaseException) -> str:
+    """The driver's message, without its details: these hold values of rows."""
+    args: tuple[Any, ...] = error.args
+    text = str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(error)
+    text = re.sub(r"^<class '[^']*'>: ", "", text)  # asyncpg, by way of SQLAlchemy
+    return text.split("\n", 1)[0] or type(error).__name__

@@ -1,0 +1,165 @@
+"""`Family`: all that a family of databases brings, as SQL texts and numbers.
+
+Where one adapter and the next write the same SQL, they take it from here, so that what one of them
+makes the other one can use: the same names, the same indexes, the same instants.
+
+Names of tables and columns come into these texts quoted, as the ORM's dialect quotes them. No text
+has its percent signs doubled; who hands it to a driver that formats it doubles them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper import Pace
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+MAX_NAME: Final = 60
+"""Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
+
+
+@dataclass(frozen=True)
+class ErrorCodes:
+    """What a driver calls the errors that the sweeper deals with: SQLSTATEs, or MySQL's numbers.
+
+    Attributes:
+        locked: Somebody else holds a row, or the table.
+        passing: Trying again may help.
+        away: The server was lost, or can't be reached.
+        missing_table: There is no such table, or may be none.
+    """
+
+    locked: frozenset[str | int] = frozenset()
+    passing: frozenset[str | int] = frozenset()
+    away: frozenset[str | int] = frozenset()
+    missing_table: frozenset[str | int] = frozenset()
+
+
+class Family(ABC):
+    """How one family of databases tells and stores time, and what else is its own.
+
+    ``_ts`` is an instant of this database: a timestamp, or an integer since 1970.
+
+    Attributes:
+        names: What ORMs call these databases; the first one is the family's.
+        at_read: The database's clock for reads, as the database has it.
+        at_write: The same for stamps and for the predicates of UPDATE and DELETE.
+        instant_type: The type of a column of instants.
+        per_second: Units of ``_ts`` in a second; None where ``_ts`` is a timestamp.
+        earliest: The first instant that a datetime can be, in the unit of ``_ts``.
+        latest: The first one that it can't.
+        pace: The batch sizes that suit the database.
+        errors: The codes of its drivers' errors.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    at_read: ClassVar[str]
+    at_write: ClassVar[str]
+    instant_type: ClassVar[str]
+    per_second: ClassVar[int | None] = None
+    earliest: ClassVar[str]
+    latest: ClassVar[str]
+    pace: ClassVar[Pace]
+    errors: ClassVar[ErrorCodes] = ErrorCodes()
+
+    @property
+    def family(self) -> str:
+        """The family's own name."""
+        return self.names[0]
+
+    # --- the clock -----------------------------------------------------------------------------
+
+    def present(self, *, writing: bool) -> str:
+        """The database's clock, for texts that are made anew for each statement."""
+        return self.at_write if writing else self.at_read
+
+    @property
+    def now(self) -> str:
+        """The database's now in reads, in the unit of ``_ts``."""
+        return self.instant(self.at_read)
+
+    @property
+    def now_at_write(self) -> str:
+        """The same for the predicate of UPDATE and DELETE, and for a fresh ``_ts``."""
+        return self.instant(self.at_write)
+
+    @property
+    def stamp(self) -> str:
+        """The value of a fresh ``_ts``."""
+        return self.instant(self.at_write)
+
+    @property
+    def second(self) -> str:
+        """One second, to be multiplied and added to ``_ts``."""
+        return "interval '1 second'" if self.per_second is None else str(self.per_second)
+
+    def instant(self, moment: str) -> str:
+        """What the database's own functions take for an instant, in the unit of ``_ts``."""
+        return moment if self.per_second is None else self.epoch(moment, self.per_second)
+
+    @abstractmethod
+    def epoch(self, moment: str, per_second: int) -> str:
+        """The same as an integer since 1970 of so many units in a second."""
+
+    @abstractmethod
+    def date(self, moment: str) -> str:
+        """The same for a column of dates, in UTC."""
+
+    @abstractmethod
+    def date_ago(self, moment: str, seconds: str) -> str:
+        """So many seconds before, for a column of dates."""
+
+    @abstractmethod
+    def seconds_until(self, instant: str, now: str | None = None) -> str:
+        """The whole seconds from now to an instant in the unit of ``_ts``, rounded up, at least 1.
+
+        Args:
+            instant: The instant.
+            now: What to count from; None for `now`.
+        """
+
+    @abstractmethod
+    def least(self, one: str, other: str) -> str:
+        """The lower of two values."""
+
+    def instant_literal(self, instant: datetime) -> str:
+        """An aware datetime as ``_ts`` has it."""
+        return str(self.to_storage(instant))
+
+    @abstractmethod
+    def to_storage(self, instant: datetime) -> Any:
+        """What the driver stores for an aware datetime in a column of instants."""
+
+    @abstractmethod
+    def from_storage(self, value: Any) -> datetime:
+        """The aware datetime, in UTC, of what the driver reads from one."""
+
+    # --- indexes -------------------------------------------------------------------------------
+
+    def inherited_end(self, stamp: str) -> str:
+        """What the index over the inheriting rows orders by."""
+        return stamp
+
+    @abstractmethod
+    def own_end(self, stamp: str, ttl: str) -> str:
+        """The end of a row's own ttl, spelled as its index has it."""
+
+
+def ttl_check(column: str) -> str:
+    """The condition that every ttl of a row's own meets, whoever writes it."""
+    return f"{column} IS NULL OR {column} = -1 OR {column} > 0"
+
+
+def index_name(table: str, suffix: str) -> str:
+    """A name that is the same everywhere and short enough for every database."""
+    name = f"ix_{table}_{suffix}"
+    if len(name) <= MAX_NAME:
+        return name
+    digest = hashlib.sha256(table.encode()).hexdigest()[:8]
+    return f"ix_{table[: MAX_NAME - len(suffix) - 13]}_{digest}_{suffix}"

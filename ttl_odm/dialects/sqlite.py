@@ -1,0 +1,65 @@
+"""SQLite.
+
+``unixepoch('now', 'subsec')`` is NULL before 3.42; ``julianday`` is right everywhere. Within one
+statement ``'now'`` is one instant.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from ttl_odm.dialects.family import EPOCH, Family
+from ttl_odm.sweeper import Pace
+
+_DATE: Final = "STRFTIME('%Y-%m-%d %H:%M:%f000', {})"
+"""With microseconds, as Python's drivers write them: texts, of which .123 is less than .123000."""
+
+
+class SQLite(Family):
+    """SQLite, whose instants are milliseconds since 1970."""
+
+    names = ("sqlite",)
+    at_read = at_write = "'now'"
+    instant_type = "integer"
+    per_second = 1_000
+    earliest = "-62135596800000"
+    latest = "253402300800000"
+    # One writer at a time: each batch keeps every other user of the file waiting.
+    pace = Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0)
+
+    def epoch(self, moment: str, per_second: int) -> str:
+        """An integer since 1970."""
+        milliseconds = f"CAST(ROUND((julianday({moment}) - 2440587.5) * 86400000) AS INTEGER)"
+        if per_second > self.per_second:
+            return f"({milliseconds} * {per_second // self.per_second})"
+        factor = self.per_second // per_second
+        return milliseconds if factor == 1 else f"({milliseconds} / {factor})"
+
+    def date(self, moment: str) -> str:
+        """A text, as Python's drivers write it."""
+        return _DATE.format(moment)
+
+    def date_ago(self, moment: str, seconds: str) -> str:
+        """Some seconds before."""
+        return _DATE.format(f"{moment}, (-({seconds})) || ' seconds'")
+
+    def seconds_until(self, instant: str, now: str | None = None) -> str:
+        """Whole seconds, rounded up."""
+        return f"MAX(1, ({instant} - {now or self.now} + 999) / 1000)"
+
+    def least(self, one: str, other: str) -> str:
+        """The lower of two values."""
+        return f"MIN({one}, {other})"
+
+    def to_storage(self, instant: datetime) -> int:
+        """Milliseconds since 1970."""
+        return (instant - EPOCH) // timedelta(milliseconds=1)
+
+    def from_storage(self, value: int) -> datetime:
+        """The datetime, in UTC."""
+        return EPOCH + timedelta(microseconds=value * 1_000)
+
+    def own_end(self, stamp: str, ttl: str) -> str:
+        """The end of a row's own ttl."""
+        return f"({stamp} + {ttl} * {self.second})"
