@@ -4,6 +4,7 @@ Importing this module is all the installation there is: every Session, AsyncSess
 connection of every engine then sees live rows only, wherever a model declares ``__ttl__``.
 """
 
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare import mapper  # noqa: F401
 from ttl_odm.sqlalchemy.declare.enable import disable, enable
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
@@ -25,8 +26,20 @@ from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdviso
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
 
-for part in (compiler, flush, identity_map, bulk):
-    part.install()
+compiler.install()
+# What of SQLAlchemy is replaced, and by what.
+compat.install(
+    {
+        "session.flush": flush.flushing,
+        "session.delete": flush.marking,
+        "session.merge": identity_map.live_merges,
+        "identity lookup": identity_map.live_lookups,
+        "flush updates": flush.checking_updates,
+        "flush deletes": flush.checking_deletes,
+        "bulk update": bulk.stamping,
+        "bulk evaluation": bulk.fetching,
+    }
+)
 
 __all__ = [
     "AdvisoryLeases",

@@ -25,6 +25,7 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.compat import from_elements
 from ttl_odm.sqlalchemy.policy.binding import binding_of, bound_tables, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
 from ttl_odm.testing.raw_sql import names_in, tables_in
@@ -218,7 +219,7 @@ def _sources(element: Any) -> Iterable[Any]:
     if isinstance(element, Join):
         return (element.left, element.right)
     if isinstance(element, Select):
-        return (*element._from_obj, *(join[0] for join in element._setup_joins))  # noqa: SLF001 - there is no public name for them
+        return from_elements(element)
     return ()
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Column, ColumnDefault, FromClause, Integer, Table, inspect
 from sqlalchemy.orm import Mapper
-from sqlalchemy.orm.mapper import _all_registries
 
 from ttl_odm.core.overlay import Overlay
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table
 from ttl_odm.sqlalchemy.gate import compiler
 from ttl_odm.sqlalchemy.gate.recompile import recompile
@@ -180,7 +180,7 @@ class _Target:
             return cls(binding.default.owner, table, roots)
         if roots:
             return cls(mapped or roots[0].class_, table, roots)
-        for mapper in _mappers():
+        for mapper in compat.mappers():
             if mapper.local_table is table:
                 return cls.of(mapper.class_)  # of a joined subclass: says why not
         return cls(_TableOwner(table.fullname), table, ())
@@ -282,7 +282,7 @@ class _Target:
             bind_table(self.table, self.owner, next(iter(self.roots), None))
         for mapper in self.mappers():
             bind_mapper(mapper, mapper.class_)
-            mapper._expire_memoizations()
+            compat.forget_memos(mapper)
         recompile(names)
 
     def _read_contract(self) -> None:
@@ -329,14 +329,10 @@ def _root(mapper: Mapper[Any]) -> Mapper[Any]:
 def roots_of(table: Table) -> tuple[Mapper[Any], ...]:
     """The mappers of a table that inherit from none."""
     return tuple(
-        mapper for mapper in _mappers() if mapper.local_table is table and mapper is _root(mapper)
+        mapper
+        for mapper in compat.mappers()
+        if mapper.local_table is table and mapper is _root(mapper)
     )
-
-
-def _mappers() -> Iterator[Mapper[Any]]:
-    for registry in _all_registries():
-        # Not registry.mappers, which fails where a class's own mapping has failed.
-        yield from (manager.mapper for manager in registry._managers if manager.is_mapped)
 
 
 def _name(target: Any) -> str:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Mapper
 from ttl_odm.core.declared import shape_of
 from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate import compiler
 from ttl_odm.sqlalchemy.policy import schema
@@ -165,7 +166,7 @@ class _PolicyColumns:
         if not isinstance(policy, TTL) or policy.override is None:
             return None
         column = self.named(policy.override)
-        if not issubclass(column.type._type_affinity or object, Integer):
+        if not issubclass(compat.affinity(column.type), Integer):
             raise TTLConfigurationError(
                 f"{self._where}: column {column.name!r} is {column.type!r}; a row's own ttl is a "
                 "whole number of seconds, so the column must be an integer."
@@ -193,7 +194,7 @@ class _PolicyColumns:
             return None
         column = self.named(policy.created)
         # A date is one whatever the unit of the other column.
-        holds_dates = issubclass(column.type._type_affinity or object, (DateTime, Date))
+        holds_dates = issubclass(compat.affinity(column.type), (DateTime, Date))
         unit = None if holds_dates else policy.unit
         instants = Instants(column, policy.timezone, unit, self._where)
         return MaxLifetime(column, instants, policy.max_lifetime)
@@ -213,7 +214,7 @@ def _prepare_schema(binding: Binding, sweep: object) -> None:
         # The application's own (utcnow(), time.time()) is the clock of a host.
         binding.default_before = stamp.default
         default = ColumnDefault(binding.instants.stored(Stamp()))
-        default._set_parent_with_dispatch(stamp)
+        compat.attach(default, stamp)
         stamp.default = default
     if own is None or not binding.instants.native:
         # Rows with a ttl of their own, and NULLs that are expired, are in no index of one column.
@@ -278,7 +279,7 @@ def _bind_joined(mapper: Mapper[Any], base: Mapper[Any], cls: type[Any]) -> None
     if isinstance(table, Table):
         above = sub_binding_of(base.local_table)
         roots: dict[Any, Any] = {} if above is None else dict(above.keys)
-        pairs: Any = mapper._inherits_equated_pairs  # (the base's column, ours)
+        pairs = compat.inherited_pairs(mapper)
         keys = tuple((own, roots.get(parent, parent)) for parent, own in pairs)
         bind(table, SubBinding(table, binding, keys))
     _join_variant(mapper, cls, binding)
@@ -293,4 +294,4 @@ def _join_variant(mapper: Mapper[Any], cls: type[Any], binding: Binding) -> None
     # Statements that were compiled before don't tell these rows from others.
     forget_compiled_statements()
     for relative in mapper.base_mapper.self_and_descendants:
-        relative._compiled_cache.clear()
+        compat.compiled_cache(relative).clear()

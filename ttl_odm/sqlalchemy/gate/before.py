@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Table, select, update
 
+from ttl_odm.sqlalchemy.compat import original
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
-from ttl_odm.sqlalchemy.policy.tables import original
 from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
 from sqlalchemy.sql import visitors
 
+from ttl_odm.sqlalchemy.compat import original
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, KeyPurge, NamedKey
 from ttl_odm.sqlalchemy.keys.unique import Key, keys_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.tables import original
 from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
 from ttl_odm.sqlalchemy.rewrite.values import (
     inner_rows,

@@ -12,7 +12,7 @@ memory, as whatever a program computes from an attribute: lock the row where two
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from sqlalchemy import ColumnElement, inspect, literal
 from sqlalchemy.orm.exc import ObjectDeletedError
@@ -27,18 +27,93 @@ from ttl_odm.core.lifetime import (
     life_seconds,
     limited_end,
 )
-from ttl_odm.core.policy import ExpireAt
+from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.sqlalchemy.objects.identity_map import Lifetime, lifetime_of
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp, own_ttl_until, stamp_ago, stamp_until
 from ttl_odm.sqlalchemy.time.clock_sample import database_now
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Column
+    from sqlalchemy.orm import Mapper
 
     from ttl_odm.core.lifetime import OnlyIf
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
+
+
+class Lifetime(NamedTuple):
+    """What the lifetime of a class's objects hangs on.
+
+    Attributes:
+        binding: The policy of the table that holds it.
+        stamp: The attribute of the last modification, or of the date that it has instead.
+        own: The attribute of the row's own ttl, or None where rows can't have one.
+        kind: The attribute of the row's kind, or None where the policy tells no kinds apart.
+        created: The attribute of the row's creation, or None where lives have no limit.
+        default: What its rows inherit.
+    """
+
+    binding: Binding
+    stamp: str
+    own: str | None
+    kind: str | None
+    created: str | None
+    default: DefaultTTL
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Those that there are."""
+        keys = (self.stamp, self.own, self.kind, self.created)
+        return tuple(key for key in keys if key is not None)
+
+    def end(self, values: Mapping[str, Any]) -> datetime | None:
+        """The instant at which a row expires (aware, UTC); None for never.
+
+        Args:
+            values: What the row has in each of the `attributes`.
+        """
+        return expiry.expires_at(
+            self.default.policy,
+            instant=values[self.stamp],
+            own=None if self.own is None else values[self.own],
+            kind=None if self.kind is None else values[self.kind],
+            created=None if self.created is None else values[self.created],
+        )
+
+
+def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
+    """The lifetime of a class's objects; None where the class has no policy."""
+    # Every lookup of every session comes through here: most tables have no info at all.
+    if not getattr(mapper.local_table, "info", None):
+        return None
+    binding = root_binding_of(mapper.local_table)
+    if binding is None:
+        return None
+    memo = compat.memo_of(mapper)
+    lifetime: Lifetime | None = memo.get("ttl_odm_lifetime")
+    if lifetime is None or lifetime.binding is not binding:
+
+        def attribute(column: Column[Any]) -> str:
+            return mapper.get_property_by_column(column).key
+
+        own, limit = binding.override, binding.max_lifetime
+        has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
+        kind = binding.discriminator if has_kinds else None
+        lifetime = memo["ttl_odm_lifetime"] = Lifetime(
+            binding,
+            stamp=attribute(binding.last_modified),
+            own=None if own is None else attribute(own),
+            kind=None if kind is None else attribute(kind),
+            created=None if limit is None else attribute(limit.created),
+            default=binding.default_for(mapper.class_),
+        )
+    return lifetime
 
 
 def bound_lifetime(row: Any) -> Lifetime:

@@ -16,8 +16,8 @@ from sqlalchemy import Table
 
 from ttl_odm.core.policy import TTL, ExpireAt, Policy
 from ttl_odm.core.values import NEVER
+from ttl_odm.sqlalchemy.compat import ANNOTATED
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
-from ttl_odm.sqlalchemy.policy.tables import original
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause
@@ -235,4 +235,7 @@ def root_binding_of(table: object) -> Binding | None:
 
 def _info_of(table: object) -> object:
     # A wrapped Table carries its own __dict__; the policy is on the original.
-    return original(table).info.get(INFO_KEY) if isinstance(table, Table) else None
+    if not isinstance(table, Table):
+        return None
+    source: Table = getattr(table, ANNOTATED, table)
+    return source.info.get(INFO_KEY)

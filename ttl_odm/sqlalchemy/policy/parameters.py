@@ -24,6 +24,7 @@ from ttl_odm.core.declared import UNREAD, DeclaredTTL
 from ttl_odm.core.policy import TTL, Policy
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.sqlalchemy.compat import loader_options
 from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
@@ -73,7 +74,7 @@ def include_expired() -> IncludeExpired:
 
 def includes_expired(statement: Any) -> bool:
     """Whether a SELECT carries the option."""
-    return any(isinstance(option, IncludeExpired) for option in statement._with_options)
+    return any(isinstance(option, IncludeExpired) for option in loader_options(statement))
 
 
 class LifetimeSeconds(NamedTuple):

@@ -30,6 +30,7 @@ from sqlalchemy.types import Integer
 
 from ttl_odm.dialects import MYSQL_FAMILY, index_name, ttl_check
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def add_check(table: Table, override: Column[Any]) -> None:
     """Put the CHECK on the column of the row's own ttl."""
     name = index_name(table.name, "ttl").replace("ix_", "ck_", 1)
     check = TTLCheck(ttl_check(override.name), name=conv(name))
-    check._set_parent_with_dispatch(override)
+    compat.attach(check, override)
 
 
 def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any]) -> None:

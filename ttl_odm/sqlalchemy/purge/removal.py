@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import insert, select
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.util import await_only
 
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.tables import key_columns
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Table
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper.hooks import Reason
@@ -227,7 +228,7 @@ class Removal:
         if self.mode.sink is not None:
             self.archived += purged.count
         if self.connection.dialect.is_async:
-            proxy = AsyncConnection._retrieve_proxy_for_target(self.connection)
+            proxy = compat.async_connection(self.connection)
             await_only(self._tell_async(purged, proxy))
         else:
             inside = replace(purged, transaction=self.connection)

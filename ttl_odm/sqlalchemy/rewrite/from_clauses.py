@@ -31,9 +31,9 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause
 from sqlalchemy.sql.selectable import FromGrouping
 
+from ttl_odm.sqlalchemy.compat import original
 from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding, binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.tables import original
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -29,6 +29,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, spelling_of
@@ -135,8 +136,9 @@ class Instants:
 
     def _check_text(self, kept: Any) -> None:
         usual = DateTime().dialect_impl(_dialect("sqlite"))
-        form = getattr(kept.dialect_impl(_dialect("sqlite")), "_storage_format", None)
-        if form not in (usual._storage_format, usual._storage_format.partition(".")[0]):  # type: ignore[attr-defined]
+        form = compat.storage_format(kept.dialect_impl(_dialect("sqlite")))
+        in_seconds, *_ = str(compat.storage_format(usual)).split(".")
+        if form not in (compat.storage_format(usual), in_seconds):
             raise TTLConfigurationError(
                 f"Column {self.column.table.fullname}.{self.column.name} stores its datetimes in a "
                 f"format of its own on SQLite ({form!r}), in which they can't be compared: leave "
@@ -197,8 +199,7 @@ def _fix_for(type_: TypeEngine[Any], unit: str | None, *, native: bool) -> str |
 
 def _affinity(type_: TypeEngine[Any]) -> type[Any]:
     # Of a TypeDecorator, what it is made of; of a dialect's own type, the general one.
-    affinity: type[Any] = type_._type_affinity  # type: ignore[assignment]
-    return Enum if isinstance(type_, Enum) else affinity
+    return Enum if isinstance(type_, Enum) else compat.affinity(type_)
 
 
 def kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:

@@ -32,7 +32,7 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import EPOCH, MYSQL_FAMILY
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import context
-from ttl_odm.sqlalchemy.objects.identity_map import lifetime_of
+from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock_sample
