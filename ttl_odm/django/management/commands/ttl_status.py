@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import BaseCommand
 
-from ttl_odm.django.commanding import add_selection, stores
+from ttl_odm.django.management.options import add_option, add_selection, stores
 from ttl_odm.sweeper import StoreError
+from ttl_odm.sweeper.options import LEASE_NAME
 from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     from ttl_odm.django.sweep.store import DjangoStore
 
 
@@ -23,48 +26,54 @@ class Command(BaseCommand):
         "status: 0 done, 1 a database didn't answer, 2 usage."
     )
 
-    def add_arguments(self, parser: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""
         add_selection(parser)
-        parser.add_argument("--lease-name", default="ttl_odm", help="Whose lease to look at.")
+        add_option(parser, "lease_name", default=LEASE_NAME)
 
     def handle(self, **options: Any) -> None:
         """Look at one database after the other."""
         failed = False
         for alias, store in stores(options).items():
             try:
-                found = _look(store, options["lease_name"])
+                content = _read(store, options["lease_name"])
             except StoreError as error:
                 self.stderr.write(f"{alias}: {error}")
                 failed = True
                 continue
             if options["as_json"]:
-                self.stdout.write(json.dumps({"database": alias, **found}))
+                self.stdout.write(json.dumps({"database": alias, **content}))
             else:
-                self._print(alias, found)
+                self._print(alias, content)
         if failed:
             raise SystemExit(Status.FAILED)
 
-    def _print(self, alias: str, found: dict[str, Any]) -> None:
-        lease = found["lease"]
-        self.stdout.write(f"{alias}: {_of(lease)}")
-        width = max(len(each["table"]) for each in found["targets"])
+    def _print(self, alias: str, content: dict[str, Any]) -> None:
+        lease, targets = content["lease"], content["targets"]
+        parts = [f"{lease['holder']} is sweeping" if lease["holder"] else "nobody is sweeping"]
+        if lease["paused"]:
+            parts.append("sweepers are paused")
+        ago = lease["last_sweep_ago"]
+        parts.append("never swept" if ago is None else f"last swept {_seconds(ago)} ago")
+        self.stdout.write(f"{alias}: {', '.join(parts)}")
+        width = max(len(target["table"]) for target in targets)
         self.stdout.write(f"  {'table'.ljust(width)}  {'rows':>10}  {'expired':>10}  oldest")
-        for each in found["targets"]:
-            oldest = each["oldest"]
-            state = "TTL is off" if each["off"] else "?" if oldest is None else _seconds(oldest)
+        for target in targets:
+            oldest = target["oldest"]
+            state = "TTL is off" if target["off"] else "?" if oldest is None else _seconds(oldest)
             self.stdout.write(
-                f"  {each['table'].ljust(width)}  {each['rows']:>10,}  {each['due']:>10,}  {state}"
+                f"  {target['table'].ljust(width)}  {target['rows']:>10,}  {target['due']:>10,}"
+                f"  {state}"
             )
 
 
-def _look(store: DjangoStore, lease_name: str) -> dict[str, Any]:
+def _read(store: DjangoStore, lease_name: str) -> dict[str, Any]:
     targets = []
-    for target in store.targets():
-        due, counted = store.due(target), store.count(target)
+    for table in store.targets():
+        due, counted = store.due(table), store.count(table)
         targets.append(
             {
-                "table": target,
+                "table": table,
                 "rows": counted.rows,
                 "due": counted.due,
                 "oldest": None if due is None else due.oldest,
@@ -79,15 +88,6 @@ def _look(store: DjangoStore, lease_name: str) -> dict[str, Any]:
         "last_sweep_ago": state.recorded_ago,
     }
     return {"targets": targets, "lease": lease}
-
-
-def _of(lease: dict[str, Any]) -> str:
-    parts = [f"{lease['holder']} is sweeping" if lease["holder"] else "nobody is sweeping"]
-    if lease["paused"]:
-        parts.append("sweepers are paused")
-    ago = lease["last_sweep_ago"]
-    parts.append("never swept" if ago is None else f"last swept {_seconds(ago)} ago")
-    return ", ".join(parts)
 
 
 def _seconds(seconds: float) -> str:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from django.core.management import BaseCommand, CommandError
 
-from ttl_odm.django.commanding import add_selection, stores
+from ttl_odm.django.management.options import add_option, add_selection, stores
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
+from ttl_odm.sweeper.command_options import LIMITS, report_text
 from ttl_odm.sweeper.statuses import Status, status_of
 
-_NUMBERS: Final = {
-    "max_rows": (int, "ROWS", "Delete so many rows at most, then end."),
-    "max_seconds": (float, "SECONDS", "Begin no further batch after that."),
-    "max_rows_per_second": (float, "ROWS", "Don't exceed this rate."),
-    "batch_size": (int, "ROWS", "The first batch; the next ones adapt to its time."),
-    "nice": (float, "SECONDS", "Rest so long for each second of work (SQLite: 1)."),
-    "statement_timeout": (float, "SECONDS", "For each statement of a batch."),
-    "window": (str, "HH:MM-HH:MM", "Sweep in these hours of the day."),
-    "timezone": (str, "NAME", "The time zone of --window (UTC)."),
-    "max_fraction": (float, "SHARE", "The fuse: at most this share of a table, 0 to 1, at once."),
-    "max_jump": (float, "TIMES", "The fuse: at most so many times what the last sweeps found."),
-    "lease_name": (str, "NAME", "Sweepers of one name take turns (ttl_odm)."),
-    "lease_duration": (float, "SECONDS", "Another takes over after that from a dead one."),
-}
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 class Command(BaseCommand):
@@ -36,37 +25,34 @@ class Command(BaseCommand):
         "failed, 2 usage, 3 the fuse blew, 4 another sweeper has the lease."
     )
 
-    def add_arguments(self, parser: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what `ttl_odm.sweeper.SweepOptions` has, under the same names."""
         add_selection(parser)
-        parser.add_argument("--dry-run", action="store_true", help="Count; delete nothing.")
-        parser.add_argument("--force", action="store_true", help="Delete although the fuse blows.")
-        parser.add_argument(
-            "--no-lease", action="store_false", dest="lease", help="Don't take turns with others."
-        )
         parser.add_argument(
             "--every",
             type=float,
             metavar="SECONDS",
             help="Sweep again and again, so long after the end of the last one, until a signal.",
         )
-        for name, (kind, metavar, text) in _NUMBERS.items():
-            option = f"--{name.replace('_', '-')}"
-            parser.add_argument(option, type=kind, metavar=metavar, help=text)
+        for name in ("dry_run", *LIMITS):
+            add_option(parser, name)
 
     def handle(self, **options: Any) -> None:
         """Sweep one database after the other."""
-        given = {name: options[name] for name in _NUMBERS if options[name] is not None}
-        given |= {name: options[name] for name in ("dry_run", "force", "lease")}
+        sweep_options: Any = {
+            name: options[name] for name in ("dry_run", *LIMITS) if options[name] is not None
+        }
         try:
-            sweepers = {alias: Sweeper(store, **given) for alias, store in stores(options).items()}
+            sweepers = {
+                alias: Sweeper(store, **sweep_options) for alias, store in stores(options).items()
+            }
         except TTLConfigurationError as error:
             raise CommandError(str(error), returncode=Status.USAGE) from error
         if not sweepers:
             self.stderr.write("No model with a policy is in these databases.")
             return
         if options["every"] is not None:
-            self._forever(sweepers, options)
+            self._sweep_forever(sweepers, options)
             return
         with stop_on_signals(*sweepers.values()):
             reports = {alias: sweeper.run_once() for alias, sweeper in sweepers.items()}
@@ -76,7 +62,7 @@ class Command(BaseCommand):
         if status:
             raise SystemExit(status)
 
-    def _forever(self, sweepers: dict[str, Sweeper], options: dict[str, Any]) -> None:
+    def _sweep_forever(self, sweepers: dict[str, Sweeper], options: dict[str, Any]) -> None:
         if len(sweepers) > 1:
             raise CommandError(
                 "--every sweeps one database: give --database, and run the command once for each.",
@@ -89,8 +75,8 @@ class Command(BaseCommand):
             self._print(alias, report, as_json=options["as_json"])
 
     def _print(self, alias: str, report: SweepReport, *, as_json: bool) -> None:
-        if as_json:
-            self.stdout.write(json.dumps({"database": alias, **report.to_dict()}))
-            return
-        # What a person can do about it is an option here, not an argument.
-        self.stdout.write(f"{alias}: {report}".replace("force=True", "--force"))
+        self.stdout.write(
+            json.dumps({"database": alias, **report.to_dict()})
+            if as_json
+            else f"{alias}: {report_text(report)}"
+        )
