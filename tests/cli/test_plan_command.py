@@ -14,8 +14,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tests.cli import legacy, shop
 from tests.cli.running import CliRunner, run
 from tests.sql.sweeping import HOUR, add
-from ttl_odm.cli.application import opened
 from ttl_odm.cli.commands import cli
+from ttl_odm.cli.connect import connect
 from ttl_odm.core import TTL
 from ttl_odm.forecast import Drawn, Estimate, Measured, parse_policy
 from ttl_odm.forecast.sql import measure
@@ -285,7 +285,7 @@ async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongo
     database["texts"].insert_many(
         {"_id": str(key), "_ts": now - timedelta(hours=2 * (key % 2))} for key in range(count)
     )
-    async with opened("tests.cli.documents:MODELS", url) as found:
+    async with connect("tests.cli.documents:MODELS", url) as found:
         kinds = {}
         for name in ("events", "texts"):
             measured = await counting.measure(found.engine[name], None, TTL(3600), big=100)

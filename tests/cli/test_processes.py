@@ -16,9 +16,10 @@ import pytest
 from tests.cli import shop
 from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.problems import in_one_line
-from ttl_odm.cli.progress import Watched
-from ttl_odm.cli.sweeping import log_to, within
+from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.progress import ProgressDisplay
+from ttl_odm.cli.run import log_to
+from ttl_odm.cli.sweep import within
 from ttl_odm.sweeper import Progress
 
 if TYPE_CHECKING:
@@ -110,12 +111,12 @@ def test_bash_takes_the_script_and_completes_with_it() -> None:
 def test_a_long_sweep_says_in_a_log_now_and_then_how_far_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Watched(seconds=0.0) as watched:
+    with ProgressDisplay(seconds=0.0) as watched:
         watched(Progress("carts", 1_000, 25_000, 1_000, elapsed=0.5))
     told = capsys.readouterr().err
     assert told.startswith("carts: 25,000 rows, ")
     assert told.endswith("/s\n")
-    with Watched() as watched:
+    with ProgressDisplay() as watched:
         watched(Progress("carts", 1_000, 25_000, 1_000, elapsed=0.5))
     assert capsys.readouterr().err == ""
 

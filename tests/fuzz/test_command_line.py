@@ -13,8 +13,8 @@ from tests.cli import shop
 from tests.cli.running import CliRunner
 from tests.fuzz.words import share, text
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.problems import without_passwords
-from ttl_odm.cli.urls import shown
+from ttl_odm.cli.errors import without_passwords
+from ttl_odm.cli.urls import public_url
 from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def with_password(draw: Any) -> str:
 @given(with_password())
 def test_a_url_is_shown_without_its_password_whatever_that_has_in_it(secret: str) -> None:
     for word in ("s3cr3t", "t0k3n"):
-        assert word not in shown(secret)
+        assert word not in public_url(secret)
 
 
 @share(2)

@@ -9,7 +9,7 @@ import pytest
 
 FRAMEWORKS = {
     *("flask", "fastapi", "starlette", "litestar", "celery", "apscheduler", "dramatiq"),
-    *("procrastinate", "sqlalchemy", "beanie", "pymongo", "django"),
+    *("procrastinate", "sqlalchemy", "beanie", "pymongo", "django", "rich"),
 }
 PROBE = "import sys, {}; print(*sorted(name for name in sys.modules if '.' not in name))"
 

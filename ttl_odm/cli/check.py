@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ttl_odm.cli import findings
-from ttl_odm.cli.application import (
-    Application,
-    Target,
-    answer,
-    app_options,
-    in_loop,
-    json_option,
-    opened,
-)
-from ttl_odm.cli.findings import Finding, Severity, fix_of_unreadable
+from ttl_odm.cli.application import Application, Target, answer, in_loop
+from ttl_odm.cli.connect import connect
+from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.findings import Finding, Severity, fix_of_unreadable, print_findings
+from ttl_odm.cli.options import app_options, json_option, lease_name_option, selection_options
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.problems import in_one_line
 from ttl_odm.cli.status import lease_of
-from ttl_odm.cli.sweeping import lease_name_option, selection_options
 from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.statuses import Status
 from ttl_odm.sweeper.text import age
@@ -56,7 +48,18 @@ _UNSEARCHABLE: Final = (
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @lease_name_option
 @json_option
-def check(app: str | None, url: str | None, **given: Any) -> None:
+def check(  # noqa: PLR0913 (click's)
+    app: str | None,
+    url: str | None,
+    models: list[str],
+    excepted: list[str],
+    *,
+    max_age: float,
+    deep: bool,
+    strict: bool,
+    lease_name: str | None,
+    as_json: bool,
+) -> None:
     """Compare declarations, schema, indexes and values; name the command that fixes each finding.
 
     Changes nothing, so it may run in CI and against production. Within GitHub Actions findings
@@ -66,31 +69,31 @@ def check(app: str | None, url: str | None, **given: Any) -> None:
     """
 
     async def work() -> tuple[int, list[Finding]]:
-        async with opened(app, url) as opened_app:
-            narrowed = opened_app.narrowed(given["models"], given["excepted"])
-            found = await _of_database(narrowed, deep=given["deep"])
-            broken = {each.target for each in found if each.code in _UNSEARCHABLE}
-            looked_at = narrowed.every_target()
-            for each in looked_at:
-                if each.name not in broken:
-                    found += await _of_waiting(narrowed, each, given["max_age"])
-            if not await _needs_no_sweeper(narrowed):
-                lease = await lease_of(narrowed, given["lease_name"])
-                found += [] if lease is None else _of_lease(lease, given["max_age"])
-            found += await _of_clock(narrowed)
-            return len(looked_at), found
+        async with connect(app, url) as application:
+            selected = application.select(models, excepted)
+            findings = await _of_database(selected, deep=deep)
+            broken = {finding.target for finding in findings if finding.code in _UNSEARCHABLE}
+            targets = selected.all_targets()
+            for target in targets:
+                if target.name not in broken:
+                    findings += await _of_oldest(selected, target, max_age)
+            if not _needs_no_sweeper(selected):
+                lease = await lease_of(selected, lease_name)
+                findings += [] if lease is None else _of_lease(lease, max_age)
+            findings += await _of_clock(selected)
+            return len(targets), findings
 
-    looked_at, found = in_loop(work)
-    output = Output(as_json=given["as_json"])
+    checked, findings = in_loop(work)
+    output = Output(as_json=as_json)
     if output.as_json:
-        output.json({"checked": looked_at, "findings": [each.to_dict() for each in found]})
+        output.json({"checked": checked, "findings": [finding.to_dict() for finding in findings]})
     elif os.environ.get("GITHUB_ACTIONS") == "true":
-        for each in found:
-            output.code(each.annotation)
+        for finding in findings:
+            output.code(finding.annotation)
     else:
-        findings.show(found, looked_at, output)
-    severities = {each.severity for each in found}
-    if Severity.ERROR in severities or (given["strict"] and Severity.WARNING in severities):
+        print_findings(findings, checked, output)
+    severities = {finding.severity for finding in findings}
+    if Severity.ERROR in severities or (strict and Severity.WARNING in severities):
         raise SystemExit(Status.FAILED)
 
 
@@ -106,47 +109,47 @@ async def _of_database(app: Application, *, deep: bool) -> list[Finding]:
 
     if app.is_async:
         async with app.engine.connect() as connection:
-            found: list[Finding] = await connection.run_sync(checks_sql.run, app.targets, deep)
-            return found
+            findings: list[Finding] = await connection.run_sync(
+                checks_sql.check, app.targets, deep=deep
+            )
+            return findings
     with app.engine.connect() as connection:
         return checks_sql.check(connection, app.targets, deep=deep)
 
 
-async def _needs_no_sweeper(app: Application) -> bool:
+def _needs_no_sweeper(app: Application) -> bool:
     """Whether MongoDB itself deletes everything."""
     if not app.is_mongodb:
         return False
     from ttl_odm.beanie.policy.binding import purge_of  # noqa: PLC0415 (needs the extra)
 
-    return all(purge_of(each.given) == "native" for each in app.targets)
+    return all(purge_of(target.entity) == "native" for target in app.targets)
 
 
-def _of_lease(lease: LeaseState, most: float) -> Iterator[Finding]:
+def _of_lease(lease: LeaseState, max_age: float) -> Iterator[Finding]:
     if lease.paused:
         yield Finding(Severity.WARNING, "paused", None, "the sweepers are paused", "ttl-odm resume")
     if lease.recorded_ago is None:
         message = "no sweep has been recorded in this database"
         yield Finding(Severity.WARNING, "never-swept", None, message, "ttl-odm run")
-    elif lease.recorded_ago > most:
+    elif lease.recorded_ago > max_age:
         message = f"the last sweep was {age(lease.recorded_ago)} ago"
         yield Finding(Severity.ERROR, "not-swept", None, message, "ttl-odm run")
 
 
-async def _of_waiting(app: Application, target: Target, most: float) -> list[Finding]:
+async def _of_oldest(app: Application, target: Target, max_age: float) -> list[Finding]:
     """See for how long the first expired row has been waiting, without counting the others."""
-    name = target.model or target.name
+    fix = f"--model {target.model or target.name}"
     try:
         due: Due | None = await answer(app.store().due(target.name))
     except StoreError as error:
         why = in_one_line(error)
-        fix = fix_of_unreadable(why, target.name, f"ttl-odm sweep --dry-run --model {name}")
+        fix = fix_of_unreadable(why, target.name, f"ttl-odm sweep --dry-run {fix}")
         return [Finding(Severity.ERROR, "unreadable", target.name, why, fix)]
-    if due is None or due.oldest is None or due.oldest <= most:
+    if due is None or due.oldest is None or due.oldest <= max_age:
         return []
     message = f"expired rows wait to be deleted, the oldest for {age(due.oldest)}"
-    return [
-        Finding(Severity.ERROR, "overdue", target.name, message, f"ttl-odm sweep --model {name}")
-    ]
+    return [Finding(Severity.ERROR, "overdue", target.name, message, f"ttl-odm sweep {fix}")]
 
 
 async def _of_clock(app: Application) -> list[Finding]:
@@ -154,19 +157,15 @@ async def _of_clock(app: Application) -> list[Finding]:
     if not hasattr(store, "now"):
         return []
     before = datetime.now(timezone.utc)
-    told: datetime = await answer(store.now())
+    now: datetime = await answer(store.now())
     after = datetime.now(timezone.utc)
     # The answer was given at some instant between the two.
-    off = max((before - told).total_seconds(), (told - after).total_seconds(), 0.0)
+    off = max((before - now).total_seconds(), (now - after).total_seconds(), 0.0)
     if off <= _CLOCK_SECONDS:
         return []
-    return [
-        Finding(
-            Severity.WARNING,
-            "clock",
-            None,
-            f"the database's clock and this host's differ by {off:,.0f} s; expiry goes by the "
-            "database's",
-            "timedatectl set-ntp true, on the one that is wrong",
-        )
-    ]
+    message = (
+        f"the database's clock and this host's differ by {off:,.0f} s; expiry goes by the "
+        "database's"
+    )
+    fix = "timedatectl set-ntp true, on the one that is wrong"
+    return [Finding(Severity.WARNING, "clock", None, message, fix)]

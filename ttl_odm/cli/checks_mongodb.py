@@ -10,8 +10,8 @@ from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
+from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
-from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from ttl_odm.cli.application import Target
     from ttl_odm.core.policy import Policy
 
-_MENDS: Final = {"created": "missing-index", "changed": "other-seconds", "removed": "old-index"}
+_STEPS: Final = {
+    "created": ("missing-index", "is not there"),
+    "changed": ("other-seconds", "has another number of seconds than the default ttl"),
+    "removed": ("old-index", "is of an earlier policy"),
+}
+"""What `ensure_indexes` would do: the code of the finding, and what it says of the index."""
+
 _ERRORS: Final = (Inconsistency.TOO_EARLY, Inconsistency.SEVERAL_DATES)
 
 
@@ -31,18 +37,18 @@ async def check(targets: Sequence[Target], *, deep: bool) -> list[Finding]:
     """Look at all targets.
 
     Args:
-        targets: Their `given` are document classes that `init_beanie` has seen.
+        targets: The `entity` of each is a document class that `init_beanie` has seen.
         deep: Whether to read whole collections, however big.
     """
-    found = []
-    for each in targets:
-        found += await _indexes(each)
-        found += await _strays(each, deep=deep)
-    return found
+    findings = []
+    for target in targets:
+        findings += await _indexes(target)
+        findings += await _strays(target, deep=deep)
+    return findings
 
 
 async def _indexes(target: Target) -> list[Finding]:
-    collection: Any = collection_of(target.given)
+    collection: Any = collection_of(target.entity)
     binding = registry_of(collection.database.client).find(
         collection.database.name, collection.name
     )
@@ -66,26 +72,16 @@ async def _indexes(target: Target) -> list[Finding]:
         again = f"await ensure_indexes({target.model}, rebuild=True)"
         fix = again if "rebuild=True" in message else f"drop or declare it; then {fix}"
         return [Finding(Severity.ERROR, "wrong-index", target.name, message, fix)]
-    says = {
-        "created": "is not there",
-        "changed": "has another number of seconds than the default ttl",
-        "removed": "is of an earlier policy",
-    }
     return [
-        Finding(
-            Severity.ERROR,
-            _MENDS[step.outcome],
-            target.name,
-            f"index {name} {says[step.outcome]}",
-            fix,
-        )
+        Finding(Severity.ERROR, code, target.name, f"index {name} {state}", fix)
         for step in steps
+        for code, state in [_STEPS[step.outcome]]
         for name in step.names
     ]
 
 
 async def _strays(target: Target, *, deep: bool) -> list[Finding]:
-    collection: Any = collection_of(target.given)
+    collection: Any = collection_of(target.entity)
     rows = (await run(collection, {"count": collection.name}))["n"]  # past the gate
     if not deep and rows > SMALL:
         return [
@@ -97,19 +93,19 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
                 f"ttl-odm check --deep --model {target.model}",
             )
         ]
-    report = await find_strays(target.given)
-    found = [
+    report = await find_strays(target.entity)
+    findings = [
         Finding(
-            Severity.ERROR if each.kind in _ERRORS else Severity.WARNING,
-            each.kind.name.lower().replace("_", "-"),
+            Severity.ERROR if strays.kind in _ERRORS else Severity.WARNING,
+            strays.kind.name.lower().replace("_", "-"),
             target.name,
-            f"{each.count:,} documents: {each.kind.value} (such as "
-            f"{', '.join(map(repr, each.examples))})",
-            _fix_for(each.kind, target, collection.name),
+            f"{strays.count:,} documents: {strays.kind.value} (such as "
+            f"{', '.join(map(repr, strays.examples))})",
+            _fix_for(strays.kind, target, collection.name),
         )
-        for each in report.found
+        for strays in report.found
     ]
-    return [*found, *await _future(target, collection)]
+    return [*findings, *await _future(target, collection)]
 
 
 def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
@@ -122,7 +118,7 @@ def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
     """
     if kind.is_repairable:
         return f"await repair_strays({target.model})"
-    policy, documents = policy_of(target.given), f"db[{name!r}]"
+    policy, documents = policy_of(target.entity), f"db[{name!r}]"
     if kind is Inconsistency.INVALID_TTL and isinstance(policy, TTL):
         own = policy.override
         numbers = f"{{{own}: {{$type: ['int', 'long', 'double'], $gte: 1, $lte: {MAX_TTL}}}}}"
@@ -143,7 +139,7 @@ def _counted_from(policy: Policy) -> str:
 
 async def _future(target: Target, collection: Any) -> list[Finding]:
     """See whether documents count from a date that has not come yet."""
-    policy = policy_of(target.given)
+    policy = policy_of(target.entity)
     if isinstance(policy, ExpireAt) or policy.unit is not None:
         return []
     field = _counted_from(policy)
@@ -151,12 +147,12 @@ async def _future(target: Target, collection: Any) -> list[Finding]:
     is_ahead = {"$and": [{"$eq": [{"$type": f"${field}"}, "date"]}, {"$gt": [f"${field}", latest]}]}
     pipeline = [{"$match": {"$expr": is_ahead}}, {"$count": "n"}]
     command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
-    found = await first_batch(collection, command)
-    if not found:
+    batch = await first_batch(collection, command)
+    if not batch:
         return []
     message = (
         f"documents whose {field} is more than an hour from now, and which live that much longer: "
-        f"{found[0]['n']:,}"
+        f"{batch[0]['n']:,}"
     )
     since = f"{{$expr: {{$gt: ['${field}', {{$add: ['$$NOW', {AHEAD * 1000}]}}]}}}}"
     fix = f"db[{collection.name!r}].updateMany({since}, [{{$set: {{{field}: '$$NOW'}}}}])"

@@ -23,10 +23,9 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.cli import findings
-from ttl_odm.cli.findings import AHEAD, Finding, Severity
+from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.findings import AHEAD, Finding, Severity, fix_of_unreadable
 from ttl_odm.cli.indexes_sql import indexes_of, is_as_declared
-from ttl_odm.cli.problems import in_one_line
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Column, ColumnElement, Connection, Select, Table
-    from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
@@ -64,17 +62,17 @@ def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> l
 
     Args:
         connection: Is thrown away afterwards: it has been made one that can only read.
-        targets: Their `given` are Tables.
+        targets: The `entity` of each is a Table.
         deep: Whether to read whole tables, however big.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     with reading_only(connection, None if deep else SECONDS):
-        for each in targets:
-            binding = binding_of(each.given)
+        for target in targets:
+            binding = binding_of(target.entity)
             if binding is not None:
-                found += _Check(connection, each.name, binding, deep=deep).findings()
+                findings += _Check(connection, target.name, binding, deep=deep).findings()
     connection.invalidate()
-    return found
+    return findings
 
 
 class _Check:
@@ -83,43 +81,46 @@ class _Check:
     def __init__(self, connection: Connection, name: str, binding: Binding, *, deep: bool) -> None:
         self._connection = connection
         self._dialect = connection.dialect
+        self._is_mysql = self._dialect.name in MYSQL_FAMILY
         self._name = name
         self._binding = binding
         self._table: Table = binding.table
+        self._place = name_of(connection, self._table)
         self._deep = deep
 
     def findings(self) -> Iterator[Finding]:
         """Give what is not as it should be."""
-        schema, name = name_of(self._connection, self._table)
+        schema, name = self._place
         inspector = inspect(self._connection)
         if not inspector.has_table(name, schema):
             yield self._error("missing-table", "the table is not in the database", _MIGRATE)
             return
-        there = {each["name"]: each["type"] for each in inspector.get_columns(name, schema)}
+        stored = {
+            reflected["name"]: reflected["type"]
+            for reflected in inspector.get_columns(name, schema)
+        }
         binding = self._binding
         created = None if binding.max_lifetime is None else binding.max_lifetime.created
         columns = (binding.last_modified, binding.override, created)
-        needed = {each.name: each for each in columns if each is not None}
-        missing = [each for each in needed if each not in there]
+        needed = {declared.name: declared for declared in columns if declared is not None}
+        missing = [name for name in needed if name not in stored]
         if missing:
             yield self._error(
                 "missing-column", f"column {' and '.join(missing)} is not in the database", _MIGRATE
             )
             return
-        for each in needed.values():
-            yield from self._type(each, there[each.name])
+        for declared in needed.values():
+            yield from self._type(declared, stored[declared.name])
         for look in (self._indexes, self._keys, self._values, self._future):
             try:
                 with self._connection.begin_nested():
-                    found = list(look())
+                    findings = list(look())
             except DBAPIError as error:
                 what, why = look.__name__.strip("_"), in_one_line(error)
-                fix = findings.fix_of_unreadable(why, self._quoted, self._deeper)
-                yield self._finding(
-                    Severity.SKIPPED, "unreadable", f"{what} can't be checked: {why}", fix
-                )
+                fix = fix_of_unreadable(why, self._quoted, self._deeper)
+                yield self._skipped("unreadable", f"{what} can't be checked: {why}", fix)
             else:
-                yield from found
+                yield from findings
 
     @property
     def _quoted(self) -> str:
@@ -129,28 +130,35 @@ class _Check:
     def _deeper(self) -> str:
         return f"ttl-odm check --deep --model {self._name}"
 
-    def _type(self, column: Column[Any], there: TypeEngine[Any]) -> Iterator[Finding]:
+    def _type(self, column: Column[Any], stored: TypeEngine[Any]) -> Iterator[Finding]:
         """See that a column holds what it is declared to hold: instants are read by that."""
         if self._dialect.name == "sqlite":
             return  # which stores any type in any column
         declared = kept_type(column.type, clock_of(self._dialect).family)
-        if _what(declared, self._dialect) != _what(there, self._dialect):
+        if self._held(declared) != self._held(stored):
             yield self._error(
                 "wrong-type",
-                f"column {column.name} is {there.compile(self._dialect)}, and is declared as "
+                f"column {column.name} is {stored.compile(self._dialect)}, and is declared as "
                 f"{declared.compile(self._dialect)}: its values are misread",
                 f"declare {column.name} as it is, or: {_MIGRATE}",
             )
+
+    def _held(self, kind: TypeEngine[Any]) -> tuple[Kind, bool]:
+        """What a column's type holds, as far as it decides how instants are read."""
+        held = kind_of(kind)
+        if held is Kind.AWARE and self._is_mysql:  # which knows no others
+            held = Kind.NAIVE
+        return held, self._is_mysql and isinstance(kind, TIMESTAMP)
 
     def _indexes(self) -> Iterator[Finding]:
         binding = self._binding
         if binding.sweep != "index":
             return
-        there = indexes_of(self._connection, self._table)
+        indexes = indexes_of(self._connection, self._table)
         by_column = [binding.last_modified.name] if binding.sweeps_by_column else []
         by_column += [] if binding.max_lifetime is None else [binding.max_lifetime.created.name]
         for name in by_column:
-            if not any(each.first == name for each in there.values()):
+            if not any(index.first == name for index in indexes.values()):
                 yield self._warning(
                     "missing-index",
                     f"no index begins with {name}, so each sweep reads the whole table",
@@ -158,57 +166,53 @@ class _Check:
                 )
         if binding.sweeps_by_column:
             return
+        quote = self._dialect.identifier_preparer.quote
+        how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
+        where = f" ON {self._quoted}" * self._is_mysql
         for suffix in ("ttl_inherited", "ttl_own"):
             name = index_name(self._table.name, suffix)
-            if name not in there:
+            removal = f"DROP {how} {quote(name)}{where}"
+            index = indexes.get(name)
+            if index is None:
                 yield self._error(
                     "missing-index",
                     f"index {name} is not there, and the sweeper searches by it",
                     self._creation(name),
                 )
-            elif not there[name].is_valid:
+            elif not index.is_valid:
                 yield self._error(
                     "invalid-index",
                     f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY has failed",
-                    f"{self._removal(name)}; {self._creation(name)}",
+                    f"{removal}; {self._creation(name)}",
                 )
-            elif not is_as_declared(there[name], binding, suffix, self._dialect):
+            elif not is_as_declared(index, binding, suffix, self._dialect):
                 yield self._error(
                     "wrong-index",
                     f"index {name} is another one than the sweeper searches by: "
-                    f"{there[name].definition or there[name].first}",
-                    f"{self._removal(name)}; {self._creation(name)}",
+                    f"{index.definition or index.first}",
+                    f"{removal}; {self._creation(name)}",
                 )
 
-    def _removal(self, name: str) -> str:
-        quoted = self._dialect.identifier_preparer.quote(name)
-        how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
-        where = f" ON {self._quoted}" if self._dialect.name in MYSQL_FAMILY else ""
-        return f"DROP {how} {quoted}{where}"
-
     def _creation(self, name: str) -> str:
-        if self._dialect.name in MYSQL_FAMILY:
+        if self._is_mysql:
             override = self._binding.override
             assert override is not None  # noqa: S101 (without one there are no such indexes)
             ddl = AddSweepColumns(self._table, self._binding.last_modified, override)
-            if INHERITED_END not in self._virtual():
+            schema, table = self._place
+            columns = inspect(self._connection).get_columns(table, schema)
+            if INHERITED_END not in {reflected["name"] for reflected in columns}:
                 return str(ddl.compile(dialect=self._dialect))
             clauses = sweep_indexes(ddl, self._dialect.identifier_preparer)
-            wanted = next(each for each in clauses if name in each)
-            return f"ALTER TABLE {self._quoted} {wanted}"
-        index = next(each for each in self._table.indexes if each.name == name)
+            clause = next(clause for clause in clauses if name in clause)
+            return f"ALTER TABLE {self._quoted} {clause}"
+        index = next(index for index in self._table.indexes if index.name == name)
         statement = " ".join(str(CreateIndex(index).compile(dialect=self._dialect)).split())
         if self._dialect.name == "postgresql":
             statement = statement.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
         return statement
 
-    def _virtual(self) -> set[str]:
-        schema, name = name_of(self._connection, self._table)
-        return {each["name"] for each in inspect(self._connection).get_columns(name, schema)}
-
     def _keys(self) -> Iterator[Finding]:
-        keys = ReferringKeys()
-        for key in keys.of(self._connection, name_of(self._connection, self._table)):
+        for key in ReferringKeys().of(self._connection, self._place):
             if not key.has_index:
                 yield self._error(
                     "missing-fk-index",
@@ -240,12 +244,12 @@ class _Check:
             )
         if not self._is_readable():
             message = f"there is no CHECK on {own.name} and the table is big; --deep reads it all"
-            yield self._finding(Severity.SKIPPED, "ttl-values", message, self._deeper)
+            yield self._skipped("ttl-values", message, self._deeper)
             return
         name = self._dialect.identifier_preparer.quote(own.name)
-        kept = " AND ".join(f"{name} <> {each}" for each in sorted(valid) if each <= 0)
-        criteria = (number <= 0, *(number != each for each in sorted(valid)))
-        wrong = _told(self._number(self._some(_MOST, *criteria)))
+        kept = " AND ".join(f"{name} <> {value}" for value in sorted(valid) if value <= 0)
+        criteria = (number <= 0, *(number != value for value in sorted(valid)))
+        wrong = _up_to_most(self._number(self._some(_MOST, *criteria)))
         if wrong:
             yield self._error(
                 "invalid-ttl",
@@ -254,34 +258,34 @@ class _Check:
             )
 
     def _has_check(self, column: str) -> bool:
-        schema, name = name_of(self._connection, self._table)
-        if self._dialect.name in MYSQL_FAMILY:
+        schema, name = self._place
+        if self._is_mysql:
             # SQLAlchemy reflects no CHECK that stands at a column.
-            made = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
-            lines = [each.strip() for each in str(made).splitlines()]
-            return any(each.startswith(f"`{column}` ") and " CHECK (" in each for each in lines)
+            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
+            lines = [line.strip() for line in str(create).splitlines()]
+            return any(line.startswith(f"`{column}` ") and " CHECK (" in line for line in lines)
         checks = inspect(self._connection).get_check_constraints(name, schema)
-        return any(f"{column} " in f"{each['sqltext']} " for each in checks)
+        return any(f"{column} " in f"{check['sqltext']} " for check in checks)
 
     def _future(self) -> Iterator[Finding]:
         binding = self._binding
         if isinstance(binding.policy, ExpireAt):
             return  # whose instants are meant to lie ahead
         clock, stamp = clock_of(self._dialect), binding.last_modified
-        keeping = binding.instants.on(clock)
+        storage = binding.instants.on(clock)
         latest = clock.literal(f"({clock.now} + {AHEAD} * {clock.second})")
-        rows = self._latest(keeping.plain(stamp))
+        rows = self._latest(storage.plain(stamp))
         if rows is None:
             message = f"{stamp.name} has no index and the table is big; --deep reads it all"
-            yield self._finding(Severity.SKIPPED, "future-rows", message, self._deeper)
+            yield self._skipped("future-rows", message, self._deeper)
             return
-        ahead = _told(self._number(select(rows).where(keeping.instant(rows.c[0]) > latest)))
+        ahead = _up_to_most(self._number(select(rows).where(storage.instant(rows.c[0]) > latest)))
         if ahead:
             yield self._warning(
                 "future-rows",
                 f"rows whose {stamp.name} is more than an hour from now, and which live that much "
                 f"longer: {ahead}",
-                self._rewinding(latest),
+                self._set_back(latest),
             )
 
     def _latest(self, stamp: ColumnElement[Any]) -> Any:
@@ -295,29 +299,29 @@ class _Check:
             index = PartIndex(binding, Part.INHERITING, clock_of(self._dialect))
             every = every.where(index.holds(binding.table))
             every = every.order_by(index.end(binding.table).desc()).limit(_MOST)
-        elif binding.last_modified.name in self._first_columns():
+        elif any(
+            index.first == binding.last_modified.name
+            for index in indexes_of(self._connection, self._table).values()
+        ):
             every = every.order_by(stamp.desc()).limit(_MOST)
         elif not self._is_readable():
             return None
         return every.options(include_expired()).subquery()
 
-    def _first_columns(self) -> set[str | None]:
-        return {each.first for each in indexes_of(self._connection, self._table).values()}
-
-    def _rewinding(self, latest: ColumnElement[Any]) -> str:
+    def _set_back(self, latest: ColumnElement[Any]) -> str:
         """The statement that sets instants of the future to now."""
         clock, stamp = clock_of(self._dialect), self._binding.last_modified
-        keeping = self._binding.instants.on(clock)
-        lean = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
-        there = lean.c[stamp.name]
-        said = (
-            update(lean)
-            .where(keeping.instant(there) > latest)
-            .values({there: keeping.stored(clock.literal(clock.stamp))})
+        storage = self._binding.instants.on(clock)
+        bare = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
+        instant = bare.c[stamp.name]
+        statement = (
+            update(bare)
+            .where(storage.instant(instant) > latest)
+            .values({instant: storage.stored(clock.literal(clock.stamp))})
         )
         # Not by the driver's own dialect, which may double each % sign.
         plain = registry.load(self._dialect.name)(paramstyle="named")
-        compiled = said.compile(dialect=plain, compile_kwargs={"literal_binds": True})
+        compiled = statement.compile(dialect=plain, compile_kwargs={"literal_binds": True})
         kind = kind_of(kept_type(stamp.type, clock.family))
         is_doubtful = kind is Kind.NAIVE and self._binding.policy.timezone == "UTC"
         zone = "declare timezone= if that is local time; or " * is_doubtful
@@ -335,30 +339,15 @@ class _Check:
         return int(self._connection.execute(counted.options(include_expired())).scalar_one())
 
     def _error(self, code: str, message: str, fix: str) -> Finding:
-        return self._finding(Severity.ERROR, code, message, fix)
+        return Finding(Severity.ERROR, code, self._name, message, fix)
 
     def _warning(self, code: str, message: str, fix: str) -> Finding:
-        return self._finding(Severity.WARNING, code, message, fix)
+        return Finding(Severity.WARNING, code, self._name, message, fix)
 
-    def _finding(
-        self, severity: Severity, code: str, message: str, fix: str | None = None
-    ) -> Finding:
-        return Finding(severity, code, self._name, message, fix)
+    def _skipped(self, code: str, message: str, fix: str) -> Finding:
+        return Finding(Severity.SKIPPED, code, self._name, message, fix)
 
 
-def _told(rows: int) -> str:
+def _up_to_most(rows: int) -> str:
     """A number of rows that were counted up to `_MOST`; empty for none."""
     return "" if rows == 0 else f"{_MOST:,} or more" if rows == _MOST else f"{rows:,}"
-
-
-def _what(kind: TypeEngine[Any], dialect: Dialect) -> tuple[Kind, bool]:
-    """What a column's type holds, as far as it decides how instants are read."""
-    held = kind_of(kind)
-    if held is Kind.AWARE and dialect.name in MYSQL_FAMILY:  # which knows no others
-        held = Kind.NAIVE
-    return held, dialect.name in MYSQL_FAMILY and isinstance(kind, TIMESTAMP)
-
-
-def run(connection: Any, targets: Sequence[Target], deep: bool) -> list[Finding]:  # noqa: FBT001
-    """`check`, for ``run_sync``."""
-    return check(connection, targets, deep=deep)

@@ -11,12 +11,13 @@ import click
 from ttl_odm import __version__
 from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
-from ttl_odm.cli.inspecting import inspect_command
-from ttl_odm.cli.pausing import pause, resume
+from ttl_odm.cli.errors import without_passwords
+from ttl_odm.cli.inspect import inspect
+from ttl_odm.cli.pause import pause, resume
 from ttl_odm.cli.plan import plan
-from ttl_odm.cli.problems import without_passwords
+from ttl_odm.cli.run import run
 from ttl_odm.cli.status import status
-from ttl_odm.cli.sweeping import run, sweep
+from ttl_odm.cli.sweep import sweep
 
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TTL_ODM"}
 
@@ -38,8 +39,8 @@ class _Commands(click.Group):
             # its errors makes its text out of `message`, which is final for type checkers alone.
             error.message = without_passwords(error.message)  # type: ignore[misc]
             if ctx.meta[__name__]:
-                said = {"message": error.format_message(), "status": error.exit_code}
-                click.echo(json.dumps({"error": said}, ensure_ascii=False))
+                content = {"message": error.format_message(), "status": error.exit_code}
+                click.echo(json.dumps({"error": content}, ensure_ascii=False))
             raise
 
 
@@ -58,10 +59,10 @@ def demo() -> None:
         raise click.ClickException(
             "the demo needs SQLAlchemy; install it with: pip install 'ttl-odm[cli,sqlalchemy]'"
         )
-    from ttl_odm.cli.demo import run  # noqa: PLC0415 - needs the extra
+    from ttl_odm.cli.demo import show  # noqa: PLC0415 - needs the extra
 
-    run()
+    show()
 
 
-for command in (inspect_command, sweep, run, pause, resume, status, check, plan):
+for command in (inspect, sweep, run, pause, resume, status, check, plan):
     cli.add_command(command)

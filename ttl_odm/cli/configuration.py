@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.cli.problems import UsageProblem
+from ttl_odm.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,22 +29,23 @@ def defaults(group: click.Group) -> dict[str, Any]:
     """Read the file, and return click's ``default_map`` for a group of commands.
 
     Raises:
-        UsageProblem: It can't be read, or it or the environment has a key that no command knows.
+        UsageError: It can't be read, or it or the environment has a key that no command knows.
     """
     options = {
-        name: {each.name for each in command.params if each.name}
+        name: {option.name for option in command.params if option.name}
         for name, command in group.commands.items()
     }
     _check_environment(options)
-    path = _find(Path.cwd())
+    here = Path.cwd()
+    files = (folder / FILE for folder in (here, *here.parents))
+    path = next((file for file in files if file.is_file()), None)
     if path is None:
         return {}
     settings = _read(path)
     shared = {key: value for key, value in settings.items() if not isinstance(value, dict)}
     own = {key: value for key, value in settings.items() if isinstance(value, dict)}
-    _check(
-        shared, {each for names in options.values() for each in names}, f"{path}: [tool.ttl_odm]"
-    )
+    every = {name for names in options.values() for name in names}
+    _check(shared, every, f"{path}: [tool.ttl_odm]")
     _check(own, options, f"{path}: [tool.ttl_odm], as the name of a command,")
     for command, table in own.items():
         _check(table, options[command], f"{path}: [tool.ttl_odm.{command}]")
@@ -58,24 +59,17 @@ def defaults(group: click.Group) -> dict[str, Any]:
     }
 
 
-def _find(folder: Path) -> Path | None:
-    """Return the nearest pyproject.toml, here or above."""
-    return next(
-        (each / FILE for each in (folder, *folder.parents) if (each / FILE).is_file()), None
-    )
-
-
 def _read(path: Path) -> Mapping[str, Any]:
     tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)
     except (OSError, ValueError) as error:
-        raise UsageProblem(f"{path} can't be read: {error}.") from error
+        raise UsageError(f"{path} can't be read: {error}.") from error
     tool = content.get("tool", {})
     settings = tool.get("ttl_odm", {}) if isinstance(tool, dict) else {}
     if not isinstance(settings, dict):
-        raise UsageProblem(f"{path}: [tool.ttl_odm] has to be a table.")
+        raise UsageError(f"{path}: [tool.ttl_odm] has to be a table.")
     return settings
 
 
@@ -88,27 +82,27 @@ def _check_environment(options: Mapping[str, Iterable[str]]) -> None:
         prefix = f"TTL_ODM_{command.upper()}_"
         # Kubernetes sets such ones for a service that is called ttl-odm-run.
         kubernetes = (f"{prefix}SERVICE_", f"{prefix}PORT")
-        given = [
-            each
-            for each in os.environ
-            if each.startswith(prefix) and not each.startswith(kubernetes)
+        variables = [
+            variable
+            for variable in os.environ
+            if variable.startswith(prefix) and not variable.startswith(kubernetes)
         ]
-        _check(given, [prefix + name.upper() for name in names], "the environment")
+        _check(variables, [prefix + name.upper() for name in names], "the environment")
 
 
-def _check(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    for key in given:
+def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
+    for key in keys:
         if key not in known:
             near = get_close_matches(key, list(known), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageProblem(f"{where} has {key!r}, which nothing knows{hint}")
+            raise UsageError(f"{where} has {key!r}, which nothing knows{hint}")
 
 
 def _resolved(value: Any, where: str) -> Any:
     if not (isinstance(value, str) and value.startswith("$")):
         return value
     name = value[1:].strip("{}")
-    found = os.environ.get(name)
-    if not found:
-        raise UsageProblem(f"{where} = {value!r}: the environment variable {name} is not set.")
-    return found
+    content = os.environ.get(name)
+    if not content:
+        raise UsageError(f"{where} = {value!r}: the environment variable {name} is not set.")
+    return content

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper import Progress as SweepProgress
 
-_WATCHED_SECONDS: Final = 5.0
+_WATCH_SECONDS: Final = 5.0
 _REFRESH_SECONDS: Final = 0.2
 _CROWD: Final = 10_000
 """Anonymous carts, so that the sweep has something to do."""
@@ -62,7 +62,7 @@ class Cart(TTLMixin, Base):
     items: Mapped[int] = mapped_column(default=1)
 
 
-def run(console: Console | None = None) -> None:
+def show(console: Console | None = None) -> None:
     """Show it."""
     console = console or Console()
     with tempfile.TemporaryDirectory(prefix="ttl-odm-demo-") as folder:
@@ -112,13 +112,13 @@ class _Demo:
     def _watch(self, session: Session) -> None:
         start = monotonic()
         with Live(console=self._console, auto_refresh=False) as live:
-            while (passed := monotonic() - start) < _WATCHED_SECONDS:
+            while (passed := monotonic() - start) < _WATCH_SECONDS:
                 live.update(self._look(session, passed), refresh=True)
                 sleep(_REFRESH_SECONDS)
         self._console.print()
 
     def _look(self, session: Session, passed: float) -> Group:
-        found = session.scalar(select(func.count()).select_from(Cart))
+        rows = session.scalar(select(func.count()).select_from(Cart))
         table = Table("owner", "ttl", "time left")
         people = select(Cart).where(Cart.owner.not_like("guest%")).order_by(Cart.owner)
         for cart in session.scalars(people):
@@ -131,7 +131,7 @@ class _Demo:
         session.rollback()  # the next look is a transaction of its own
         session.expunge_all()
         return Group(
-            f"   after {passed:.1f} s, select(Cart) finds [bold]{found:,}[/] rows"
+            f"   after {passed:.1f} s, select(Cart) finds [bold]{rows:,}[/] rows"
             f" ({self._in_file():,} are in the file)",
             Padding(table, (0, 0, 0, 3)),
         )

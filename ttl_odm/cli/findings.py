@@ -80,17 +80,27 @@ def _escaped(text: str) -> str:
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.SKIPPED: "dim"}
 
 
-def show(findings: list[Finding], looked_at: int, output: Output) -> None:
-    """Print findings for people, the worst first."""
+def print_findings(findings: list[Finding], checked: int, output: Output) -> None:
+    """Print findings for people, the worst first.
+
+    Args:
+        findings: What was found.
+        checked: Targets that were looked at.
+        output: Where to.
+    """
     for severity in Severity:
-        for each in findings:
-            if each.severity is severity:
-                where = f"{each.target}: " if each.target else ""
-                output.line(f"{severity.value} {each.code}", style=_STYLES[severity])
-                output.line(f"{where}{each.message}", indent=2)
-                if each.fix:
-                    output.line(each.fix, indent=2, mark="> ", style="cyan")
-    errors = sum(each.severity is Severity.ERROR for each in findings)
-    warnings = sum(each.severity is Severity.WARNING for each in findings)
-    told = (counted(looked_at, "target"), counted(errors, "error"), counted(warnings, "warning"))
-    output.line("{} checked: {}, {}.".format(*told))
+        for finding in findings:
+            if finding.severity is severity:
+                where = f"{finding.target}: " if finding.target else ""
+                output.line(f"{severity.value} {finding.code}", style=_STYLES[severity])
+                output.line(f"{where}{finding.message}", indent=2)
+                if finding.fix:
+                    output.line(finding.fix, indent=2, mark="> ", style="cyan")
+    errors, warnings = (
+        sum(finding.severity is severity for finding in findings)
+        for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    output.line(
+        f"{counted(checked, 'target')} checked: {counted(errors, 'error')}, "
+        f"{counted(warnings, 'warning')}."
+    )

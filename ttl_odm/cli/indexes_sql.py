@@ -23,7 +23,7 @@ class Index(NamedTuple):
     Attributes:
         first: Its first column; None where that is an expression, or where rows are left out.
         is_valid: Whether it can be used.
-        definition: The statement that makes it; empty where the database tells none.
+        definition: The statement that makes it; empty where the database has none.
     """
 
     first: str | None
@@ -35,17 +35,17 @@ def indexes_of(connection: Connection, table: Table) -> dict[str, Index]:
     """Return the indexes of a table by their names."""
     dialect = connection.dialect
     schema, name = name_of(connection, table)
-    asked = {"schema": schema, "table": name}
+    parameters = {"schema": schema, "table": name}
     quote = dialect.identifier_preparer.quote
     if dialect.name == "postgresql":
-        asked["relation"] = ".".join(quote(each) for each in (schema, name) if each)
-        rows = connection.execute(_POSTGRESQL_INDEXES, asked)
+        parameters["relation"] = ".".join(quote(part) for part in (schema, name) if part)
+        rows = connection.execute(_POSTGRESQL_INDEXES, parameters)
     elif dialect.name in MYSQL_FAMILY:
-        rows = connection.execute(_MYSQL_INDEXES, asked)
+        rows = connection.execute(_MYSQL_INDEXES, parameters)
     else:
         place = quote(schema) if schema else "main"
         statement = text(_SQLITE_INDEXES.format(master=f"{place}.sqlite_master"))
-        rows = connection.execute(statement, {**asked, "schema": schema or "main"})
+        rows = connection.execute(statement, {**parameters, "schema": schema or "main"})
     return {name: Index(*others) for name, *others in rows}
 
 
@@ -55,10 +55,10 @@ def is_as_declared(index: Index, binding: Binding, suffix: str, dialect: Dialect
     if dialect.name in MYSQL_FAMILY:
         return index.first == (OWN_END if own else INHERITED_END)
     assert binding.override is not None  # noqa: S101 (without one there are none)
-    said = "".join(each for each in index.definition.lower() if each not in '() "')
-    ttl, stamp = (each.name.lower() for each in (binding.override, binding.last_modified))
-    _, _, rows = said.rpartition("where")
-    return rows == f"{ttl}>0" * own + f"{ttl}isnull" * (not own) and stamp in said
+    definition = index.definition.lower().translate({ord(mark): None for mark in '() "'})
+    ttl, stamp = binding.override.name.lower(), binding.last_modified.name.lower()
+    _, _, rows = definition.rpartition("where")
+    return rows == (f"{ttl}>0" if own else f"{ttl}isnull") and stamp in definition
 
 
 _POSTGRESQL_INDEXES: Final = text("""

@@ -1,7 +1,7 @@
 """What commands print: results on stdout, everything else on stderr; JSON for machines.
 
 Lines wrap with their indentation on a terminal, and not at all in a pipe, so that ``grep`` and a
-paste see what was meant.
+paste see what was meant. rich is imported by the first `Output`: Flask's commands print without.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.text import Text
 
-from ttl_odm.cli.problems import without_passwords
+from ttl_odm.cli.errors import without_passwords
+from ttl_odm.sweeper.command_options import report_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ttl_odm.sweeper import SweepReport
+
 _LEAST_WIDTH: Final = 30
 
 
-def aligned(rows: Sequence[Sequence[str]], width: int | None) -> str:
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Return rows as a table, names to the left and numbers to the right.
 
     Args:
         rows: The first is the head.
-        width: Where a table wider than that is told row by row instead; None for any.
+        width: Where a table wider than that is printed row by row instead; None for any.
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
     if width is not None and sum(widths) + 2 * len(widths) > width:
         head, *others = rows
         widest = max(map(len, head))
@@ -38,17 +40,28 @@ def aligned(rows: Sequence[Sequence[str]], width: int | None) -> str:
             for row in others
         ]
         return "\n\n".join(blocks)
+    are_numbers = [all(cell[:1] in "0123456789+-<~?" for cell in column[1:]) for column in columns]
     return "\n".join(
         "  ".join(
-            cell.rjust(size) if _is_number(column) else cell.ljust(size)
-            for cell, size, column in zip(row, widths, zip(*rows[1:], strict=True), strict=True)
+            cell.rjust(size) if is_number else cell.ljust(size)
+            for cell, size, is_number in zip(row, widths, are_numbers, strict=True)
         ).rstrip()
         for row in rows
     )
 
 
-def _is_number(column: Sequence[str]) -> bool:
-    return all(each[:1] in "0123456789+-<~?" for each in column)
+def printable_report(report: SweepReport) -> str:
+    """Return a report for people, without passwords that a driver has put into an error."""
+    return without_passwords(report_text(report))
+
+
+def report_dict(report: SweepReport) -> dict[str, Any]:
+    """Return a report for JSON, without passwords."""
+    content: dict[str, Any] = report.to_dict()
+    for part in (content, *content["targets"]):
+        if part["error"] is not None:
+            part["error"]["message"] = without_passwords(part["error"]["message"])
+    return content
 
 
 class Output:
@@ -56,35 +69,42 @@ class Output:
 
     Attributes:
         console: Rich's, on stdout.
-        as_json: Whether only JSON is wanted there.
+        as_json: Whether only JSON is to be printed there.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
+        from rich.console import Console  # noqa: PLC0415 (needs the extra)
+
         self.as_json = as_json
         self.console = Console(highlight=False)
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None where there is none."""
+        return self.console.width if self.console.is_terminal else None
+
     def line(self, text: str = "", *, style: str = "", indent: int = 0, mark: str = "") -> None:
         """Print a paragraph."""
+        from rich.text import Text  # noqa: PLC0415 (needs the extra)
+
         head = " " * indent + mark
         body = without_passwords(text)
-        if self.console.is_terminal:
-            width = max(self.console.width, _LEAST_WIDTH)
+        if self.width is None:
+            body = head + body
+        else:
             body = textwrap.fill(
                 body,
-                width,
+                max(self.width, _LEAST_WIDTH),
                 initial_indent=head,
                 subsequent_indent=" " * len(head),
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-        else:
-            body = head + body
         self.console.print(Text(body, style=style), soft_wrap=True)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Print rows, of which the first is the head; see `aligned`."""
-        width = self.console.width if self.console.is_terminal else None
-        self.code(aligned(rows, width))
+        self.code(aligned(rows, self.width))
 
     def code(self, text: str) -> None:
         """Print lines that are to be copied: as they are."""

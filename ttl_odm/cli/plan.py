@@ -1,19 +1,24 @@
-"""``ttl-odm plan``: what expires when, and what another policy would change, before it does."""
+"""``ttl-odm plan``: what expires when, and what another policy would change, before it does.
+
+``flask ttl plan`` calls `forecast_target` and `policy_options`.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ttl_odm.cli.application import Application, Target, app_options, in_loop, json_option, opened
+from ttl_odm.cli.application import Application, Target, in_loop
+from ttl_odm.cli.connect import connect
+from ttl_odm.cli.errors import FailedError, UsageError
+from ttl_odm.cli.options import app_options, json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.plan_page import page
-from ttl_odm.cli.problems import FailedProblem, UsageProblem
-from ttl_odm.cli.urls import shown
+from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import InvalidTTL
 from ttl_odm.forecast import (
     Forecast,
@@ -28,17 +33,24 @@ from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ttl_odm.core.policy import Policy
-    from ttl_odm.forecast import Estimate, Measured
+    from ttl_odm.forecast import Measured
 
 _BAR: Final = 40
+
+
+def policy_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--default-ttl`` and ``--policy``."""
+    command = click.option(POLICY_OPTION, metavar="POLICY", help=POLICY_HELP)(command)
+    return click.option(OPTION, metavar="SECONDS", help=HELP)(command)
 
 
 @click.command()
 @click.argument("model")
 @app_options
-@click.option(OPTION, metavar="SECONDS", help=HELP)
-@click.option(POLICY_OPTION, metavar="POLICY", help=POLICY_HELP)
+@policy_options
 @click.option("--deep", is_flag=True, help="Count all rows, however many there are.")
 @click.option(
     "--html",
@@ -47,7 +59,17 @@ _BAR: Final = 40
     help="Write it as a page with plots, too.",
 )
 @json_option
-def plan(app: str | None, url: str | None, **given: Any) -> None:
+def plan(  # noqa: PLR0913 (click's)
+    app: str | None,
+    url: str | None,
+    model: str,
+    default_ttl: str | None,
+    policy: str | None,
+    *,
+    deep: bool,
+    html: Path | None,
+    as_json: bool,
+) -> None:
     """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d, and how old its rows are.
 
     With --default-ttl or --policy also what that would change: which rows it would expire at once,
@@ -56,65 +78,70 @@ def plan(app: str | None, url: str | None, **given: Any) -> None:
 
     It changes nothing. Of more than 100,000 rows a sample is taken, and its error (95 %) is told.
     """
-    wanted = (given["default_ttl"], given["policy"])
-    html: Path | None = given["html"]
     if html is not None and not html.parent.is_dir():  # better now than after the counting
-        raise UsageProblem(f"--html {shown(str(html))!r}: there is no such folder.")
+        raise UsageError(f"--html {public_url(str(html))!r}: there is no such folder.")
 
     async def work() -> Forecast:
-        async with opened(app, url, with_ttl=False) as found:
-            target = _target(found, given["model"], is_any=app is None or wanted[1] is not None)
-            return await _forecast(found, target, wanted, math.inf if given["deep"] else SMALL)
+        async with connect(app, url, with_ttl=False) as application:
+            target = _target(application, model, is_any=app is None or policy is not None)
+            most = math.inf if deep else SMALL
+            return await forecast_target(application, target, default_ttl, policy, most)
 
     forecast = in_loop(work)
-    output = Output(as_json=given["as_json"])
+    output = Output(as_json=as_json)
     if html is not None:
-        _write(html, page(forecast))
+        try:
+            html.write_text(page(forecast), encoding="utf-8")
+        except OSError as error:
+            raise FailedError(f"--html {public_url(str(html))!r}: {error.strerror}.") from error
     if output.as_json:
         output.json(forecast.to_dict())
         return
-    _show(forecast, output)
+    _print(forecast, output)
     if html is not None:
         output.line(f"Written to {html}.")
 
 
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FailedProblem(f"--html {shown(str(file))!r}: {error.strerror}.") from error
-
-
 def _target(app: Application, model: str, *, is_any: bool) -> Target:
-    """The one that is meant; one without `Target.given` is known to the database alone."""
+    """The one that is meant; one without `Target.entity` is known to the database alone."""
     if app.is_store:
-        raise UsageProblem("plan can't look into a store of one's own.")
-    called = app.called(model)
-    if not called:
+        raise UsageError("plan can't look into a store of one's own.")
+    targets = app.named(model)
+    if not targets:
         if is_any:
             return Target(model, None, None)
         raise app.unknown(f"MODEL {model!r}")
-    target = called[0]
-    return target if app.is_mongodb else _at_root(target)
-
-
-def _at_root(target: Target) -> Target:
-    """Rows of joined subclasses live and die with those of the table at the root."""
+    target = targets[0]
+    if app.is_mongodb:
+        return target
     from ttl_odm.sqlalchemy.policy.binding import root_binding_of  # noqa: PLC0415 (needs the extra)
 
-    binding = root_binding_of(target.given)
-    return target if binding is None else replace(target, given=binding.table)
+    # Rows of joined subclasses live and die with those of the table at the root.
+    binding = root_binding_of(target.entity)
+    return target if binding is None else replace(target, entity=binding.table)
 
 
-async def _forecast(
-    app: Application, target: Target, wanted: tuple[str | None, str | None], big: float
+async def forecast_target(
+    app: Application, target: Target, default_ttl: str | None, policy: str | None, most: float
 ) -> Forecast:
-    current = None if target.given is None else _policy(app, target)
+    """Count what of a target expires when, by its policy and by one that is planned.
+
+    Args:
+        app: Whose engine is asked.
+        target: Whose rows.
+        default_ttl: Another default that is planned, as it was typed; or None.
+        policy: Another policy that is planned, as it was typed; or None.
+        most: Rows of which all are counted; of more, a sample.
+
+    Raises:
+        UsageError: What is planned can't be.
+    """
+    current = None if target.entity is None else _policy(app, target)
     try:
-        planned = planned_policy(current, *wanted)
+        planned = planned_policy(current, default_ttl, policy)
     except InvalidTTL as error:
-        raise UsageProblem(str(error)) from error
-    measured = await _measured(app, target, current, planned, big)
+        raise UsageError(str(error)) from error
+    measured = await _measured(app, target, current, planned, most)
     return Forecast(target.name, target.model or target.name, current, planned, measured)
 
 
@@ -123,35 +150,35 @@ def _policy(app: Application, target: Target) -> Policy | None:
     if app.is_mongodb:
         from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
 
-        bound = documents.binding_of(target.given)
+        bound = documents.binding_of(target.entity)
         return None if bound is None else bound.policy
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
-    binding = binding_of(target.given)
+    binding = binding_of(target.entity)
     return None if binding is None else binding.default.policy
 
 
 async def _measured(
-    app: Application, target: Target, current: Policy | None, planned: Policy | None, big: float
+    app: Application, target: Target, current: Policy | None, planned: Policy | None, most: float
 ) -> Measured:
     if app.is_mongodb:
         from ttl_odm.forecast import mongodb  # noqa: PLC0415 (needs the extra)
 
-        collection = mongodb.collection_for(app.engine, target.given or target.name)
-        stored = mongodb.as_stored(target.given, planned)
-        return await mongodb.measure(collection, current, stored, big)
+        collection = mongodb.collection_for(app.engine, target.entity or target.name)
+        stored = mongodb.as_stored(target.entity, planned)
+        return await mongodb.measure(collection, current, stored, most)
     from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
 
-    table = target.name if target.given is None else target.given
+    table = target.name if target.entity is None else target.entity
     if app.is_async:
         async with app.engine.connect() as connection:
-            found: Measured = await connection.run_sync(sql.measure, table, planned, big)
-            return found
+            measured: Measured = await connection.run_sync(sql.measure, table, planned, most)
+            return measured
     with app.engine.connect() as connection:
-        return sql.measure(connection, table, planned, big)
+        return sql.measure(connection, table, planned, most)
 
 
-def _show(forecast: Forecast, output: Output) -> None:
+def _print(forecast: Forecast, output: Output) -> None:
     output.line(f"{named(forecast)}: {forecast.measured.rows} rows", style="bold")
     if forecast.own.rows:
         output.line(f"{forecast.own} rows have a ttl of their own.")
@@ -160,20 +187,23 @@ def _show(forecast: Forecast, output: Output) -> None:
     output.line()
     output.table(table(forecast))
     output.line()
-    for each in sentences(forecast):
-        output.line(each, style="yellow", mark="! ")
+    for sentence in sentences(forecast):
+        output.line(sentence, style="yellow", mark="! ")
     output.line(heading(forecast), style="bold")
-    _show_bars(forecast.histogram(), output)
+    for bar in _bars(forecast, output.width):
+        output.code(bar)
     output.line(note(forecast) + " --deep counts all." * forecast.measured.is_sample)
 
 
-def _show_bars(found: list[tuple[str, Estimate]], output: Output) -> None:
-    most = max((each.rows for _, each in found), default=0) or 1
-    label = max(len(name) for name, _ in found)
-    number = max(len(str(each)) for _, each in found)
-    room = _BAR
-    if output.console.is_terminal:
-        room = max(min(_BAR, output.console.width - label - number - 4), 1)
-    for name, each in found:
-        bar = "█" * max(round(room * each.rows / most), int(each.rows > 0))
-        output.code(f"{name.rjust(label)}  {str(each).rjust(number)}  {bar}".rstrip())
+def _bars(forecast: Forecast, width: int | None) -> list[str]:
+    """The histogram, a line each."""
+    rows = [(label, estimate.rows, str(estimate)) for label, estimate in forecast.histogram()]
+    labels, counts, numbers = zip(*rows, strict=True)
+    first, second = (max(map(len, texts)) for texts in (labels, numbers))
+    room = _BAR if width is None else max(min(_BAR, width - first - second - 4), 1)
+    most = max(counts) or 1
+    return [
+        f"{label.rjust(first)}  {number.rjust(second)}  "
+        f"{'█' * max(round(room * count / most), int(count > 0))}".rstrip()
+        for label, count, number in rows
+    ]

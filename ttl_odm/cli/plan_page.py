@@ -43,32 +43,28 @@ def page(forecast: Forecast) -> str:
         f'<span style="color:{color}">&#9632;</span> {name} <code>{escape(policy)}</code>'
         for color, (name, policy) in zip(_COLORS, scenarios, strict=False)
     )
-    said = "".join(f'<p class="warn">{escape(each)}</p>' for each in sentences(forecast))
+    warnings = "".join(f'<p class="warn">{escape(text)}</p>' for text in sentences(forecast))
+    own = f"; {forecast.own} with a ttl of their own" if forecast.own.rows else ""
+    about = (
+        f"Table <code>{escape(forecast.target)}</code>, "
+        f"{escape(f'{forecast.measured.rows} rows{own}')}."
+    )
+    now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-        f"<h1>{title}</h1><p>{_about(forecast)}</p>{said}"
+        f"<h1>{title}</h1><p>{about}</p>{warnings}"
         f"<h2>Expired rows, if nobody writes</h2><p>{legend}</p>{_bars(expired, forecast.rows)}"
         f"{_table(scenarios, expired)}"
         f"<h2>{escape(heading(forecast).rstrip(':'))}</h2>{_bars([forecast.histogram()], None)}"
-        f'<p class="quiet">{escape(note(forecast))} Made by ttl-odm plan, {_now()}.</p>'
+        f'<p class="quiet">{escape(note(forecast))} Made by ttl-odm plan, {now}.</p>'
         "</body></html>\n"
     )
 
 
-def _now() -> str:
-    return f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
-
-
-def _about(forecast: Forecast) -> str:
-    own = f"; {forecast.own} with a ttl of their own" if forecast.own.rows else ""
-    table = f"Table <code>{escape(forecast.target)}</code>"
-    return f"{table}, {escape(f'{forecast.measured.rows} rows{own}')}."
-
-
 def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -> str:
     """Return horizontal bars: for each label one of each group."""
-    most = whole or max((each.rows for group in groups for _, each in group), default=1) or 1
+    most = whole or max((bar.rows for group in groups for _, bar in group), default=1) or 1
     step = _BAR * len(groups) + _GAP
     room = _WIDTH - _LABEL - 170
     parts = []
@@ -76,14 +72,15 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
         top = place * step
         middle = top + step / 2
         parts.append(f'<text x="0" y="{middle:.0f}">{escape(cells[0][0])}</text>')
-        for number, (_, each) in enumerate(cells):
+        for number, (_, estimate) in enumerate(cells):
             y = top + number * _BAR
-            width = room * max(min(each.rows / most, 1), 0)
-            share = f" ({each.rows / whole:.1%})" if whole else ""
+            width = room * max(min(estimate.rows / most, 1), 0)
+            share = f" ({estimate.rows / whole:.1%})" if whole else ""
+            text = f"{escape(str(estimate))}{share}"
             parts.append(
                 f'<rect x="{_LABEL}" y="{y}" width="{width:.1f}" height="{_BAR - 3}" '
                 f'fill="{_COLORS[number]}"/>'
-                f'<text x="{_LABEL + width + 6:.1f}" y="{y + 13}">{escape(str(each))}{share}</text>'
+                f'<text x="{_LABEL + width + 6:.1f}" y="{y + 13}">{text}</text>'
             )
     height = step * len(groups[0])
     return (
@@ -91,16 +88,14 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
     )
 
 
-def _cell(cell: tuple[str, Estimate]) -> str:
-    return f"<td>{escape(str(cell[1]))}</td>"
-
-
 def _table(
     scenarios: Sequence[tuple[str, str]], expired: Sequence[Sequence[tuple[str, Estimate]]]
 ) -> str:
     head = "".join(f"<th>{name}</th>" for name, _ in scenarios)
     rows = "".join(
-        f"<tr><td>{escape(cells[0][0])}</td>{''.join(map(_cell, cells))}</tr>"
+        f"<tr><td>{escape(cells[0][0])}</td>"
+        + "".join(f"<td>{escape(str(estimate))}</td>" for _, estimate in cells)
+        + "</tr>"
         for cells in zip(*expired, strict=True)
     )
     return f"<table><tr><th></th>{head}</tr>{rows}</table>"

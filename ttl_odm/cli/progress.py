@@ -41,7 +41,7 @@ class _Rate(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.0f} rows/s", style="progress.data.speed")
 
 
-class Watched:
+class ProgressDisplay:
     """Shows the progress of one sweep; a context manager, and a sweeper's ``on_progress``.
 
     Args:
@@ -74,7 +74,7 @@ class Watched:
             )
         self._tasks: dict[str, TaskID] = {}
         self._began: dict[str, float] = {}
-        self._told = time.monotonic()
+        self._printed = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._bars is not None:
@@ -92,22 +92,16 @@ class Watched:
 
     def __call__(self, progress: Progress) -> None:
         """Show one more batch."""
-        if self._bars is not None:
-            self._draw(self._bars, progress)
-        elif not self._quiet:
-            self._tell(progress)
-
-    def _draw(self, bars: Bars, progress: Progress) -> None:
         table = progress.table
-        if table not in self._tasks:
-            self._tasks[table] = bars.add_task(table, total=self._due.get(table))
-        bars.update(self._tasks[table], completed=progress.deleted_so_far)
-
-    def _tell(self, progress: Progress) -> None:
-        now = time.monotonic()
-        began = self._began.setdefault(progress.table, now - progress.elapsed)
-        if now - self._told < self._seconds:
+        if self._bars is not None:
+            if table not in self._tasks:
+                self._tasks[table] = self._bars.add_task(table, total=self._due.get(table))
+            self._bars.update(self._tasks[table], completed=progress.deleted_so_far)
             return
-        self._told = now
+        now = time.monotonic()
+        began = self._began.setdefault(table, now - progress.elapsed)
+        if self._quiet or now - self._printed < self._seconds:
+            return
+        self._printed = now
         rate = progress.deleted_so_far / max(now - began, 1e-9)
-        click.echo(f"{progress.table}: {progress.deleted_so_far:,} rows, {rate:,.0f}/s", err=True)
+        click.echo(f"{table}: {progress.deleted_so_far:,} rows, {rate:,.0f}/s", err=True)

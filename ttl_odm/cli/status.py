@@ -7,21 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.live import Live
-from rich.text import Text
 
-from ttl_odm.cli.application import (
-    Application,
-    Target,
-    answer,
-    app_options,
-    in_loop,
-    json_option,
-    opened,
-)
+from ttl_odm.cli.application import Application, Target, answer, in_loop
+from ttl_odm.cli.connect import connect
+from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.options import app_options, json_option, lease_name_option, selection_options
 from ttl_odm.cli.output import Output, aligned
-from ttl_odm.cli.problems import in_one_line
-from ttl_odm.cli.sweeping import lease_name_option, selection_options
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError, stop_on_signals
 from ttl_odm.sweeper.statuses import Status
@@ -59,11 +50,11 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Snapshot:
     """One look at everything.
 
     Attributes:
-        database: Its URL as it may be shown; None where nobody told.
+        database: Its URL as it may be printed; None where it isn't known.
         lease: The state of the lease; None where none is kept.
         targets: What is in each.
         at: When that was, in seconds of a monotonic clock.
@@ -74,14 +65,13 @@ class Seen:
     targets: list[Counts]
     at: float
 
-    def change_of(self, now: Counts, before: Seen | None) -> float | None:
+    def change_of(self, counts: Counts, before: Snapshot | None) -> float | None:
         """Return by how many rows per second the expired ones of a target grow; None: unknown."""
-        if before is None or now.expired is None:
+        earlier = [] if before is None else before.targets
+        then = next((other for other in earlier if other.target == counts.target), None)
+        if before is None or then is None or then.expired is None or counts.expired is None:
             return None
-        then = next((each for each in before.targets if each.target == now.target), None)
-        if then is None or then.expired is None:
-            return None
-        return (now.expired - then.expired) / max(self.at - before.at, 1e-9)
+        return (counts.expired - then.expired) / max(self.at - before.at, 1e-9)
 
     @property
     def history(self) -> History:
@@ -102,7 +92,16 @@ class Seen:
 )
 @lease_name_option
 @json_option
-def status(app: str | None, url: str | None, **given: Any) -> None:
+def status(  # noqa: PLR0913 (click's)
+    app: str | None,
+    url: str | None,
+    models: list[str],
+    excepted: list[str],
+    *,
+    watch: float | None,
+    lease_name: str | None,
+    as_json: bool,
+) -> None:
     """Show live and expired rows of each target, the lease, and the last sweep.
 
     Expired rows are counted by the sweeper's indexes; of big tables, all rows are the database's
@@ -112,26 +111,17 @@ def status(app: str | None, url: str | None, **given: Any) -> None:
 
     Exit status: 0 done, 1 a target could not be counted, 2 usage.
     """
-    output = Output(as_json=given["as_json"])
+    output = Output(as_json=as_json)
 
     async def work() -> bool:
-        async with opened(app, url) as found:
-            narrowed = found.narrowed(given["models"], given["excepted"])
-            if given["watch"] is None:
-                return _print(await look(narrowed, given["lease_name"]), output)
-            return await _watch(narrowed, given["lease_name"], given["watch"], output)
+        async with connect(app, url) as application:
+            selected = application.select(models, excepted)
+            if watch is None:
+                return _print(await _snapshot(selected, lease_name), output)
+            return await _watch(selected, lease_name, watch, output)
 
     if not in_loop(work):
         raise SystemExit(Status.FAILED)
-
-
-async def look(app: Application, lease_name: str | None = None) -> Seen:
-    """Count, and read the lease."""
-    await app.check_connection()
-    store = app.store()
-    counted = [await _count(store, each) for each in app.every_target()]
-    lease = await lease_of(app, lease_name)
-    return Seen(app.database, lease, counted, time.monotonic())
 
 
 async def lease_of(app: Application, lease_name: str | None) -> LeaseState | None:
@@ -140,6 +130,15 @@ async def lease_of(app: Application, lease_name: str | None) -> LeaseState | Non
         return await answer(app.sweeper(lease_name=lease_name).status())
     except TTLConfigurationError:  # without a lease, on purpose
         return None
+
+
+async def _snapshot(app: Application, lease_name: str | None) -> Snapshot:
+    """Count, and read the lease."""
+    await app.check_connection()
+    store = app.store()
+    counts = [await _count(store, target) for target in app.all_targets()]
+    lease = await lease_of(app, lease_name)
+    return Snapshot(app.database, lease, counts, time.monotonic())
 
 
 async def _count(store: Any, target: Target) -> Counts:
@@ -159,8 +158,8 @@ async def _count(store: Any, target: Target) -> Counts:
     )
 
 
-class _Watching:
-    """The looking again and again, which a signal ends."""
+class _Ticks:
+    """The moments at which to look again, which a signal ends."""
 
     def __init__(self) -> None:
         self._stop = Stop()
@@ -174,57 +173,61 @@ class _Watching:
                 await self._stop.wait_async(seconds)
 
 
-async def _watch(app: Application, name: str | None, seconds: float, output: Output) -> bool:
-    moments = _Watching().every(seconds)
-    before: Seen | None = None
-    if output.as_json or not output.console.is_terminal:
-        async for _ in moments:
-            seen = await look(app, name)
-            _print(seen, output, before)
+async def _watch(app: Application, lease_name: str | None, seconds: float, output: Output) -> bool:
+    ticks = _Ticks().every(seconds)
+    before: Snapshot | None = None
+    if output.as_json or output.width is None:
+        async for _ in ticks:
+            snapshot = await _snapshot(app, lease_name)
+            _print(snapshot, output, before)
             output.code("")
-            before = seen
+            before = snapshot
         return True
+    from rich.live import Live  # noqa: PLC0415 (as in Output)
+    from rich.text import Text  # noqa: PLC0415
+
     with Live(console=output.console, screen=True, auto_refresh=False) as live:
-        async for _ in moments:
-            seen = await look(app, name)
+        async for _ in ticks:
+            snapshot = await _snapshot(app, lease_name)
             hint = f"Every {seconds:g} s; Ctrl-C ends it."
-            screen = f"{shown(seen, output.console.width, before)}\n\n{hint}"
+            screen = f"{format_snapshot(snapshot, output.width, before)}\n\n{hint}"
             live.update(Text(screen, no_wrap=True, overflow="ellipsis"), refresh=True)
-            before = seen
+            before = snapshot
     return True
 
 
-def _print(seen: Seen, output: Output, before: Seen | None = None) -> bool:
+def _print(snapshot: Snapshot, output: Output, before: Snapshot | None = None) -> bool:
     if output.as_json:
-        output.json(_as_dict(seen, before))
+        output.json(_snapshot_dict(snapshot, before))
     else:
-        width = output.console.width if output.console.is_terminal else None
-        output.code(shown(seen, width, before))
-    return not any(each.problem for each in seen.targets)
+        output.code(format_snapshot(snapshot, output.width, before))
+    return not any(counts.problem for counts in snapshot.targets)
 
 
-def shown(seen: Seen, width: int | None, before: Seen | None = None) -> str:
+def format_snapshot(
+    snapshot: Snapshot, width: int | None = None, before: Snapshot | None = None
+) -> str:
     """Return it for people.
 
     Args:
-        seen: What was seen.
+        snapshot: What was counted and read.
         width: Columns of the terminal; None for any number.
-        before: The look before this one, to tell what has changed since; None for the first.
+        before: The snapshot before this one, for what has changed since; None for the first.
     """
-    lines = [] if seen.database is None else [seen.database]
-    lines += _lease_lines(seen.lease)
+    lines = [] if snapshot.database is None else [snapshot.database]
+    lines += _lease_lines(snapshot.lease)
     change = () if before is None else ("change",)
     head = ("target", "model", "rows", "live", "expired", *change, "oldest", "rate")
     rows: list[tuple[str, ...]] = [(*head, "last sweeps found")]
-    for each in seen.targets:
-        name = each.target.name
-        *counts, oldest = _cells(each)
-        changes = [_per_second(seen.change_of(each, before), signed=True) for _ in change]
-        rate = _per_second(seen.history.rate_of(name))
-        last = " ".join(f"{number:,}" for number in seen.history.of(name)[-3:]) or "-"
-        rows.append((name, each.target.model or "-", *counts, *changes, oldest, rate, last))
+    for counts in snapshot.targets:
+        name = counts.target.name
+        *cells, oldest = _cells(counts)
+        changes = [_per_second(snapshot.change_of(counts, before), sign="+") for _ in change]
+        rate = _per_second(snapshot.history.rate_of(name))
+        last = " ".join(f"{number:,}" for number in snapshot.history.of(name)[-3:]) or "-"
+        rows.append((name, counts.target.model or "-", *cells, *changes, oldest, rate, last))
     lines += ["", aligned(rows, width)]
-    lines += [f"! {each.target.name}: {each.problem}" for each in seen.targets if each.problem]
+    lines += [f"! {row.target.name}: {row.problem}" for row in snapshot.targets if row.problem]
     return "\n".join(lines)
 
 
@@ -239,10 +242,8 @@ def _cells(counts: Counts) -> tuple[str, str, str, str]:
     return (f"{about}{counts.rows:,}", f"{about}{live:,}", expired, age(counts.oldest))
 
 
-def _per_second(rows: float | None, *, signed: bool = False) -> str:
-    if rows is None:
-        return "-"
-    return f"{rows:+,.0f}/s" if signed else f"{rows:,.0f}/s"
+def _per_second(rows: float | None, sign: str = "") -> str:
+    return "-" if rows is None else f"{rows:{sign},.0f}/s"
 
 
 def _lease_lines(lease: LeaseState | None) -> list[str]:
@@ -268,25 +269,25 @@ def lease_dict(lease: LeaseState) -> dict[str, Any]:
     }
 
 
-def _as_dict(seen: Seen, before: Seen | None) -> dict[str, Any]:
-    history = seen.history
+def _snapshot_dict(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]:
+    history = snapshot.history
     return {
-        "database": seen.database,
-        "lease": None if seen.lease is None else lease_dict(seen.lease),
+        "database": snapshot.database,
+        "lease": None if snapshot.lease is None else lease_dict(snapshot.lease),
         "targets": [
             {
-                "target": each.target.name,
-                "model": each.target.model,
-                "is_on": each.is_on,
-                "rows": each.rows,
-                "rows_are_estimated": each.is_estimated,
-                "expired": each.expired,
-                "expired_change_per_second": seen.change_of(each, before),
-                "oldest_expired_age": each.oldest,
-                "last_rows_per_second": history.rate_of(each.target.name),
-                "last_found": list(history.of(each.target.name)),
-                "error": each.problem,
+                "target": counts.target.name,
+                "model": counts.target.model,
+                "is_on": counts.is_on,
+                "rows": counts.rows,
+                "rows_are_estimated": counts.is_estimated,
+                "expired": counts.expired,
+                "expired_change_per_second": snapshot.change_of(counts, before),
+                "oldest_expired_age": counts.oldest,
+                "last_rows_per_second": history.rate_of(counts.target.name),
+                "last_found": list(history.of(counts.target.name)),
+                "error": counts.problem,
             }
-            for each in seen.targets
+            for counts in snapshot.targets
         ],
     }

@@ -1,12 +1,13 @@
-"""Database URLs: engines and clients from them, and how they are shown (never with a password)."""
+"""Database URLs: engines and clients from them, and how they are printed, without passwords."""
 
 from __future__ import annotations
 
 import importlib.util
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.cli.problems import UsageProblem, without_passwords
+from ttl_odm.cli.errors import UsageError, without_passwords
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -31,7 +32,7 @@ def is_mongodb(url: str) -> bool:
     return url.startswith(("mongodb://", "mongodb+srv://"))
 
 
-def shown(url: str) -> str:
+def public_url(url: str) -> str:
     """Return a URL for people: without its password, and without what its query says.
 
     A password may have any character in it that should have been encoded, so everything up to the
@@ -54,7 +55,7 @@ def sql_engine(url: str, **options: Any) -> Any:
         options: Those of `create_engine`.
 
     Raises:
-        UsageProblem: It is no URL, or there is no driver, or no such SQLite file.
+        UsageError: It is no URL, or there is no driver, or no such SQLite file.
     """
     parsed = _parsed(url)
     from sqlalchemy import create_engine  # noqa: PLC0415 (needs the extra)
@@ -64,16 +65,17 @@ def sql_engine(url: str, **options: Any) -> Any:
         makes = create_async_engine if parsed.get_dialect().is_async else create_engine
         return makes(parsed, **options)
     except ModuleNotFoundError as error:
-        raise UsageProblem(
-            f"{shown(url)} needs the driver {error.name!r}: install it with pip install "
+        raise UsageError(
+            f"{public_url(url)} needs the driver {error.name!r}: install it with pip install "
             f"{error.name}, or name another one as in {parsed.get_backend_name()}+driver://..."
         ) from error
 
 
 def _parsed(url: str) -> URL:
     if importlib.util.find_spec("sqlalchemy") is None:
-        raise UsageProblem(
-            f"{shown(url)} needs SQLAlchemy: install it with pip install 'ttl-odm[cli,sqlalchemy]'."
+        raise UsageError(
+            f"{public_url(url)} needs SQLAlchemy: install it with "
+            "pip install 'ttl-odm[cli,sqlalchemy]'."
         )
     from sqlalchemy import make_url  # noqa: PLC0415 (needs the extra)
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415
@@ -83,39 +85,35 @@ def _parsed(url: str) -> URL:
         parsed = parsed.set(drivername=_with_driver(parsed.drivername))
         parsed.get_dialect()  # without its driver
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
-        raise UsageProblem(
-            f"{shown(url)!r} is no database URL that ttl-odm knows: give one such as {_EXAMPLES}."
+        raise UsageError(
+            f"{public_url(url)!r} is no database URL that ttl-odm knows: give one such as "
+            f"{_EXAMPLES}."
         ) from error
     if "@" in (parsed.host or ""):  # the rest of the password, which the driver would print
-        raise UsageProblem(f"{shown(url)}: write each @ of the password as %40.")
-    _check_file(parsed)
+        raise UsageError(f"{public_url(url)}: write each @ of the password as %40.")
+    file = parsed.database or ""
+    is_a_file = file not in ("", ":memory:") and not file.startswith("file:")
+    if parsed.get_backend_name() == "sqlite" and is_a_file and not Path(file).is_file():
+        # Opening it would make an empty one.
+        raise UsageError(f"There is no SQLite file {file!r}.")
     return parsed
 
 
 def _with_driver(name: str) -> str:
-    installed = (each for each in _DRIVERS.get(name, ()) if importlib.util.find_spec(each))
+    installed = (module for module in _DRIVERS.get(name, ()) if importlib.util.find_spec(module))
     driver = next(installed, None)
     return name if driver is None else f"{name}+{_NAMES.get(driver, driver)}"
-
-
-def _check_file(url: URL) -> None:
-    """Refuse a SQLite file that isn't there: opening it would make an empty one."""
-    name = url.database or ""
-    if url.get_backend_name() != "sqlite" or name in ("", ":memory:") or name.startswith("file:"):
-        return
-    if not Path(name).is_file():
-        raise UsageProblem(f"There is no SQLite file {name!r}.")
 
 
 def mongodb_name(url: str) -> str:
     """Return the database that a URL of MongoDB names.
 
     Raises:
-        UsageProblem: It names none, or is no URL.
+        UsageError: It names none, or is no URL.
     """
     if importlib.util.find_spec("pymongo") is None:
-        raise UsageProblem(
-            f"{shown(url)} needs PyMongo: install it with pip install 'ttl-odm[cli,beanie]'."
+        raise UsageError(
+            f"{public_url(url)} needs PyMongo: install it with pip install 'ttl-odm[cli,beanie]'."
         )
     from pymongo.errors import PyMongoError  # noqa: PLC0415 (needs the extra)
     from pymongo.uri_parser import parse_uri  # noqa: PLC0415
@@ -123,10 +121,25 @@ def mongodb_name(url: str) -> str:
     try:
         name = parse_uri(url, validate=False).get("database")
     except (PyMongoError, ValueError) as error:  # the last: of a port; both may quote a password
-        raise UsageProblem(
-            f"{shown(url)!r} is no URL of MongoDB: give one such as mongodb://host/database, with "
-            "whatever of : / ? # [ ] @ % a user or a password has written as quote_plus() does."
+        raise UsageError(
+            f"{public_url(url)!r} is no URL of MongoDB: give one such as "
+            "mongodb://host/database, with whatever of : / ? # [ ] @ % a user or a password has "
+            "written as quote_plus() does."
         ) from error
     if not name:
-        raise UsageProblem(f"{shown(url)}: name the database too, as in mongodb://host/database.")
+        raise UsageError(
+            f"{public_url(url)}: name the database too, as in mongodb://host/database."
+        )
     return str(name)
+
+
+def mongodb_client(url: str) -> Any:
+    """Make the client that the installed Beanie takes: before 2.0 it was Motor's."""
+    first_without_motor = 2
+    if int(version("beanie").partition(".")[0]) < first_without_motor:
+        from motor.motor_asyncio import AsyncIOMotorClient  # noqa: PLC0415 (not for Beanie 2)
+
+        return AsyncIOMotorClient(url, serverSelectionTimeoutMS=5_000)
+    from pymongo import AsyncMongoClient  # noqa: PLC0415 (needs the extra)
+
+    return AsyncMongoClient(url, serverSelectionTimeoutMS=5_000)

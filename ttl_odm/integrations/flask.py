@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import textwrap
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,21 +23,23 @@ from flask import current_app
 from flask.cli import AppGroup
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
-from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.forecast import Forecast, note, planned_policy, sentences, table
-from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
-from ttl_odm.forecast.sql import measure
+from ttl_odm.cli.application import Application, Target, in_loop
+from ttl_odm.cli.errors import UsageError, readable_errors
+from ttl_odm.cli.options import sweep_option
+from ttl_odm.cli.output import aligned, printable_report
+from ttl_odm.cli.plan import forecast_target, policy_options
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.forecast import named, note, sentences, table
+from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.targets import bindings_of
 from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
-from ttl_odm.sweeper.statuses import status_of
+from ttl_odm.sweeper.statuses import Status, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from flask import Flask
-
-    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ EXTENSION: Final = "ttl_odm"
 PREFIX: Final = "TTL_"
 INTERVAL_KEY: Final = "TTL_SWEEP_INTERVAL"
 INTERVAL: Final = 60.0
-"""Seconds between two sweeps of ``flask ttl run``, unless something else was said."""
+"""Seconds between two sweeps of ``flask ttl run``, unless the option or the key says others."""
 
 _COUNTING: Final[dict[str, Any]] = {"dry_run": True, "window": None}
 """For a sweeper that only counts, at any hour."""
@@ -90,11 +93,11 @@ class TTL:
             )
         if targets is None:
             targets = self._targets
-        made = AppTTL(app, self._db if db is None else db, targets)
-        app.extensions[EXTENSION] = made
+        app_ttl = AppTTL(app, self._db if db is None else db, targets)
+        app.extensions[EXTENSION] = app_ttl
         app.cli.add_command(commands)
-        if made.interval is not None:
-            app.before_request(made.start)
+        if app_ttl.interval is not None:
+            app.before_request(app_ttl.start)
 
 
 class AppTTL:
@@ -129,34 +132,39 @@ class AppTTL:
         Args:
             options: Options of a `Sweeper`, in place of those in ``app.config``.
         """
-        given: Any = {**self._options, **options}
-        made: dict[str | None, Sweeper] = {}
+        merged: Any = {**self._options, **options}
+        configured = self._options.keys() - options.keys()
+        sweepers: dict[str | None, Sweeper] = {}
         for bind, engine, targets in self._databases():
-            named = dict(given)
+            named_options = dict(merged)
             if bind is not None:
                 # Two binds may lead to one database, where only one would ever get the lease.
-                named["lease_name"] = f"{given.get('lease_name', 'ttl_odm')}:{bind}"
-            made[bind] = _make(engine, targets, named)
-        return made
+                named_options["lease_name"] = f"{merged.get('lease_name', 'ttl_odm')}:{bind}"
+            sweepers[bind] = _sweeper(engine, targets, named_options, configured)
+        return sweepers
 
-    def bound(self, model: str) -> tuple[Any, Binding]:
-        """Find a model by the name of its class or table: its engine and its policy.
+    def target(self, model: str) -> tuple[Application, Target]:
+        """Find a model by the name of its class or table, and what it is swept with.
 
         Raises:
-            click.UsageError: There is none of this name, or several.
+            UsageError: There is none of this name, or several.
         """
         every = [
             (engine, binding)
             for _, engine, targets in self._databases()
             for binding in bindings_of(targets)
         ]
-        fitting = [each for each in every if model in (each[1].name, each[1].table.fullname)]
+        fitting = [
+            (engine, Target(binding.table.fullname, binding.name, binding.table))
+            for engine, binding in every
+            if model in (binding.name, binding.table.fullname)
+        ]
         if len(fitting) != 1:
-            known = ", ".join(f"{each.name} ({each.table.fullname})" for _, each in every)
-            found = "several models are" if fitting else "no model with TTL is"
-            message = f"{found} called {model!r}; there are: {known or 'none'}."
-            raise click.UsageError(message)
-        return fitting[0]
+            known = ", ".join(f"{binding.name} ({binding.table.fullname})" for _, binding in every)
+            what = "several models are" if fitting else "no model with TTL is"
+            raise UsageError(f"{what} called {model!r}; there are: {known or 'none'}.")
+        engine, target = fitting[0]
+        return Application(engine, [target]), target
 
     def start(self) -> None:
         """Sweep in the background of this process from now on; once, however often it is called.
@@ -176,7 +184,7 @@ class AppTTL:
                 f"{INTERVAL_KEY} is not set, so there is nothing to start: set it to seconds."
             )
         self._running = [
-            (sweeper, self._thread(bind, sweeper, self.interval))
+            (sweeper, self._thread(_bind_name(bind), sweeper, self.interval))
             for bind, sweeper in self.sweepers().items()
         ]
         atexit.register(self.stop)
@@ -199,16 +207,15 @@ class AppTTL:
             if thread is not threading.current_thread():
                 thread.join(timeout)
 
-    def _thread(self, bind: str | None, sweeper: Sweeper, interval: float) -> threading.Thread:
+    def _thread(self, bind: str, sweeper: Sweeper, interval: float) -> threading.Thread:
         def run() -> None:
             try:
                 sweeper.run_forever(interval=interval)
             except Exception:
-                logger.exception("The sweeper of %s (%s) has ended", self._app.name, _shown(bind))
+                logger.exception("The sweeper of %s (%s) has ended", self._app.name, bind)
 
         # A daemon: Python waits for other threads before atexit could stop them.
-        name = f"ttl_odm sweeper ({_shown(bind)})"
-        return threading.Thread(target=run, name=name, daemon=True)
+        return threading.Thread(target=run, name=f"ttl_odm sweeper ({bind})", daemon=True)
 
     def _databases(self) -> Iterator[tuple[str | None, Any, Any]]:
         """The databases with their targets: those of Flask-SQLAlchemy's binds, or the one."""
@@ -231,7 +238,7 @@ class AppTTL:
                     "With Flask-SQLAlchemy its own models are swept: give no targets, or an "
                     "engine and targets: TTL(app, engine, Base)."
                 )
-            _make(create_engine("sqlite://"), MetaData(), self._options)
+            _sweeper(create_engine("sqlite://"), MetaData(), self._options, self._options)
             with self._app.app_context():
                 engines = list(self._db.engines.values())
         else:
@@ -239,50 +246,46 @@ class AppTTL:
                 raise TTLConfigurationError(
                     "TTL(app, engine) has to be told what to sweep: TTL(app, engine, Base)."
                 )
-            _make(self._db, self._targets, self._options)
+            _sweeper(self._db, self._targets, self._options, self._options)
             engines = [self._db]
         if self._app.config.get(INTERVAL_KEY) is not None:
             for engine in engines:
-                _refuse_shared_connection(engine)
+                if isinstance(getattr(engine, "pool", None), (StaticPool, SingletonThreadPool)):
+                    raise TTLConfigurationError(
+                        f"{INTERVAL_KEY} is set, but {engine.url!r} is a database in memory, whose "
+                        "connection a thread can't share with requests: use a file, or leave the "
+                        "key out."
+                    )
 
 
 def _is_flask_sqlalchemy(db: Any) -> bool:
     return hasattr(type(db), "engines") and hasattr(db, "metadatas")
 
 
-def _refuse_shared_connection(engine: Any) -> None:
-    pool = getattr(engine, "pool", None)
-    if isinstance(pool, (StaticPool, SingletonThreadPool)):
-        raise TTLConfigurationError(
-            f"{INTERVAL_KEY} is set, but {engine.url!r} is a database in memory, whose connection "
-            "a thread can't share with requests: use a file, or leave the key out."
-        )
-
-
-def _make(engine: Any, targets: Any, options: Any) -> Sweeper:
-    """Make a sweeper; an option that is wrong is named as it stands in ``app.config``."""
+def _sweeper(engine: Any, targets: Any, options: Any, configured: Collection[str]) -> Sweeper:
+    """Make a sweeper; an option from ``app.config`` that is wrong is named as it stands there."""
     try:
         return Sweeper(engine, targets, **options)
     except TTLConfigurationError as error:
         message = str(error)
         for key, name in _OPTIONS.items():
-            if message.startswith((f"{name} ", f"{name}:")):
+            if name in configured and message.startswith((f"{name} ", f"{name}:")):
                 raise TTLConfigurationError(key + message.removeprefix(name)) from error
         raise
 
 
 def _options_of(app: Flask) -> dict[str, Any]:
-    given = {key: value for key, value in app.config.items() if key.startswith(PREFIX)}
-    given.pop(INTERVAL_KEY, None)
-    unknown = sorted(given.keys() - _OPTIONS.keys())
+    values = {key: value for key, value in app.config.items() if key.startswith(PREFIX)}
+    values.pop(INTERVAL_KEY, None)
+    unknown = sorted(values.keys() - _OPTIONS.keys())
     if unknown:
         # An unknown key is a typing error: a fuse that isn't there would be noticed too late.
         known = ", ".join(sorted([INTERVAL_KEY, *_OPTIONS]))
         raise TTLConfigurationError(
-            f"{unknown[0]} = {given[unknown[0]]!r}: there is no such key; keys that begin with "
+            f"{unknown[0]} = {values[unknown[0]]!r}: there is no such key; keys that begin with "
             f"{PREFIX} are: {known}."
         )
-    return {_OPTIONS[key]: value for key, value in given.items()}
+    return {_OPTIONS[key]: value for key, value in values.items()}
 
 
 def _interval_of(app: Flask) -> float | None:
@@ -302,20 +305,20 @@ commands = AppGroup("ttl", help="Delete expired rows for good, and see who does 
 
 
 @commands.command()
-@click.option("--dry-run", is_flag=True, help="Count what is due, and delete nothing.")
-@click.option("--force", is_flag=True, help="Delete although the fuse warns.")
-@click.option("--max-rows", type=click.IntRange(min=1), help="Rows to delete, at most.")
-def sweep(*, dry_run: bool, force: bool, max_rows: int | None) -> None:
+@sweep_option("dry_run")
+@sweep_option("force")
+@sweep_option("max_rows")
+def sweep(*, dry_run: bool, force: bool | None, max_rows: int | None) -> None:
     """Sweep once. Ends with the statuses of `ttl-odm sweep`: 0 if all is well."""
-    given = {"force": force or None, "max_rows": max_rows}
-    told = {name: value for name, value in given.items() if value is not None}
-    sweepers = _sweepers({**_COUNTING, **told} if dry_run else told)
+    options = {"force": force, "max_rows": max_rows}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    sweepers = _sweepers({**_COUNTING, **chosen} if dry_run else chosen)
     reports = []
     with stop_on_signals(*sweepers.values()):
         for bind, sweeper in sweepers.items():
             reports.append(sweeper.run_once())
-            _title(bind, sweepers)
-            click.echo(str(reports[-1]))
+            _print_title(bind, sweepers)
+            click.echo(printable_report(reports[-1]))
     raise SystemExit(status_of(*reports))
 
 
@@ -327,9 +330,9 @@ def sweep(*, dry_run: bool, force: bool, max_rows: int | None) -> None:
 )
 def run(interval: float | None) -> None:
     """Sweep again and again, until SIGTERM or Ctrl-C."""
-    seconds = interval or _of_app().interval or INTERVAL
-    shows = {} if current_app.config.get("TTL_ON_REPORT") else {"on_report": click.echo}
-    sweepers = _sweepers(shows)
+    seconds = interval or _app_ttl().interval or INTERVAL
+    prints = {} if current_app.config.get("TTL_ON_REPORT") else {"on_report": click.echo}
+    sweepers = _sweepers(prints)
     failures: list[Exception] = []
 
     def sweep_on(sweeper: Sweeper) -> None:
@@ -340,7 +343,7 @@ def run(interval: float | None) -> None:
             for other in sweepers.values():
                 other.stop()
 
-    threads = [threading.Thread(target=sweep_on, args=(each,)) for each in sweepers.values()]
+    threads = [threading.Thread(target=sweep_on, args=(one,)) for one in sweepers.values()]
     with stop_on_signals(*sweepers.values()):
         for thread in threads:
             thread.start()
@@ -355,68 +358,52 @@ def status() -> None:
     """See who holds the lease, and count what is due."""
     sweepers = _sweepers(_COUNTING)
     for bind, sweeper in sweepers.items():
-        _title(bind, sweepers)
-        try:
+        _print_title(bind, sweepers)
+        with readable_errors():
             state = sweeper.status()
-        except TTLError as error:
-            raise click.ClickException(str(error)) from error
         holder = f"{state.holder}, for {state.seconds_left:.0f} s more" if state.holder else "free"
         click.echo(f"Lease: {holder}{'; paused' if state.paused else ''}")
         report = sweeper.run_once()
-        click.echo(str(report))
+        click.echo(printable_report(report))
         if report.problems:
-            raise SystemExit(1)
+            raise SystemExit(Status.FAILED)
 
 
 @commands.command()
 @click.argument("model")
-@click.option(OPTION, metavar="SECONDS", help=HELP)
-@click.option(POLICY_OPTION, metavar="POLICY", help=POLICY_HELP)
+@policy_options
 def plan(model: str, default_ttl: str | None, policy: str | None) -> None:
     """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d; by another policy, too.
 
     It changes nothing. Of more than 100,000 rows a sample is taken.
     """
-    engine, binding = _of_app().bound(model)
-    current = binding.default.policy
-    try:
-        planned = planned_policy(current, default_ttl, policy)
-        with engine.connect() as connection:
-            measured = measure(connection, binding.table, planned)
-    except TTLError as error:
-        raise click.ClickException(str(error)) from error
-    found = Forecast(binding.table.fullname, binding.name, current, planned, measured)
-    click.echo(f"{found.model} ({found.target}): {found.rows:,} rows, {found.scenarios['current']}")
-    rows = table(found)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for label, *cells in rows:
-        numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        click.echo("  ".join(["", label.ljust(widths[0]), *numbers]))
-    for each in [*sentences(found), note(found)]:
-        click.echo(each)
+    application, target = _app_ttl().target(model)
+    forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, SMALL))
+    click.echo(f"{named(forecast)}: {forecast.rows:,} rows, {forecast.scenarios['current']}")
+    click.echo(textwrap.indent(aligned(table(forecast)), "  "))
+    for sentence in [*sentences(forecast), note(forecast)]:
+        click.echo(sentence)
 
 
-def _of_app() -> AppTTL:
-    found: AppTTL = current_app.extensions[EXTENSION]
-    return found
+def _app_ttl() -> AppTTL:
+    app_ttl: AppTTL = current_app.extensions[EXTENSION]
+    return app_ttl
 
 
 def _sweepers(options: dict[str, Any]) -> dict[str | None, Sweeper]:
-    try:
-        found = _of_app().sweepers(**options)
-    except TTLConfigurationError as error:
-        raise click.ClickException(str(error)) from error
-    if not found:
+    with readable_errors():
+        sweepers = _app_ttl().sweepers(**options)
+    if not sweepers:
         raise click.ClickException(
             "No model has TTL: declare __ttl__ on one, and import it where the app is made."
         )
-    return found
+    return sweepers
 
 
-def _title(bind: str | None, sweepers: dict[str | None, Sweeper]) -> None:
+def _print_title(bind: str | None, sweepers: dict[str | None, Sweeper]) -> None:
     if len(sweepers) > 1:
-        click.echo(f"{_shown(bind)}:")
+        click.echo(f"{_bind_name(bind)}:")
 
 
-def _shown(bind: str | None) -> str:
+def _bind_name(bind: str | None) -> str:
     return "default" if bind is None else bind

@@ -32,6 +32,7 @@ What comes out:
 
 - `logs`: log records.
 - `statuses`: exit statuses.
+- `command_options`: the options of commands that sweep, whatever parses them.
 - `text`: numbers, ages and tables as people read them.
 """
 

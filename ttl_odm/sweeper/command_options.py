@@ -2,7 +2,7 @@
 
 ``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` read them here, each in the terms
 of its own parser. What a sweeper makes of them is in `options`; an option that stands in
-`SweepOptions` too has the same name there. This module must not know click, argparse or a framework.
+`SweepOptions` too has the same name there. This module must not know click, argparse, a framework.
 """
 
 from __future__ import annotations
@@ -37,12 +37,8 @@ COMMAND_OPTIONS: Final = {
     "max_rows": CommandOption("Delete so many rows at most, then end.", int, "ROWS"),
     "max_seconds": CommandOption("Begin no further batch after that.", float, "SECONDS"),
     "max_rows_per_second": CommandOption("Don't exceed this rate.", float, "ROWS"),
-    "batch_size": CommandOption(
-        "The first batch; the next ones adapt to its time.", int, "ROWS"
-    ),
-    "nice": CommandOption(
-        "Rest so long for each second of work (SQLite: 1).", float, "SECONDS"
-    ),
+    "batch_size": CommandOption("The first batch; the next ones adapt to its time.", int, "ROWS"),
+    "nice": CommandOption("Rest so long for each second of work (SQLite: 1).", float, "SECONDS"),
     "statement_timeout": CommandOption("For each statement of a batch.", float, "SECONDS"),
     "window": CommandOption("Sweep in these hours of the day.", str, "HH:MM-HH:MM"),
     "timezone": CommandOption("The time zone of --window (UTC).", str, "NAME"),
@@ -56,9 +52,7 @@ COMMAND_OPTIONS: Final = {
         float,
         "TIMES",
     ),
-    "force": CommandOption(
-        "Delete although the fuse blows, or a foreign key has no index.", bool
-    ),
+    "force": CommandOption("Delete although the fuse blows, or a foreign key has no index.", bool),
     "lease": CommandOption("One sweeper at a time (the default).", bool, is_negatable=True),
     "lease_name": CommandOption("Sweepers of one name take turns (ttl_odm).", str, "NAME"),
     "lease_duration": CommandOption(

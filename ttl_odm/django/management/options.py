@@ -1,4 +1,4 @@
-"""The options of ``ttl_sweep`` and ``ttl_status``, and the databases and models that they select."""
+"""The options of ``ttl_sweep`` and ``ttl_status``, and the databases and models they select."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def add_selection(parser: ArgumentParser) -> None:
         metavar="ALIAS",
         help="This database; may be repeated (default).",
     )
-    add_option(
-        parser, "model", help="This model (app_label.Model) or table only; may be repeated."
-    )
+    add_option(parser, "model", help="This model (app_label.Model) or table only; may be repeated.")
     add_option(parser, "except", dest="excepted")
     add_option(parser, "json", dest="as_json")
 

@@ -7,7 +7,6 @@ through `without_passwords`, since drivers like to quote what they were given.
 from __future__ import annotations
 
 import re
-import sys
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class UsageProblem(click.UsageError):
+class UsageError(click.UsageError):
     """The command line or the configuration is wrong."""
 
 
-class FailedProblem(click.ClickException):
+class FailedError(click.ClickException):
     """It could not be done."""
 
     exit_code = int(Status.FAILED)
@@ -43,47 +42,39 @@ def without_passwords(text: str) -> str:
 def in_one_line(error: BaseException) -> str:
     """Return an error for people: one line, without passwords, never empty."""
     original = getattr(error, "orig", None)  # SQLAlchemy's wraps the driver's
-    said = str(original or error)
+    text = str(original or error)
     match getattr(original, "args", ()):
         case (int(), str(message)):  # MySQL's number before the message
-            said = message
-    said, _, _ = said.partition(", full error: {")  # PyMongo repeats the reply
-    return without_passwords(" ".join(said.split())) or type(error).__name__
+            text = message
+    text, _, _ = text.partition(", full error: {")  # PyMongo repeats the reply
+    return without_passwords(" ".join(text.split())) or type(error).__name__
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """Turn what a database and ttl_odm raise into lines with an exit status."""
     try:
         yield
     except click.ClickException:
         raise
     except TTLConfigurationError as error:
-        raise UsageProblem(in_one_line(error)) from error
+        raise UsageError(in_one_line(error)) from error
     except TTLError as error:
-        raise FailedProblem(in_one_line(error)) from error
+        raise FailedError(in_one_line(error)) from error
     except Exception as error:
         if not _is_from_a_database(error):
             raise
-        raise FailedProblem(f"the database says: {in_one_line(error)}") from error
+        raise FailedError(f"the database says: {in_one_line(error)}") from error
 
 
 def _is_from_a_database(error: Exception) -> bool:
     # By name: not every driver is installed, and none is to be imported for this.
     # asyncpg and aiomysql let an OSError through: nobody listens there. PyMySQL can't send a
     # password beyond Latin-1. Many drivers take a URL's options as arguments, and know few.
-    if isinstance(error, (OSError, UnicodeError)) or _is_of_an_argument(error):
+    if isinstance(error, (OSError, UnicodeError)):
+        return True
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, TypeError) and last.name == "connect":
         return True
     names = {base.__module__.partition(".")[0] for base in type(error).__mro__}
     return bool(names & {"sqlalchemy", "pymongo", "psycopg", "asyncpg", "pymysql", "sqlite3"})
-
-
-def _is_of_an_argument(error: Exception) -> bool:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return isinstance(error, TypeError) and last.name == "connect"
-
-
-def warn(line: str) -> None:
-    """Say something that goes wrong on the side, where logs go."""
-    click.echo(f"ttl-odm: {without_passwords(line)}", err=True)
-    sys.stderr.flush()

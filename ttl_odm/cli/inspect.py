@@ -12,9 +12,10 @@ import click
 from rich.console import Console
 
 from ttl_odm.cli import urls
-from ttl_odm.cli.loading import load
+from ttl_odm.cli.errors import UsageError, readable_errors
+from ttl_odm.cli.imports import load
+from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.problems import UsageProblem, explained
 from ttl_odm.core import ExpireAt, expires_at
 from ttl_odm.inspection import Proposal, Table, Verdict, as_source, declarations, propose
 
@@ -32,11 +33,11 @@ _URL_NEEDED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspection:
     """What was read.
 
     Attributes:
-        database: Its URL as it may be shown; None where only models were read.
+        database: Its URL as it may be printed; None where only models were read.
         now: Its clock.
         verdicts: One for each table.
         dialect: SQLAlchemy's name for the database; None for MongoDB.
@@ -48,7 +49,7 @@ class Inspected:
     dialect: str | None = None
 
 
-@click.command("inspect")
+@click.command()
 @click.argument("url", required=False, envvar="TTL_ODM_URL")
 @click.option(
     "--models",
@@ -57,10 +58,8 @@ class Inspected:
     "and name their classes. Without a URL, judge by their columns alone.",
 )
 @click.option("--schema", help="The schema to look at, in place of the connection's own.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def inspect_command(
-    url: str | None, models: str | None, schema: str | None, *, as_json: bool
-) -> None:
+@json_option
+def inspect(url: str | None, models: str | None, schema: str | None, *, as_json: bool) -> None:
     """Propose policies for the tables of a database that look as if their rows expire.
 
     Reads names, types, indexes, sizes and a few hundred rows of each table, in a transaction that
@@ -68,48 +67,45 @@ def inspect_command(
     nothing. A user that may read the tables is enough.
     """
     if url is None and models is None:
-        raise UsageProblem(_URL_NEEDED)
-    given = None if models is None else load(models, "--models")
-    with explained(), Console(stderr=True).status("Reading the schema..."):
-        found = _inspected(url, given, schema)
+        raise UsageError(_URL_NEEDED)
+    declared = None if models is None else load(models, "--models")
+    with readable_errors(), Console(stderr=True).status("Reading the schema..."):
+        inspection = _inspection(url, declared, schema)
     output = Output(as_json=as_json)
     if as_json:
-        output.json(_as_dict(found))
+        output.json(_inspection_dict(inspection))
     else:
-        _show(found, output)
+        _print(inspection, output)
 
 
-def _inspected(url: str | None, given: Any, schema: str | None) -> Inspected:
+def _inspection(url: str | None, models: Any, schema: str | None) -> Inspection:
     if url is None:
-        from ttl_odm.inspection.readers.models import (  # noqa: PLC0415 (needs the extra)
-            tables_of,
-        )
+        from ttl_odm.inspection.readers.models import tables_of  # noqa: PLC0415 (needs the extra)
 
-        now = datetime.now(timezone.utc)
-        return _judged(None, now, tables_of(given))
+        return _judged(None, datetime.now(timezone.utc), tables_of(models))
     if urls.is_mongodb(url):
-        return _of_mongodb(url, given)
-    return _of_sql(url, given, schema)
+        return _of_mongodb(url, models)
+    return _of_sql(url, models, schema)
 
 
 def _judged(
     url: str | None, now: datetime, tables: Iterable[Table], dialect: str | None = None
-) -> Inspected:
-    verdicts = [propose(each, now) for each in tables]
-    return Inspected(None if url is None else urls.shown(url), now, verdicts, dialect)
+) -> Inspection:
+    verdicts = [propose(table, now) for table in tables]
+    return Inspection(None if url is None else urls.public_url(url), now, verdicts, dialect)
 
 
-def _of_sql(url: str, given: Any, schema: str | None) -> Inspected:
+def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
     engine: Any = urls.sql_engine(url)
     from ttl_odm.inspection.readers import sql  # noqa: PLC0415 (needs the extra)
     from ttl_odm.inspection.readers.models import classes_of  # noqa: PLC0415
 
-    models = None if given is None else classes_of(given)
+    classes = None if models is None else classes_of(models)
 
-    def read(connection: Connection) -> Inspected:
+    def read(connection: Connection) -> Inspection:
         with sql.reading_only(connection):
             now = sql.now(connection)
-            tables = sql.tables(connection, schema=schema, models=models)
+            tables = sql.tables(connection, schema=schema, models=classes)
             return _judged(url, now, tables, connection.dialect.name)
 
     if not hasattr(engine, "sync_engine"):
@@ -119,55 +115,58 @@ def _of_sql(url: str, given: Any, schema: str | None) -> Inspected:
         finally:
             engine.dispose()
 
-    async def read_async() -> Inspected:
+    async def read_async() -> Inspection:
         try:
             async with engine.connect() as connection:
-                found: Inspected = await connection.run_sync(read)
-                return found
+                inspection: Inspection = await connection.run_sync(read)
+                return inspection
         finally:
             await engine.dispose()
 
     return asyncio.run(read_async())
 
 
-def _of_mongodb(url: str, given: Any) -> Inspected:
+def _of_mongodb(url: str, models: Any) -> Inspection:
     name = urls.mongodb_name(url)
     from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
 
     from ttl_odm.inspection.readers import mongodb  # noqa: PLC0415
 
-    models = None if given is None else mongodb.classes_of(given)
+    classes = None if models is None else mongodb.classes_of(models)
     client: MongoClient[Any] = MongoClient(url, tz_aware=True, serverSelectionTimeoutMS=5_000)
     with client:
         database = client[name]
         now = mongodb.now(database)
-        return _judged(url, now, mongodb.collections(database, models=models))
+        return _judged(url, now, mongodb.collections(database, models=classes))
 
 
-def _show(found: Inspected, output: Output) -> None:
-    proposals = [each.proposal for each in found.verdicts if each.proposal is not None]
-    for verdict in found.verdicts:
+def _print(inspection: Inspection, output: Output) -> None:
+    verdicts = inspection.verdicts
+    proposals = [verdict.proposal for verdict in verdicts if verdict.proposal is not None]
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.proposal is None):
         if verdict.proposal is not None:
-            _show_proposal(verdict.proposal, found, output)
-            _show_remarks(verdict, output, indent=2)
-            output.line()
-    for verdict in found.verdicts:
-        if verdict.proposal is None and verdict.remarks:
+            _print_proposal(verdict.proposal, inspection.dialect, output)
+        elif verdict.remarks:
             output.line(_head(verdict.table), style="bold")
-            _show_remarks(verdict, output, indent=2)
-            output.line()
-    what = "collection" if found.database and urls.is_mongodb(found.database) else "table"
-    total = len(found.verdicts)
+        else:
+            continue
+        for remark in verdict.remarks:
+            output.line(remark, indent=2, mark="! ", style="yellow")
+        output.line()
+    is_mongodb = inspection.database is not None and urls.is_mongodb(inspection.database)
+    what = "collection" if is_mongodb else "table"
     output.line(
-        f"{len(proposals)} of {total:,} {what}s look as if their rows expire. Nothing was changed."
-        if total
+        f"{len(proposals)} of {len(verdicts):,} {what}s look as if their rows expire. "
+        "Nothing was changed."
+        if verdicts
         else f"There are no {what}s that this user may read."
     )
-    if proposals:
-        output.line("To paste, after you have looked at each:", style="bold")
-        output.line()
-        output.code(declarations(proposals))
-    if proposals and found.database is not None:
+    if not proposals:
+        return
+    output.line("To paste, after you have looked at each:", style="bold")
+    output.line()
+    output.code(declarations(proposals))
+    if inspection.database is not None:
         first = proposals[0]
         policy = shlex.quote(as_source(first.policy))
         output.line()
@@ -182,21 +181,16 @@ def _head(table: Table) -> str:
     return f"{table.name}{model}: {rows}{estimated}"
 
 
-def _show_proposal(proposal: Proposal, found: Inspected, output: Output) -> None:
+def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> None:
     output.line(f"{_head(proposal.table)} - {proposal.confidence.value}", style="bold")
     output.line(as_source(proposal.policy), style="cyan", indent=2)
     for reason in proposal.reasons:
         output.line(reason, indent=2, mark="+ ")
     for caution in proposal.cautions:
         output.line(caution, indent=2, mark="! ", style="yellow")
-    for line in (_share(proposal), _range(proposal), _index(proposal, found.dialect)):
+    for line in (_share(proposal), _range(proposal), _index(proposal, dialect)):
         if line:
             output.line(line, indent=2, mark="  ")
-
-
-def _show_remarks(verdict: Verdict, output: Output, indent: int) -> None:
-    for remark in verdict.remarks:
-        output.line(remark, indent=indent, mark="! ", style="yellow")
 
 
 def _share(proposal: Proposal) -> str:
@@ -233,20 +227,21 @@ def _index(proposal: Proposal, dialect: str | None) -> str:
     return f"no index begins with {proposal.field.name}; the sweeper wants: {statement}"
 
 
-def _as_dict(found: Inspected) -> dict[str, Any]:
+def _inspection_dict(inspection: Inspection) -> dict[str, Any]:
     return {
-        "database": found.database,
-        "now": found.now.isoformat(),
+        "database": inspection.database,
+        "now": inspection.now.isoformat(),
         "tables": [
             {
-                "table": each.table.name,
-                "model": each.table.model,
-                "rows": each.table.rows,
-                "rows_are_estimated": each.table.is_estimated,
-                "proposal": each.proposal and _proposal_dict(each.proposal, found.dialect),
-                "remarks": list(each.remarks),
+                "table": verdict.table.name,
+                "model": verdict.table.model,
+                "rows": verdict.table.rows,
+                "rows_are_estimated": verdict.table.is_estimated,
+                "proposal": verdict.proposal
+                and _proposal_dict(verdict.proposal, inspection.dialect),
+                "remarks": list(verdict.remarks),
             }
-            for each in found.verdicts
+            for verdict in inspection.verdicts
         ],
     }
 

@@ -1,13 +1,13 @@
-"""Who is told of batches and sweeps besides the person in front: ``--metrics-port``, ``--otel``."""
+"""Who hears of batches and sweeps besides the person in front: ``--metrics-port``, ``--otel``."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
-from ttl_odm.cli.problems import UsageProblem, in_one_line
+from ttl_odm.cli.errors import UsageError, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,46 +15,60 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import Progress, SweepReport
 
 
-class Watchers:
-    """Tells several who want to know what a sweeper does.
+class Metrics(Protocol):
+    """What keeps numbers, such as `ttl_odm.metrics.prometheus.SweeperMetrics`."""
+
+    def on_progress(self, progress: Progress) -> None:
+        """Count a batch."""
+
+    def on_report(self, report: SweepReport) -> None:
+        """Count a sweep."""
+
+
+class Listeners:
+    """Passes what a sweeper does on to everyone who listens.
 
     Args:
-        each: Objects with `on_progress` and `on_report`, such as `SweeperMetrics`.
-        on_progress: Another one to tell of batches.
-        on_report: Another one to tell of sweeps.
+        metrics: They hear of batches and of sweeps.
+        on_progress: Another one that hears of batches.
+        on_report: Another one that hears of sweeps.
     """
 
     def __init__(
         self,
-        each: Sequence[Any],
+        metrics: Sequence[Metrics],
         *,
         on_progress: Callable[[Progress], object] | None = None,
         on_report: Callable[[SweepReport], object] | None = None,
     ) -> None:
-        self._of_batches = [one.on_progress for one in each] + [on_progress] * bool(on_progress)
-        self._of_sweeps = [one.on_report for one in each] + [on_report] * bool(on_report)
+        self._of_batches: list[Callable[[Progress], object]] = [
+            metric.on_progress for metric in metrics
+        ]
+        self._of_batches += [on_progress] if on_progress else []
+        self._of_sweeps: list[Callable[[SweepReport], object]] = [
+            metric.on_report for metric in metrics
+        ]
+        self._of_sweeps += [on_report] if on_report else []
 
     def on_progress(self, progress: Progress) -> None:
-        """Tell of a batch."""
-        for tell in self._of_batches:
-            tell(progress)
+        """Pass a batch on."""
+        for listener in self._of_batches:
+            listener(progress)
 
     def on_report(self, report: SweepReport) -> None:
-        """Tell of a sweep."""
-        for tell in self._of_sweeps:
-            tell(report)
+        """Pass a sweep on."""
+        for listener in self._of_sweeps:
+            listener(report)
 
 
-def served(backend: str, host: str, port: int) -> Any:
+def prometheus(backend: str, host: str, port: int) -> Metrics:
     """Serve metrics for Prometheus, and return what fills them.
 
     Raises:
-        UsageProblem: prometheus-client isn't installed, or the port can't be had.
+        UsageError: prometheus-client isn't installed, or the port can't be had.
     """
     if importlib.util.find_spec("prometheus_client") is None:
-        raise UsageProblem(
-            "--metrics-port needs prometheus-client: pip install 'ttl-odm[metrics]'."
-        )
+        raise UsageError("--metrics-port needs prometheus-client: pip install 'ttl-odm[metrics]'.")
     from prometheus_client import start_http_server  # noqa: PLC0415 (needs the extra)
 
     from ttl_odm.metrics.prometheus import SweeperMetrics  # noqa: PLC0415
@@ -62,14 +76,12 @@ def served(backend: str, host: str, port: int) -> Any:
     try:
         server, _ = start_http_server(port, host)
     except OSError as error:
-        raise UsageProblem(
-            f"--metrics-port {port} on {host}: {error.strerror or error}."
-        ) from error
+        raise UsageError(f"--metrics-port {port} on {host}: {error.strerror or error}.") from error
     logging.getLogger("ttl_odm.cli").info("Metrics: http://%s:%s/metrics", host, server.server_port)
     return SweeperMetrics(backend)
 
 
-def traced(backend: str) -> Any:
+def opentelemetry(backend: str) -> Metrics:
     """Set OpenTelemetry up, unless that was done, and return what reports to it.
 
     It was done where ``opentelemetry-instrument`` has started us, or in the application's own
@@ -77,11 +89,17 @@ def traced(backend: str) -> Any:
     variables ``OTEL_*``.
 
     Raises:
-        UsageProblem: There is none, or it can't do what the variables say.
+        UsageError: There is none, or it can't do what the variables say.
     """
-    needed = ("opentelemetry.metrics", "opentelemetry.distro")
-    if not all(_is_there(name) for name in needed):
-        raise UsageProblem(
+    try:
+        modules = [
+            importlib.util.find_spec(name)
+            for name in ("opentelemetry.metrics", "opentelemetry.distro")
+        ]
+    except ModuleNotFoundError:  # of the package around them
+        modules = [None]
+    if None in modules:
+        raise UsageError(
             "--otel needs OpenTelemetry: pip install 'ttl-odm[metrics]' opentelemetry-distro, and "
             "an exporter such as opentelemetry-exporter-otlp; OTEL_* variables say where to."
         )
@@ -95,18 +113,11 @@ def traced(backend: str) -> Any:
     if isinstance(get_tracer_provider(), ProxyTracerProvider):
         if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             os.environ.setdefault("OTEL_SERVICE_NAME", "ttl-odm")
-        logging.disable(logging.ERROR)  # its traceback of what is told below
+        logging.disable(logging.ERROR)  # its traceback of what is raised below
         try:
             initialize(swallow_exceptions=False)
         except Exception as error:
-            raise UsageProblem(f"--otel: OpenTelemetry says: {in_one_line(error)}.") from error
+            raise UsageError(f"--otel: OpenTelemetry says: {in_one_line(error)}.") from error
         finally:
             logging.disable(logging.NOTSET)
     return SweeperTelemetry(backend)
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of a package around it
-        return False

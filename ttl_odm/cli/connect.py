@@ -1,0 +1,162 @@
+"""What ``--app`` and ``--url`` name, as an `Application` whose connections end with the command."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import click
+
+from ttl_odm.cli import urls
+from ttl_odm.cli.application import Application, Target, answer
+from ttl_odm.cli.errors import UsageError
+from ttl_odm.cli.imports import failure, load
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ttl_odm.sweeper import SweepOptions
+
+_APP_NEEDED: Final = (
+    "Say what to work on: --app module:Base (a declarative base, a list of models or of document "
+    "classes, or a function that returns an engine and these), TTL_ODM_APP, or app in "
+    "[tool.ttl_odm] of pyproject.toml."
+)
+_PAIR: Final = (
+    "has to return an engine (for MongoDB: what ttl_database() gave) and what to sweep, and "
+    "perhaps a dict of sweeper options: return engine, Base"
+)
+
+
+@asynccontextmanager
+async def connect(
+    app: str | None, url: str | None, *, with_ttl: bool = True
+) -> AsyncIterator[Application]:
+    """Give the application that was named, and close what was opened for it.
+
+    Args:
+        app: Its name; None is enough for a database whose tables are looked at without TTL.
+        url: The database's, where the application doesn't say.
+        with_ttl: Whether its targets are what has a TTL, or every table or document class.
+
+    Raises:
+        UsageError: It can't be used; the message says what to give instead.
+    """
+    if app is None and (with_ttl or url is None):
+        raise UsageError(_APP_NEEDED)
+    models = [] if app is None else load(app, "--app")
+    async with AsyncExitStack() as stack:
+        if app is not None and callable(models) and not isinstance(models, type):
+            yield await _from_factory(models, app, stack, with_ttl=with_ttl)
+        elif url is None:
+            raise UsageError(
+                f"--app {app!r} doesn't say where the database is: give --url, TTL_ODM_URL, or url "
+                "in [tool.ttl_odm]; or let --app name a function that returns an engine and models."
+            )
+        elif urls.is_mongodb(url):
+            database = await _mongodb(url, models, app, stack)
+            targets = _documents(models, with_ttl=with_ttl)
+            yield Application(database, targets, database=urls.public_url(url))
+        else:
+            engine = urls.sql_engine(url)
+
+            async def dispose() -> None:
+                await answer(engine.dispose())
+
+            stack.push_async_callback(dispose)
+            targets = _tables(models, with_ttl=with_ttl)
+            yield Application(engine, targets, database=urls.public_url(url))
+
+
+async def _from_factory(
+    factory: Any, app: str, stack: AsyncExitStack, *, with_ttl: bool
+) -> Application:
+    try:
+        result = await answer(factory())
+        if hasattr(result, "__aenter__"):
+            result = await stack.enter_async_context(result)
+        elif hasattr(result, "__enter__"):
+            result = stack.enter_context(result)
+    except (click.ClickException, TTLError):
+        raise
+    except Exception as error:
+        raise failure(f"--app {app!r}: calling it", error) from error
+    # One thing alone can only be a store, which knows its targets.
+    parts = result if isinstance(result, (tuple, list)) else (result, None)
+    wrong = UsageError(f"--app {app!r}: {app.partition(':')[2]}() {_PAIR}")
+    lengths = (2, 3)
+    if len(parts) not in lengths or (parts[1] is None and not hasattr(type(parts[0]), "purge")):
+        raise wrong
+    engine, models, options = (*parts, {})[:3]
+    if not isinstance(options, dict):
+        raise wrong
+    made = Application(engine, options=cast("SweepOptions", options))
+    if made.is_store:
+        return made
+    if made.is_mongodb:  # where `url` would be a collection
+        return replace(made, targets=_documents(models, with_ttl=with_ttl))
+    url = getattr(engine, "url", None)
+    database = None if url is None else urls.public_url(url.render_as_string(hide_password=True))
+    return replace(made, targets=_tables(models, with_ttl=with_ttl), database=database)
+
+
+def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
+    """List the TTL tables, or all tables, of a declarative base, models, and so on."""
+    if not with_ttl:
+        from ttl_odm.inspection.readers.models import models_of  # noqa: PLC0415 (needs the extra)
+
+        named = models_of(models).items() if models else ()
+        return [Target(table.fullname, name, table) for table, name in named]
+    from ttl_odm.sqlalchemy.sweep.targets import bindings_of  # noqa: PLC0415 (needs the extra)
+
+    bindings = bindings_of(models)
+    if not bindings:
+        raise UsageError(f"{models!r} has no model with a TTL: declare __ttl__ on one.")
+    return [Target(binding.table.fullname, binding.name, binding.table) for binding in bindings]
+
+
+def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
+    """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
+    from ttl_odm.beanie.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+
+    classes: list[Any] = [model for model in _listed(models) if isinstance(model, type)]
+    targets = [
+        Target(str(model.get_settings().name), model.__name__, model)
+        for model in classes
+        if not with_ttl or binding_of(model) is not None
+    ]
+    if with_ttl and not targets:
+        raise UsageError(
+            f"{models!r} has no document class with a TTL: make one a TTLMixin, or enable() it."
+        )
+    return targets
+
+
+def _listed(models: Any) -> list[Any]:
+    return list(models) if isinstance(models, (list, tuple, set)) else [models]
+
+
+async def _mongodb(url: str, models: Any, app: str | None, stack: AsyncExitStack) -> Any:
+    """Connect, and let Beanie see the classes."""
+    name = urls.mongodb_name(url)
+    from beanie import init_beanie  # noqa: PLC0415 (needs the extra)
+
+    from ttl_odm.beanie import ttl_database  # noqa: PLC0415
+
+    client = urls.mongodb_client(url)
+
+    async def close() -> None:
+        await answer(client.close())
+
+    stack.push_async_callback(close)
+    database = ttl_database(client[name])
+    classes = _listed(models)
+    if not all(isinstance(model, type) and hasattr(model, "model_fields") for model in classes):
+        raise UsageError(
+            f"--app {app!r}: give a list of document classes for MongoDB, not {models!r}."
+        )
+    if classes:
+        await init_beanie(database=database, document_models=classes)
+    return database
