@@ -140,7 +140,7 @@ def reading_of(table: Table, field: Field) -> Reading | str:
 
 
 def _epoch(values: Sequence[object]) -> Reading | str:
-    numbers = [each for each in values if isinstance(each, int) and each > 0]
+    numbers = [value for value in values if isinstance(value, int) and value > 0]
     if not numbers:
         return "holds integers, and no row to tell seconds from milliseconds by"
     typical = median(numbers)
@@ -151,15 +151,15 @@ def _epoch(values: Sequence[object]) -> Reading | str:
 
 
 def _text(values: Sequence[object]) -> Reading | str:
-    texts = [each for each in values if isinstance(each, str)]
+    texts = [value for value in values if isinstance(value, str)]
     if not texts:
         return "is text, and there is no row to see its format by"
-    for each in texts:
-        found = _ISO.fullmatch(each)
-        if found is None:
-            return f"is text (such as {each[:40]!r}), not ISO 8601 with seconds"
-        if found["zone"] not in _UTC:
-            return f"is text (such as {each[:40]!r}) in a time zone that is not UTC"
-    if not all(each.endswith(("Z", "+00:00")) for each in texts):
+    for text in texts:
+        match = _ISO.fullmatch(text)
+        if match is None:
+            return f"is text (such as {text[:40]!r}), not ISO 8601 with seconds"
+        if match["zone"] not in _UTC:
+            return f"is text (such as {text[:40]!r}) in a time zone that is not UTC"
+    if not all(text.endswith(("Z", "+00:00")) for text in texts):
         return Reading("iso", "ISO 8601 text without a time zone, read as UTC")
     return Reading("iso", "ISO 8601 text in UTC")

@@ -1,4 +1,4 @@
-"""What names tell: which columns say when a row ends, how long it lives, or when it began.
+"""What names say: which columns say when a row ends, how long it lives, or when it began.
 
 The words are those that applications and libraries use today (Django, Flask-Session, Celery,
 Authlib, fastapi-users, advanced-alchemy, OAuth, X.509, JWT). A name alone proves nothing: it is
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from typing import Final
 
 _WHEN = r"(?:_?(?:at|on|date|time|datetime|ts|timestamp|utc|ms|us|epoch))*"
-_ENDS: Final = re.compile(
+_END: Final = re.compile(
     rf"(?:(?P<whose>.+)_)?(?:expir(?:e|es|y|ation){_WHEN}|expire_after|exp{_WHEN}"
     rf"|valid_?(?:until|to|till|thru)|not_?after|(?:keep|retain|live|held|hold)_?until"
     rf"|(?:delete|purge|remove|discard|evict)_?(?:after|at|on)|best_before|end_of_life)"
 )
-_LIVES: Final = re.compile(
+LIFETIME: Final = re.compile(
     r"(?:.+_)?(?:expires?_?in|life_?time|ttl|time_to_live|max_age|valid_for)(?:_?s(?:ec(?:ond)?s?)?)?"
 )
-_BEGINS: Final = re.compile(
+BEGINNING: Final = re.compile(
     rf"(?:issued?|grant(?:ed)?|creat(?:ed?|ion)|insert(?:ed)?|added|generated|logged|recorded"
     rf"|occurred|requested|received|sent|started|logged_in){_WHEN}|date_(?:created|added|issued|joined)"
     r"|timestamp|ts|iat|ctime"
 )
-_DONE: Final = re.compile(
+COMPLETION: Final = re.compile(
     rf"(?:finished|finish|completed|done|processed|ended|delivered|closed|resolved){_WHEN}"
     r"|date_(?:done|finished|completed)"
 )
-_ACTIVE: Final = re.compile(
+ACTIVITY: Final = re.compile(
     rf"last_(?:seen|active|activity|used?|access|accessed|modified|updated|changed|touched){_WHEN}"
     rf"|(?:updated?|modified|changed|accessed|touched|refreshed|used){_WHEN}"
     r"|(?:date_)?(?:updated|modified)|mtime|atime"
@@ -37,7 +37,7 @@ _ACTIVE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Custom:
+class Habit:
     """How long the rows of such a table usually live.
 
     Attributes:
@@ -54,19 +54,19 @@ class Custom:
 HOUR: Final = 3_600
 DAY: Final = 24 * HOUR
 
-_CUSTOMS: Final = (
-    Custom(("taskmeta", "tasksetmeta", "groupmeta"), DAY, "Celery's result_expires is a day"),
-    Custom(("otp", "captcha", "nonce", "challenge"), HOUR // 6, "ten minutes are usual for these"),
-    Custom(("refresh",), 30 * DAY, "30 days are usual for refresh tokens"),
-    Custom(("reset", "verification", "confirmation"), DAY, "a day is usual for these"),
-    Custom(("token",), HOUR, "an hour is usual for access tokens"),
-    Custom(("invite", "invitation"), 7 * DAY, "a week is usual for invitations"),
-    Custom(("session",), 14 * DAY, "two weeks are Django's default for sessions"),
-    Custom(("cache",), DAY, "a day is a guess"),
-    Custom(("cart", "basket", "draft"), 30 * DAY, "30 days are a guess"),
-    Custom(("log", "audit"), 90 * DAY, "90 days are usual for logs"),
+_HABITS: Final = (
+    Habit(("taskmeta", "tasksetmeta", "groupmeta"), DAY, "Celery's result_expires is a day"),
+    Habit(("otp", "captcha", "nonce", "challenge"), HOUR // 6, "ten minutes are usual for these"),
+    Habit(("refresh",), 30 * DAY, "30 days are usual for refresh tokens"),
+    Habit(("reset", "verification", "confirmation"), DAY, "a day is usual for these"),
+    Habit(("token",), HOUR, "an hour is usual for access tokens"),
+    Habit(("invite", "invitation"), 7 * DAY, "a week is usual for invitations"),
+    Habit(("session",), 14 * DAY, "two weeks are Django's default for sessions"),
+    Habit(("cache",), DAY, "a day is a guess"),
+    Habit(("cart", "basket", "draft"), 30 * DAY, "30 days are a guess"),
+    Habit(("log", "audit"), 90 * DAY, "90 days are usual for logs"),
 )
-_WORK: Final = Custom(
+_WORK: Final = Habit(
     ("job", "task", "result", "outbox", "message", "notification", "delivery", "webhook", "queue"),
     7 * DAY,
     "a week is a guess",
@@ -80,62 +80,42 @@ def snake(name: str) -> str:
 
 def words_of(table: str) -> tuple[str, ...]:
     """Return the words of a table's name, in the singular."""
-    return tuple(_singular(word) for word in re.split(r"[_.\W]+", snake(table)) if word)
+    words = []
+    for word in filter(None, re.split(r"[_.\W]+", snake(table))):
+        is_plural = word.endswith("s") and not word.endswith("ss")
+        words.append(f"{word[:-3]}y" if word.endswith("ies") else word[: -1 if is_plural else None])
+    return tuple(words)
 
 
 def whose_end(name: str) -> str | None:
-    """Return whose end a column tells: ``""`` for the row's own; None where it tells none."""
-    found = _ENDS.fullmatch(snake(name))
-    return None if found is None else found["whose"] or ""
+    """Return whose end a column says: ``""`` for the row's own; None where it says none."""
+    match = _END.fullmatch(snake(name))
+    return None if match is None else match["whose"] or ""
 
 
-def is_lifetime(name: str) -> bool:
-    """Whether a column says for how many seconds a row lives."""
-    return _LIVES.fullmatch(snake(name)) is not None
+def says(name: str, what: re.Pattern[str]) -> bool:
+    """Whether a column's name says one of `LIFETIME`, `BEGINNING`, `COMPLETION`, `ACTIVITY`."""
+    return what.fullmatch(snake(name)) is not None
 
 
-def is_beginning(name: str) -> bool:
-    """Whether a column says when a row began."""
-    return _BEGINS.fullmatch(snake(name)) is not None
+def is_about_expiry(name: str) -> bool:
+    """Whether a column's name says any of these, or when something ends."""
+    return any(says(name, what) for what in (_END, LIFETIME, BEGINNING, COMPLETION, ACTIVITY))
 
 
-def is_completion(name: str) -> bool:
-    """Whether a column says when what a row stands for was done."""
-    return _DONE.fullmatch(snake(name)) is not None
-
-
-def is_activity(name: str) -> bool:
-    """Whether a column says when a row was last used or written."""
-    return _ACTIVE.fullmatch(snake(name)) is not None
-
-
-def is_telling(name: str) -> bool:
-    """Whether a column's name is any of these."""
-    tests = (is_lifetime, is_beginning, is_completion, is_activity)
-    return whose_end(name) is not None or any(test(name) for test in tests)
-
-
-def custom_of(table: str) -> Custom | None:
-    """Return how long the rows of a table usually live, by its name; None where none does tell."""
+def habit_of(table: str) -> Habit | None:
+    """Return how long the rows of a table usually live, by its name; None where that says none."""
+    # Many names are written in one word (accesstoken, websession); short ones would meet by chance.
+    long_enough = 5
     words = words_of(table)
-    for custom in _CUSTOMS:
-        if any(_ends_so(word, each) for word in words for each in custom.words):
-            return custom
+    for habit in _HABITS:
+        for known in habit.words:
+            endings = (known,) if len(known) >= long_enough else ()
+            if any(word == known or word.endswith(endings) for word in words):
+                return habit
     return None
 
 
-def work_of(table: str) -> Custom | None:
+def work_habit_of(table: str) -> Habit | None:
     """The same for tables whose rows have to stay until something was done with them."""
-    return _WORK if set(words_of(table)) & set(_WORK.words) else custom_of(table)
-
-
-def _ends_so(word: str, known: str) -> bool:
-    # Many names are written in one word (accesstoken, websession); short ones would meet by chance.
-    long_enough = 5
-    return word == known or (len(known) >= long_enough and word.endswith(known))
-
-
-def _singular(word: str) -> str:
-    if word.endswith("ies"):
-        return f"{word[:-3]}y"
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+    return _WORK if set(words_of(table)) & set(_WORK.words) else habit_of(table)

@@ -17,64 +17,64 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def classes_of(given: Any) -> dict[str, str | None]:
+def classes_of(target: Any) -> dict[str, str | None]:
     """Return the tables of models by name, each with the name of its class if it has one.
 
     Raises:
         TTLConfigurationError: There are no models in it.
     """
-    return {table.fullname: name for table, name in models_of(given).items()}
+    return {table.fullname: name for table, name in models_of(target).items()}
 
 
-def tables_of(given: Any) -> Iterator[Table]:
+def tables_of(target: Any) -> Iterator[Table]:
     """Describe the tables of models, without a database.
 
     Raises:
         TTLConfigurationError: There are no models in it.
     """
-    for table, model in sorted(models_of(given).items(), key=lambda each: each[0].fullname):
-        indexed = {next(iter(each.columns)).name for each in table.indexes if each.columns}
-        indexed |= {each.name for each in list(table.primary_key)[:1]}
+    for table, model in sorted(models_of(target).items(), key=lambda item: item[0].fullname):
+        indexed = {next(iter(index.columns)).name for index in table.indexes if index.columns}
+        indexed |= {column.name for column in list(table.primary_key)[:1]}
         fields = []
-        for each in table.columns:
-            kind = each.type
-            kind = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
+        for column in table.columns:
+            type_ = column.type
+            type_ = type_.impl_instance if isinstance(type_, TypeDecorator) else type_
             field = Field(
-                each.name,
-                kind_of(kind),
-                is_nullable=bool(each.nullable),
-                is_indexed=each.name in indexed or bool(each.index) or bool(each.unique),
-                note=note_of(each.name, kind),
+                column.name,
+                kind_of(type_),
+                is_nullable=bool(column.nullable),
+                is_indexed=column.name in indexed or bool(column.index) or bool(column.unique),
+                note=note_of(column.name, type_),
             )
             fields.append(field)
         yield Table(table.fullname, fields, model=model)
 
 
-def models_of(given: Any) -> dict[SQLTable, str | None]:
+def models_of(target: Any) -> dict[SQLTable, str | None]:
     """Return the tables of models, each with the name of its class if it has one.
 
     Raises:
         TTLConfigurationError: There are no models in it.
     """
-    found: dict[SQLTable, str | None] = {}
-    for each in given if isinstance(given, (list, tuple, set)) else [given]:
-        registry = getattr(each, "registry", each)
-        mapper: Any = inspect(each, raiseerr=False) if isinstance(each, type) else None
+    models: dict[SQLTable, str | None] = {}
+    for part in target if isinstance(target, (list, tuple, set)) else [target]:
+        mapper: Any = inspect(part, raiseerr=False) if isinstance(part, type) else None
+        if isinstance(part, SQLTable):
+            models.setdefault(part, None)
+            continue
         if isinstance(mapper, Mapper):
             mappers = [mapper]
-        elif isinstance(each, SQLTable):
-            found.setdefault(each, None)
-            continue
         else:
-            mappers = list(getattr(registry, "mappers", ()))
-            metadata = getattr(each, "metadata", each)
-            found |= dict.fromkeys(getattr(metadata, "tables", {}).values())
-        for one in sorted(mappers, key=lambda mapper: mapper.class_.__name__):
-            if isinstance(one.local_table, SQLTable) and (one.inherits is None or not one.single):
-                found[one.local_table] = one.class_.__name__
-    if not found:
+            mappers = list(getattr(getattr(part, "registry", part), "mappers", ()))
+            tables = getattr(getattr(part, "metadata", part), "tables", {})
+            models |= dict.fromkeys(tables.values())
+        for mapper in sorted(mappers, key=lambda mapper: mapper.class_.__name__):
+            has_table = isinstance(mapper.local_table, SQLTable)
+            if has_table and (mapper.inherits is None or not mapper.single):
+                models[mapper.local_table] = mapper.class_.__name__
+    if not models:
         raise TTLConfigurationError(
-            f"{given!r} holds no SQLAlchemy models: give a declarative base, a MetaData, a model, "
+            f"{target!r} holds no SQLAlchemy models: give a declarative base, a MetaData, a model, "
             "a Table, or a list of these."
         )
-    return found
+    return models

@@ -14,34 +14,34 @@ from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    Column,
     Date,
     DateTime,
     Float,
     Integer,
+    MetaData,
     Numeric,
     String,
     case,
-    column,
     func,
     inspect,
     literal_column,
     select,
-    text,
 )
-from sqlalchemy import table as bare_table
+from sqlalchemy import Table as SQLTable
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
-from ttl_odm.inspection.names import is_telling
+from ttl_odm.inspection.names import is_about_expiry
+from ttl_odm.sqlalchemy.sweep.due import count_up_to, estimate
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from sqlalchemy import Connection, Select, TableClause
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.engine import Inspector
     from sqlalchemy.types import TypeEngine
 
@@ -52,6 +52,7 @@ SECONDS: Final = 10
 """What a statement may take."""
 
 _OURS: Final = ("ttl_odm_lease", "alembic_version")
+_DATES: Final = (Kind.AWARE, Kind.NAIVE, Kind.DATE)
 
 
 @contextmanager
@@ -71,10 +72,9 @@ def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Itera
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{limit}s'")
         connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
     else:
-        is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-        time = f"max_statement_time = {limit}"
-        if not is_mariadb:
-            time = f"max_execution_time = {limit * 1000}"
+        time = f"max_execution_time = {limit * 1000}"
+        if getattr(connection.dialect, "is_mariadb", False):
+            time = f"max_statement_time = {limit}"
         connection.exec_driver_sql(
             f"SET SESSION {time}, lock_wait_timeout = 1, time_zone = '+00:00'"
         )
@@ -114,150 +114,117 @@ def tables(
             continue
         try:
             with connection.begin_nested():
-                found = _Look(connection, inspector, name, schema).table(full)
+                table = _Reading(connection, inspector, name, schema).table(full)
         except DBAPIError as error:
-            found = Table(full, problem=f"can't be read: {_in_one_line(error)}")
-        if models is not None:
-            found = replace(found, model=models[full])
-        yield found
+            table = Table(full, problem=f"can't be read: {' '.join(str(error.orig).split())}")
+        yield table if models is None else replace(table, model=models[full])
 
 
-class _Look:
-    """A look at one table."""
+class _Reading:
+    """The reading of one table."""
 
     def __init__(
         self, connection: Connection, inspector: Inspector, name: str, schema: str | None
     ) -> None:
         self._connection = connection
-        self._inspector = inspector
-        self._name = name
-        self._schema = schema
+        self._columns = {}
+        for column in inspector.get_columns(name, schema):
+            kind = kind_of(column["type"])
+            is_about = is_about_expiry(column["name"]) or column["name"] in ("_ts", "ttl")
+            if kind in _DATES or (is_about and kind is not Kind.OTHER):
+                self._columns[column["name"]] = column
+        self._keys = inspector.get_pk_constraint(name, schema)["constrained_columns"]
+        with warnings.catch_warnings():  # SQLAlchemy warns of indexes over expressions
+            warnings.simplefilter("ignore")
+            self._indexes = inspector.get_indexes(name, schema)
+        # Without types: values as the driver gives them, whatever is stored.
+        columns = dict.fromkeys([*self._columns, *self._keys])
+        self._table = SQLTable(name, MetaData(), *map(Column, columns), schema=schema)
 
     def table(self, full: str) -> Table:
-        columns = [
-            (each, kind)
-            for each in self._inspector.get_columns(self._name, self._schema)
-            if (kind := kind_of(each["type"])) in _DATES or _tells(each["name"], kind)
-        ]
         rows, is_estimated = self._rows()
-        names = [each["name"] for each, _ in columns]
-        sample = self._sample(names, rows) if names and rows else []
-        kinds = {each["name"]: kind for each, kind in columns}
-        sample = [{name: _as_date(row[name], kinds[name]) for name in row} for row in sample]
-        indexed = self._indexed()
-        fields = []
-        for each, kind in columns:
-            name = each["name"]
-            found = Field(
-                name,
-                kind,
-                is_nullable=each["nullable"],
-                is_indexed=name in indexed,
-                note=note_of(name, each["type"]),
+        sample = self._sample(rows) if self._columns and rows else []
+        whole: list[Any] = [
+            index["column_names"]
+            for index in self._indexes
+            if not any(
+                key.endswith("_where") and value is not None  # on SQLite an expression
+                for key, value in index.get("dialect_options", {}).items()
             )
-            fields.append(self._with_ends(found, [row[name] for row in sample], rows))
-        return Table(full, fields, sample, rows, is_estimated, schema=self._schema)
+        ]
+        indexed = {columns[0] for columns in [*whole, self._keys] if columns}
+        fields = []
+        for name, column in self._columns.items():
+            values = [row[name] for row in sample]
+            lowest, highest = self._ends(name, values, all_rows=name in indexed or rows <= SMALL)
+            fields.append(
+                Field(
+                    name,
+                    kind_of(column["type"]),
+                    is_nullable=column["nullable"],
+                    is_indexed=name in indexed,
+                    lowest=lowest,
+                    highest=highest,
+                    note=note_of(name, column["type"]),
+                )
+            )
+        return Table(full, fields, sample, rows, is_estimated, schema=self._table.schema)
 
-    def _lean(self, names: Collection[str]) -> TableClause:
-        # Without types: values as the driver gives them, whatever is stored.
-        return bare_table(self._name, *map(column, names), schema=self._schema)
-
-    def _rows(self) -> tuple[int | None, bool]:
-        estimate = self._estimate()
-        if estimate is not None and estimate > SMALL:
-            return estimate, True
-        some: Select[Any] = select(literal_column("1")).select_from(self._lean(())).limit(SMALL + 1)
-        counted = select(func.count()).select_from(some.subquery())
-        rows = int(self._connection.execute(counted).scalar_one())
+    def _rows(self) -> tuple[int, bool]:
+        """How many there are, and whether that is an estimate."""
+        believed = estimate(self._connection, self._table) or 0
+        if believed > SMALL:
+            return believed, True
+        rows = count_up_to(self._connection, self._table, SMALL + 1)
         if rows <= SMALL:
             return rows, False
         if self._connection.dialect.name == "sqlite":
-            highest: Select[Any] = select(func.max(literal_column("_rowid_"))).select_from(
-                self._lean(())
-            )
-            try:
+            rowid: ColumnElement[int] = func.max(literal_column("_rowid_"))
+            highest = select(rowid).select_from(self._table)
+            with suppress(DBAPIError):  # WITHOUT ROWID
                 return int(self._connection.execute(highest).scalar_one()), True
-            except DBAPIError:  # WITHOUT ROWID
-                return rows, True
-        return max(rows, estimate or 0), True
+        return rows, True
 
-    def _estimate(self) -> int | None:
-        dialect = self._connection.dialect.name
-        if dialect == "postgresql":
-            quote = self._connection.dialect.identifier_preparer.quote
-            relation = ".".join(quote(each) for each in (self._schema, self._name) if each)
-            asked = text(
-                # ANALYZE gives a partitioned table the rows of its leaves once more.
-                "SELECT sum(greatest(c.reltuples, 0))::bigint FROM pg_class c WHERE "
-                "c.relkind <> 'p' AND (c.oid = CAST(:relation AS text)::regclass OR c.oid IN "
-                "(SELECT relid FROM pg_partition_tree(CAST(:relation AS text)::regclass)))"
-            )
-            return self._connection.execute(asked, {"relation": relation}).scalar()
-        if dialect in MYSQL_FAMILY:
-            asked = text(
-                "SELECT table_rows FROM information_schema.tables "
-                "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
-            )
-            told = {"schema": self._schema, "name": self._name}
-            return self._connection.execute(asked, told).scalar()
-        return None
-
-    def _sample(self, names: list[str], rows: int | None) -> list[dict[str, object]]:
-        lean = self._lean(names)
-        chosen = [self._finite(each).label(each.name) for each in lean.c]
-        first = select(*chosen).limit(SAMPLE)
-        found = [dict(row) for row in self._connection.execute(first).mappings()]
-        keys = self._inspector.get_pk_constraint(self._name, self._schema)["constrained_columns"]
-        if keys and (rows is None or rows > SAMPLE):
-            last = first.order_by(*(column(key).desc() for key in keys))
-            found += [dict(row) for row in self._connection.execute(last).mappings()]
-        return found
-
-    def _finite(self, each: Any) -> Any:
-        if self._connection.dialect.name != "postgresql":
-            return each
-        types = {
-            found["name"]: found["type"]
-            for found in self._inspector.get_columns(self._name, self._schema)
-        }
-        if not isinstance(types[each.name], (DateTime, Date)):
-            return each
-        return case((func.isfinite(each), each))  # psycopg can't read infinity
-
-    def _indexed(self) -> set[str]:
-        with warnings.catch_warnings():  # SQLAlchemy warns of indexes over expressions
-            warnings.simplefilter("ignore")
-            indexes = self._inspector.get_indexes(self._name, self._schema)
-        whole: list[Any] = [
-            each["column_names"]
-            for each in indexes
-            if not any(
-                key.endswith("_where") and value is not None  # on SQLite an expression
-                for key, value in each.get("dialect_options", {}).items()
-            )
+    def _sample(self, rows: int) -> list[dict[str, object]]:
+        first = select(*(self._finite(name).label(name) for name in self._columns)).limit(SAMPLE)
+        last = first.order_by(*(self._table.c[key].desc() for key in self._keys))
+        statements = [first, last] if self._keys and rows > SAMPLE else [first]
+        return [
+            {name: self._as_date(name, value) for name, value in row.items()}
+            for statement in statements
+            for row in self._connection.execute(statement).mappings()
         ]
-        keys = self._inspector.get_pk_constraint(self._name, self._schema)["constrained_columns"]
-        return {columns[0] for columns in [*whole, keys] if columns and columns[0] is not None}
 
-    def _with_ends(self, field: Field, values: list[object], rows: int | None) -> Field:
-        if not values:
-            return field
-        low: object
-        high: object
-        if field.is_indexed or (rows is not None and rows <= SMALL):
-            each = self._finite(self._lean([field.name]).c[field.name])
-            ends = select(func.min(each), func.max(each))
-            low, high = (_as_date(end, field.kind) for end in self._connection.execute(ends).one())
-        else:
-            known: list[Any] = [value for value in values if value is not None]
-            try:
-                low, high = min(known, default=None), max(known, default=None)
-            except TypeError:  # SQLite stores any type in any column
-                low = high = None
-        return replace(field, lowest=low, highest=high)
+    def _finite(self, name: str) -> ColumnElement[Any]:
+        column = self._table.c[name]
+        is_date = kind_of(self._columns[name]["type"]) in _DATES
+        if not is_date or self._connection.dialect.name != "postgresql":
+            return column
+        return case((func.isfinite(column), column))  # psycopg can't read infinity
 
+    def _ends(self, name: str, values: list[object], *, all_rows: bool) -> tuple[object, object]:
+        """The lowest and the highest value, of all rows or else of the sample."""
+        if values and all_rows:
+            column = self._finite(name)
+            ends = self._connection.execute(select(func.min(column), func.max(column))).one()
+            return self._as_date(name, ends[0]), self._as_date(name, ends[1])
+        known: list[Any] = [value for value in values if value is not None]
+        try:
+            return min(known, default=None), max(known, default=None)
+        except TypeError:  # SQLite stores any type in any column
+            return None, None
 
-_DATES: Final = (Kind.AWARE, Kind.NAIVE, Kind.DATE)
+    def _as_date(self, name: str, value: object) -> object:
+        """What SQLite has as text as the date that it is declared to be, and instants in UTC."""
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            with suppress(OverflowError):  # within a day of the year 10,000
+                return value.astimezone(timezone.utc)
+        kind = kind_of(self._columns[name]["type"])
+        if isinstance(value, str) and kind in _DATES:
+            reads = date.fromisoformat if kind is Kind.DATE else datetime.fromisoformat
+            with suppress(ValueError):
+                return reads(value)
+        return value
 
 
 def kind_of(kind: TypeEngine[Any]) -> Kind:
@@ -271,24 +238,6 @@ def kind_of(kind: TypeEngine[Any]) -> Kind:
     if isinstance(kind, (Numeric, Float)):
         return Kind.FLOAT
     return Kind.TEXT if isinstance(kind, String) else Kind.OTHER
-
-
-def _as_date(value: object, kind: Kind) -> object:
-    """Return what SQLite has as text as the date that it is declared to be, and instants in UTC."""
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        with suppress(OverflowError):  # within a day of the year 10,000
-            return value.astimezone(timezone.utc)
-    if not isinstance(value, str) or kind not in _DATES:
-        return value
-    reads = date.fromisoformat if kind is Kind.DATE else datetime.fromisoformat
-    try:
-        return reads(value)
-    except ValueError:
-        return value
-
-
-def _tells(name: str, kind: Kind) -> bool:
-    return kind is not Kind.OTHER and (is_telling(name) or name in ("_ts", "ttl"))
 
 
 def note_of(name: str, kind: TypeEngine[Any]) -> str:
@@ -312,11 +261,7 @@ def index_for(table: str, field: str, dialect: str, schema: str | None = None) -
     """
     quote = registry.load(dialect)().identifier_preparer.quote
     own_name = table if schema is None else table[len(schema) + 1 :]
-    name = quote(f"ix_{own_name}_{field}"[:60])
-    where = ".".join(quote(each) for each in (schema, own_name) if each)
+    index = quote(f"ix_{own_name}_{field}"[:60])
+    where = ".".join(quote(name) for name in (schema, own_name) if name)
     how = "INDEX CONCURRENTLY" if dialect == "postgresql" else "INDEX"
-    return f"CREATE {how} {name} ON {where} ({quote(field)})"
-
-
-def _in_one_line(error: DBAPIError) -> str:
-    return " ".join(str(error.orig).split())
+    return f"CREATE {how} {index} ON {where} ({quote(field)})"

@@ -150,7 +150,7 @@ def count(connection: Connection, binding: Binding) -> Counted:
             return Counted(due, count_rows(connection, binding.table))
         # What a database believes may be from before a big sweep, and a fuse would take a part
         # for the whole. A look at a few times as many rows as are due finds that out.
-        found = _count_some(connection, binding.table, _LOOK * due)
+        found = count_up_to(connection, binding.table, _LOOK * due)
         if found < _LOOK * due:
             return Counted(due, found)
         return Counted(due, max(rows, found), is_estimated=True)
@@ -178,7 +178,7 @@ def _count_part(connection: Connection, binding: Binding, part: Part) -> int:
     )
 
 
-def _count_some(connection: Connection, table: Table, most: int) -> int:
+def count_up_to(connection: Connection, table: Table, most: int) -> int:
     """Count the rows of a table up to a number."""
     if not most:
         return 0
