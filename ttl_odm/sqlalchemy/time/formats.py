@@ -27,8 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 
-from ttl_odm.sqlalchemy.time.dialect_time import clock_face, spelling_of
-from ttl_odm.sqlalchemy.time.template import SQLTemplate
+from ttl_odm.sqlalchemy.time.dialect_time import SQLTemplate, clock_face, dialect_time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,7 +101,7 @@ class ColumnFormat:
         """What the column has to hold for a moment, or for one shortly after it."""
         if self.precision == 1:
             return moment
-        return spelling_of(self.clock.family).rounded_up(moment, self.precision)
+        return dialect_time_of(self.clock.family).rounded_up(moment, self.precision)
 
 
 class Native(ColumnFormat):
@@ -126,11 +125,11 @@ class _Zoned(ColumnFormat):
     """Columns of wall times, in a zone.
 
     Attributes:
-        spelling: How the database spells them.
+        dialect: How the database spells them.
         offsets: The zone's.
     """
 
-    spelling: DialectTime
+    dialect: DialectTime
     offsets: Offsets
 
     def _offset(self, at: SQL, boundaries: Iterable[tuple[str, int]], otherwise: int) -> SQL:
@@ -156,12 +155,12 @@ class _Zoned(ColumnFormat):
         """The moment at which a clock in UTC shows what one in the zone shows at this moment."""
         if self.offsets.is_fixed:
             return self._shifted(moment, self.offsets.most)
-        literal = self.spelling.literal_moment
+        literal = self.dialect.literal_moment
         boundaries = [(literal(at), offset) for at, offset in self.offsets.by_instant()]
         return self._shifted(moment, self._offset(moment, boundaries, self.offsets.most))
 
     def _rounded_up(self, moment: SQL) -> SQL:
-        return self.spelling.rounded_up(moment, self.precision)
+        return self.dialect.rounded_up(moment, self.precision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +170,9 @@ class WallTimes(_Zoned):
     def within(self, column: SQL, moment: SQL) -> Condition:
         limit = self._shifted(moment, self.offsets.most)
         if self._is_text:
-            next_day = self.spelling.day_text(self._shifted(limit, _DAY))
+            next_day = self.dialect.day_text(self._shifted(limit, _DAY))
             return self.plain(column) < next_day
-        return self.plain(column) <= self.spelling.wall(limit)
+        return self.plain(column) <= self.dialect.wall(limit)
 
     def reached(self, column: SQL, moment: SQL) -> Condition:
         conditions = [self.within(column, moment)]
@@ -187,9 +186,9 @@ class WallTimes(_Zoned):
 
     def instant(self, column: SQL) -> SQL:
         as_utc = (
-            self.spelling.from_text(self._comparable(column))
+            self.dialect.from_text(self._comparable(column))
             if self._is_text
-            else self.spelling.from_wall(self.plain(column))
+            else self.dialect.from_wall(self.plain(column))
         )
         offset = self._offset_of(column)
         if not isinstance(offset, int):
@@ -200,21 +199,21 @@ class WallTimes(_Zoned):
         return as_utc if valid is None else case((valid, as_utc))
 
     def stored(self, moment: SQL) -> SQL:
-        return self.spelling.wall(self._at_wall(self._rounded_up(moment)))
+        return self.dialect.wall(self._at_wall(self._rounded_up(moment)))
 
     @property
     def _is_text(self) -> bool:
-        return self.spelling.text_dates
+        return self.dialect.text_dates
 
     def _is_valid(self, column: SQL) -> SQL | None:
-        return self.spelling.is_wall(self.plain(column))
+        return self.dialect.is_wall(self.plain(column))
 
     def _comparable(self, column: SQL) -> SQL:
         plain = self.plain(column)
-        return self.spelling.canonical(plain) if self._is_text else plain
+        return self.dialect.canonical(plain) if self._is_text else plain
 
     def _limit(self, moment: SQL) -> SQL:
-        return self.spelling.text(moment) if self._is_text else self.spelling.wall(moment)
+        return self.dialect.text(moment) if self._is_text else self.dialect.wall(moment)
 
     def _offset_of(self, column: SQL) -> SQL | int:
         if self.offsets.is_fixed:
@@ -222,7 +221,7 @@ class WallTimes(_Zoned):
         at = self.plain(column)
         if self._is_text:
             at = SQLTemplate("replace(substr({0}, 1, 19), 'T', ' ')", String(), at)
-        literal = self.spelling.literal_wall
+        literal = self.dialect.literal_wall
         boundaries = [(literal(wall), offset) for wall, offset in self.offsets.by_wall_time()]
         return self._offset(at, boundaries, self.offsets.least)
 
@@ -242,14 +241,14 @@ class IsoStrings(WallTimes):
         return True
 
     def _is_valid(self, column: SQL) -> SQL | None:
-        return self.spelling.is_iso(self.plain(column))
+        return self.dialect.is_iso(self.plain(column))
 
     def stored(self, moment: SQL) -> SQL:
         for fraction, suffix, length in ((True, "+00:00", 32), (True, "Z", 27)):
             if self.length is None or self.length >= length:
-                return self.spelling.iso(moment, fraction=fraction, suffix=suffix)
-        whole = self.spelling.rounded_up(moment, 1_000_000)
-        return self.spelling.iso(whole, fraction=False, suffix="Z")
+                return self.dialect.iso(moment, fraction=fraction, suffix=suffix)
+        whole = self.dialect.rounded_up(moment, 1_000_000)
+        return self.dialect.iso(whole, fraction=False, suffix="Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,30 +256,30 @@ class Days(_Zoned):
     """Dates, which last until the midnight in the zone that ends them."""
 
     def within(self, column: SQL, moment: SQL) -> Condition:
-        return self.plain(column) < self.spelling.day(self._shifted(moment, self.offsets.most))
+        return self.plain(column) < self.dialect.day(self._shifted(moment, self.offsets.most))
 
     def reached(self, column: SQL, moment: SQL) -> Condition:
         conditions = [self.within(column, moment)]
-        valid = self.spelling.is_day(self.plain(column))
+        valid = self.dialect.is_day(self.plain(column))
         if valid is not None:
             conditions.append(valid)
         if not self.offsets.is_fixed:
-            limit = self.spelling.day(self._shifted(moment, self._offset_of(column)))
+            limit = self.dialect.day(self._shifted(moment, self._offset_of(column)))
             conditions.append(self.plain(column) < limit)
         return and_(*conditions)
 
     def instant(self, column: SQL) -> SQL:
-        end = self._shifted(self.spelling.from_day(self.plain(column)), _DAY)
+        end = self._shifted(self.dialect.from_day(self.plain(column)), _DAY)
         offset = self._offset_of(column)
         if not isinstance(offset, int):
             end = end - self.clock.span(offset)
         elif offset:
             end = self._shifted(end, -offset)
-        valid = self.spelling.is_day(self.plain(column))
+        valid = self.dialect.is_day(self.plain(column))
         return end if valid is None else case((valid, end))
 
     def stored(self, moment: SQL) -> SQL:
-        return self.spelling.day(self._at_wall(moment))
+        return self.dialect.day(self._at_wall(moment))
 
     def _offset_of(self, column: SQL) -> SQL | int:
         """The offset at the midnight that ends the day."""
@@ -299,21 +298,21 @@ class Epochs(ColumnFormat):
     """Integers: seconds, milliseconds or microseconds since 1970.
 
     Attributes:
-        spelling: How the database counts them.
+        dialect: How the database counts them.
         unit: Which.
     """
 
-    spelling: DialectTime
+    dialect: DialectTime
     unit: str
 
     def within(self, column: SQL, moment: SQL) -> Condition:
-        return self.plain(column) <= self.spelling.units(moment, self.unit, up=False)
+        return self.plain(column) <= self.dialect.units(moment, self.unit, up=False)
 
     def instant(self, column: SQL) -> SQL:
-        return self.spelling.from_units(self.plain(column), self.unit)
+        return self.dialect.from_units(self.plain(column), self.unit)
 
     def stored(self, moment: SQL) -> SQL:
-        return self.spelling.units(moment, self.unit, up=True)
+        return self.dialect.units(moment, self.unit, up=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +340,7 @@ class MySQLTimestamps(ColumnFormat):
         return SQLTemplate(text, _INTEGER, column, self._kept(column))
 
     def stored(self, moment: SQL) -> SQL:
-        moment = spelling_of(self.clock.family).rounded_up(moment, self.precision)
+        moment = dialect_time_of(self.clock.family).rounded_up(moment, self.precision)
         seconds = SQLTemplate("(({0}) / 1000000)", _INTEGER, moment)
         text = "FROM_UNIXTIME(GREATEST({0}, 2 * {0} - UNIX_TIMESTAMP(FROM_UNIXTIME({0}))))"
         return SQLTemplate(text, MYSQL_TIMESTAMP(fsp=6), seconds)

@@ -32,7 +32,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
-from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, spelling_of
+from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, SQLTemplate, dialect_time_of
 from ttl_odm.sqlalchemy.time.formats import (
     ColumnFormat,
     Days,
@@ -42,7 +42,6 @@ from ttl_odm.sqlalchemy.time.formats import (
     Native,
     WallTimes,
 )
-from ttl_odm.sqlalchemy.time.template import SQLTemplate
 from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
@@ -110,19 +109,19 @@ class Instants:
         if self.native:
             return (ColumnFormat if self.column.nullable else Native)(clock, clock.storage)
         kept: Any = kept_type(self.column.type, clock.family)
-        affinity, spelling = _affinity(kept), spelling_of(clock.family)
+        affinity, dialect = _affinity(kept), dialect_time_of(clock.family)
         offsets = offsets_of(self._zone)
         if issubclass(affinity, Integer):
             assert self._unit is not None  # noqa: S101 (it was checked)
-            return Epochs(clock, BigInteger(), spelling=spelling, unit=self._unit)
+            return Epochs(clock, BigInteger(), dialect=dialect, unit=self._unit)
         if issubclass(affinity, String):
             length = getattr(kept, "length", None)
             return IsoStrings(
-                clock, String(), spelling=spelling, offsets=offsets_of("UTC"), length=length
+                clock, String(), dialect=dialect, offsets=offsets_of("UTC"), length=length
             )
         if issubclass(affinity, Date):
-            raw = String() if spelling.text_dates else Date()
-            return Days(clock, raw, spelling=spelling, offsets=offsets)
+            raw = String() if dialect.text_dates else Date()
+            return Days(clock, raw, dialect=dialect, offsets=offsets)
         precision = _precision(kept, clock.family)
         if clock.family == "postgresql" and kept.timezone:
             return ColumnFormat(clock, clock.storage, precision)
@@ -131,7 +130,7 @@ class Instants:
         if clock.family == "sqlite":
             self._check_text(kept)
         return WallTimes(
-            clock, spelling.wall_type, precision=precision, spelling=spelling, offsets=offsets
+            clock, dialect.wall_type, precision=precision, dialect=dialect, offsets=offsets
         )
 
     def _check_text(self, kept: Any) -> None:
