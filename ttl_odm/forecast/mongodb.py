@@ -92,8 +92,15 @@ async def measure(
     try:
         part = next(plan)
         while True:
-            stages = [*_stages(part, _KEYS[kind]), {"$group": {"_id": None, **sums}}]
-            groups = await _aggregated(collection, stages)
+            stages: list[dict[str, Any]] = []
+            if part.within is not None:
+                low, high = map(_KEYS[kind], part.within)
+                within = {"_id": {"$gte": low, "$lt": high}}
+                stages = [{"$match": within}, {"$limit": part.limit}]
+            elif part.share < 1:
+                stages = [{"$match": {"$sampleRate": part.share}}]
+            group = {"$group": {"_id": None, **sums}}
+            groups = await _aggregated(collection, [*stages, group])
             part = plan.send([groups[0][place] if groups else 0 for place in sums])
     except StopIteration as stop:
         measured: Measured = stop.value
@@ -117,14 +124,6 @@ async def _order(collection: Any) -> tuple[type, sample.Order | None]:
         return int, None
     lowest, highest = (int(str(end), 16) if kind is ObjectId else int(end) for end in ends)
     return kind, sample.Order(lowest, highest - lowest + 1)
-
-
-def _stages(part: sample.Part, key: Callable[[int], Any]) -> list[dict[str, Any]]:
-    """Let the documents of a part through."""
-    if part.within is not None:
-        low, high = map(key, part.within)
-        return [{"$match": {"_id": {"$gte": low, "$lt": high}}}, {"$limit": part.limit}]
-    return [{"$match": {"$sampleRate": part.share}}] if part.share < 1 else []
 
 
 def _conditions(policies: dict[str, Policy]) -> dict[str, Any]:

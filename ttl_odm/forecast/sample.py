@@ -39,9 +39,19 @@ HORIZONS: Final = (
 )
 """Seconds from now at which expired rows are counted, if nobody writes until then."""
 
-_AGES: Final = (60, 600, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
-_AHEAD: Final = (*(-age for age in reversed(_AGES[2:8])), 0, *_AGES[2:8])
-"""Bounds of the histogram in seconds before now; for `ExpireAt`, whose instants lie ahead, both."""
+_AGES: Final = (
+    *((None, "< 1 min"), (60, "1 min to 10 min"), (600, "10 min to 1 h"), (HOUR, "1 h to 6 h")),
+    *((6 * HOUR, "6 h to 1 d"), (DAY, "1 d to 7 d"), (7 * DAY, "7 d to 30 d")),
+    *((30 * DAY, "30 d to 90 d"), (90 * DAY, "90 d to 365 d"), (365 * DAY, "> 365 d")),
+)
+_ENDS: Final = (
+    *((None, "in > 90 d"), (-90 * DAY, "in 30 d to 90 d"), (-30 * DAY, "in 7 d to 30 d")),
+    *((-7 * DAY, "in 1 d to 7 d"), (-DAY, "in 6 h to 1 d"), (-6 * HOUR, "in 1 h to 6 h")),
+    *((-HOUR, "in < 1 h"), (0, "< 1 h ago"), (HOUR, "1 h to 6 h ago")),
+    *((6 * HOUR, "6 h to 1 d ago"), (DAY, "1 d to 7 d ago"), (7 * DAY, "7 d to 30 d ago")),
+    *((30 * DAY, "30 d to 90 d ago"), (90 * DAY, "> 90 d ago")),
+)
+"""Bars of the histogram, each from so many seconds before now; `ExpireAt` has them ahead, too."""
 
 _PARTS: Final = 500
 _ROWS: Final = 100
@@ -82,12 +92,15 @@ def questions(  # noqa: PLR0913
     if len(policies) > 1:
         before, after = asked["current 0"], asked["planned 0"]
         asked |= {"lost": but_not(after, before), "revived": but_not(before, after)}
-    return asked | {f"older {seconds}": older(seconds) for seconds in bounds_for(**policies)}
+    bounds = [seconds for seconds, _ in bars(**policies) if seconds is not None]
+    return asked | {f"older {seconds}": older(seconds) for seconds in bounds}
 
 
-def bounds_for(current: Policy | None = None, planned: Policy | None = None) -> Sequence[int]:
-    """Return the bounds of the histogram for what is planned, or else for what there is."""
-    return _AHEAD if isinstance(planned or current, ExpireAt) else _AGES
+def bars(
+    current: Policy | None = None, planned: Policy | None = None
+) -> Sequence[tuple[int | None, str]]:
+    """Return the bars of the histogram for what is planned, or else for what there is."""
+    return _ENDS if isinstance(planned or current, ExpireAt) else _AGES
 
 
 @dataclass(frozen=True, slots=True)

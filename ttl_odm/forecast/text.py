@@ -6,21 +6,17 @@ The command lines and the page show it; this module must not know them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
 
-from ttl_odm.core.policy import TTL
+from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.forecast.estimates import Estimate
-from ttl_odm.forecast.sample import DAY, HORIZONS, HOUR, bounds_for
+from ttl_odm.forecast.sample import HORIZONS, bars
 from ttl_odm.inspection.source import as_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
-
-_UNITS: Final = ((DAY, "d"), (HOUR, "h"), (60, "min"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +56,6 @@ class Forecast:
         return policy.last_modified if isinstance(policy, TTL) else policy.field
 
     @property
-    def bounds(self) -> Sequence[int]:
-        """Those of the histogram, seconds before now."""
-        return bounds_for(self.current, self.planned)
-
-    @property
     def own(self) -> Estimate:
         """Rows with a ttl of their own, which no default changes."""
         return self.measured.estimate("own")
@@ -90,26 +81,25 @@ class Forecast:
 
         Empty bars at either end are left out.
         """
-        bounds, has_future = self.bounds, self.bounds[0] < 0
-        names = ["dated", *(f"older {seconds}" for seconds in bounds)]
-        pairs = [(None, bounds[0]), *pairwise(bounds)]
-        labels = [_between(low, high, has_future) for low, high in pairs]
-        bars = [
+        labels = bars(self.current, self.planned)
+        names = ["dated" if seconds is None else f"older {seconds}" for seconds, _ in labels]
+        counts = [
             (label, self.measured.estimate(plus, minus))
-            for label, plus, minus in zip(labels, names, names[1:], strict=False)
+            for (_, label), plus, minus in zip_longest(labels, names, names[1:])
         ]
-        last = f"> {span(bounds[-1])}{' ago' * has_future}"
-        bars.append((last, self.measured.estimate(names[-1])))
-        filled = [place for place, (_, bar) in enumerate(bars) if bar.rows]
-        bars = bars[filled[0] : filled[-1] + 1] if filled else bars[:1]
+        filled = [place for place, (_, count) in enumerate(counts) if count.rows]
+        counts = counts[filled[0] : filled[-1] + 1] if filled else counts[:1]
         undated = self.measured.estimate("rows", "dated")
-        return [*bars, ("no instant", undated)] if undated.rows else bars
+        return [*counts, ("no instant", undated)] if undated.rows else counts
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
 
-        def plain(bars: list[tuple[str, Estimate]]) -> list[dict[str, Any]]:
-            return [{"label": label, "rows": bar.rows, "margin": bar.margin} for label, bar in bars]
+        def plain(counts: list[tuple[str, Estimate]]) -> list[dict[str, Any]]:
+            return [
+                {"label": label, "rows": count.rows, "margin": count.margin}
+                for label, count in counts
+            ]
 
         scenarios: dict[str, Any] = {"current": None, "planned": None}
         for name, policy in self.scenarios.items():
@@ -172,7 +162,8 @@ def named(forecast: Forecast) -> str:
 
 def heading(forecast: Forecast) -> str:
     """Say what the histogram shows."""
-    what = "Rows by" if min(forecast.bounds) < 0 else "Age of the rows by"
+    has_ends = isinstance(forecast.planned or forecast.current, ExpireAt)
+    what = "Rows by" if has_ends else "Age of the rows by"
     return f"{what} {forecast.field}:"
 
 
@@ -184,19 +175,3 @@ def note(forecast: Forecast) -> str:
         f"Estimated from {forecast.measured.sampled:,} of about {forecast.rows:,} rows; "
         "± is the error (95 %)."
     )
-
-
-def span(seconds: int) -> str:
-    """Return a duration by its largest unit."""
-    size, name = next(unit for unit in _UNITS if seconds >= unit[0])
-    return f"{seconds // size} {name}"
-
-
-def _between(low: int | None, high: int, has_future: bool) -> str:  # noqa: FBT001
-    """Name what lies between two moments, by the seconds before now; before all if None."""
-    if low is None:
-        return f"in > {span(-high)}" if has_future else f"< {span(high)}"
-    if low < 0:
-        return f"in {span(-high)} to {span(-low)}" if high else f"in < {span(-low)}"
-    ago = " ago" * has_future
-    return f"{span(low)} to {span(high)}{ago}" if low else f"< {span(high)}{ago}"
