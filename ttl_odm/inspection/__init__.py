@@ -1,7 +1,7 @@
 """What an existing schema says about expiry: evidence, guesses, and the declarations to paste.
 
-- `evidence`: a table as it was found, with a sample of its values;
-- `names`: what the names of columns and tables tell;
+- `evidence`: a table as it is, with a sample of its values;
+- `names`: what the names of columns and tables say;
 - `proposals`: from the one to a policy, with the reasons for it;
 - `source`: a policy as Python source;
 - `readers`: where the evidence comes from, a database or models. They only read.

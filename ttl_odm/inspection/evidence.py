@@ -1,7 +1,7 @@
-"""A table (or collection) as it was found: its fields, their kinds, and a sample of their values.
+"""A table (or collection) as it is: its fields, their kinds, and a sample of their values.
 
-A database says what type a column has, but not what an integer in it counts. That is told by the
-values: 1,700,000,000 is a day in 2023 in seconds, and one in January 1970 in milliseconds.
+A database says what type a column has, but not what an integer in it counts. The values say that:
+1,700,000,000 is a day in 2023 in seconds, and one in January 1970 in milliseconds.
 
 This module must not know where the evidence comes from.
 """
@@ -44,7 +44,7 @@ class Field:
         kind: What it holds.
         is_nullable: Whether it may be NULL.
         is_indexed: Whether an index over all rows begins with it.
-        highest: The highest value of all rows where an index tells, of the sample otherwise; None
+        highest: The highest value of all rows where there is an index, or else of the sample; None
             without values.
         lowest: The lowest one.
         ttl_seconds: The ``expireAfterSeconds`` of a TTL index that MongoDB has on it; None without.
@@ -67,7 +67,7 @@ class Table:
 
     Attributes:
         name: Its name, with its schema where that is not the connection's own.
-        fields: Those that might tell something; at least all that hold dates.
+        fields: Those that might say something; at least all that hold dates.
         sample: A few hundred of its rows, the first and the last ones, as the driver gave them.
         rows: How many there are, or are believed to be; None where nobody could say.
         is_estimated: Whether `rows` is an estimate.

@@ -1,6 +1,6 @@
 """From evidence to a proposal: which policy a table seems to follow already, and why.
 
-A proposal is a guess with its reasons. What it rests on is told (names, values, indexes), what
+A proposal is a guess with its reasons. What it rests on is said (names, values, indexes), what
 speaks against it too, and how much of the sample would be out of sight at once: that number is
 the best test of a guess.
 
