@@ -1,7 +1,7 @@
 """Counted, not timed: the statements that the gate adds to what SQLAlchemy sends anyway.
 
 A statement is what reaches a DBAPI cursor; an executemany is one. The sample of the database's
-clock, taken once per engine and every 300 seconds (`ttl_odm.sqlalchemy.time.clock_sample`), is told
+clock, taken once per engine and every 300 seconds (`ttl_odm.sqlalchemy.time.clock`), is told
 apart from the others, since it belongs to no statement in particular.
 """
 

@@ -191,9 +191,9 @@ def test_a_detached_row_still_tells_its_age(session: Session, model: Any) -> Non
 
 
 def test_an_age_that_nobody_can_know_is_an_error(model: Any, monkeypatch: Any) -> None:
-    from ttl_odm.sqlalchemy.time import clock_sample
+    from ttl_odm.sqlalchemy.time import clock as database_clock
 
-    monkeypatch.setattr(clock_sample, "_latest", [])
+    monkeypatch.setattr(database_clock, "_latest", [])
     row = model(id="x", last_modified=datetime.now(timezone.utc))
     with pytest.raises(TTLError, match="load the row from a session"):
         _ = row.is_expired

@@ -31,7 +31,7 @@ from ttl_odm.sqlalchemy import ExpiredError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete
-from ttl_odm.sqlalchemy.time import clock_sample
+from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def machine(connection: Connection) -> type[RuleBasedStateMachine]:  # noqa: C90
 
         def set_clock(self) -> None:
             stop_clock(connection, self.world.now)
-            clock_sample.forget(connection.dialect)
+            database_clock.forget(connection.dialect)
 
         def teardown(self) -> None:
             self.transaction.rollback()

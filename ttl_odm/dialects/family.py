@@ -56,6 +56,11 @@ class Family(ABC):
         latest: The first one that it can't.
         pace: The batch sizes that suit the database.
         errors: The codes of its drivers' errors.
+        family: The family's own name.
+        now: The database's now in reads, in the unit of ``_ts``.
+        now_at_write: The same for the predicate of UPDATE and DELETE.
+        stamp: The value of a fresh ``_ts``.
+        second: One second, to be multiplied and added to ``_ts``.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -68,36 +73,18 @@ class Family(ABC):
     pace: ClassVar[Pace]
     errors: ClassVar[ErrorCodes] = ErrorCodes()
 
-    @property
-    def family(self) -> str:
-        """The family's own name."""
-        return self.names[0]
+    def __init__(self) -> None:
+        """Put the texts together that each statement needs."""
+        self.family = self.names[0]
+        self.now = self.instant(self.at_read)
+        self.now_at_write = self.stamp = self.instant(self.at_write)
+        self.second = "interval '1 second'" if self.per_second is None else str(self.per_second)
 
     # --- the clock -----------------------------------------------------------------------------
 
     def present(self, *, writing: bool) -> str:
         """The database's clock, for texts that are made anew for each statement."""
         return self.at_write if writing else self.at_read
-
-    @property
-    def now(self) -> str:
-        """The database's now in reads, in the unit of ``_ts``."""
-        return self.instant(self.at_read)
-
-    @property
-    def now_at_write(self) -> str:
-        """The same for the predicate of UPDATE and DELETE, and for a fresh ``_ts``."""
-        return self.instant(self.at_write)
-
-    @property
-    def stamp(self) -> str:
-        """The value of a fresh ``_ts``."""
-        return self.instant(self.at_write)
-
-    @property
-    def second(self) -> str:
-        """One second, to be multiplied and added to ``_ts``."""
-        return "interval '1 second'" if self.per_second is None else str(self.per_second)
 
     def instant(self, moment: str) -> str:
         """What the database's own functions take for an instant, in the unit of ``_ts``."""

@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
 )
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.clock_sample import forget_compiled_statements
+from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import Instants
 

@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     base_row_written,
     overruled,
 )
-from ttl_odm.sqlalchemy.time.clock_sample import forget, monotonic, observe
+from ttl_odm.sqlalchemy.time.clock import forget, monotonic, observe
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect

@@ -2,7 +2,7 @@
 
 ``session.get()`` and lazy many-to-one loads answer from memory where they can. An object there
 is *in doubt* once its end of life, as it was loaded, may have come by the upper bound of the
-database's clock that `ttl_odm.sqlalchemy.time.clock_sample` keeps. Then, and only then, the lookup
+database's clock that `ttl_odm.sqlalchemy.time.clock` keeps. Then, and only then, the lookup
 misses: SQLAlchemy asks the database, whose predicate decides. Rows that are plainly alive cost
 no query.
 
@@ -22,8 +22,7 @@ from ttl_odm.core import expiry
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.clock_sample import sample_of
+from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

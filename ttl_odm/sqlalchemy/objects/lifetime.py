@@ -33,7 +33,7 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp, own_ttl_until, stamp_ago, stamp_until
-from ttl_odm.sqlalchemy.time.clock_sample import database_now
+from ttl_odm.sqlalchemy.time.clock import database_now
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.time.clock import Clock
-    from ttl_odm.sqlalchemy.time.formats import ColumnFormat
+    from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """The database's clock, and columns that hold instants.
 
-- `clock`: the database's clock, as each dialect spells it, and the unit ``_ts`` is kept in.
-- `clock_sample`: what this process knows of a database's clock, without asking it each time.
-- `column_types`: the column types of the two contract columns.
+- `clock`: the database's clock: in SQLAlchemy's expressions, and as this process knows it without
+  asking.
+- `column_types`: the two columns of the contract: their types, and how ``_ts`` is compared.
 - `dialect_time`: what instants look like on each database, in columns that are not ours.
-- `formats`: how columns keep instants: in which kind, and what that means for a comparison with
-  now.
+- `formats`: how columns that are not ours keep instants, and how each kind is compared with now.
 - `instants`: the column that lifetimes are counted from: what it may be, and how a policy reads
   it.
 - `zones`: what the clocks of a time zone show: its offsets from UTC, as this host's tables have

@@ -1,26 +1,37 @@
-"""The column types of the two contract columns.
+"""The two columns of the contract: their types, and how the instants in ``_ts`` are compared.
 
 `LastModified` keeps ``_ts`` as each database tells time best and shows it as an aware UTC
 datetime; `Seconds` keeps ``ttl`` and refuses what the contract refuses, in every statement
-that writes it: flush, bulk and Core alike.
+that writes it: flush, bulk and Core alike. `Native` is the format of ``_ts``: the only
+`ColumnFormat` that costs nothing at all. Those of other columns are in
+`ttl_odm.sqlalchemy.time.formats`.
 """
+
+# ruff: noqa: D102 (what a method of a format is for stands where it is declared first)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import DateTime, Integer, TypeDecorator
+from sqlalchemy import Boolean, ColumnElement, DateTime, Integer, TypeDecorator, type_coerce
 from sqlalchemy.exc import DontWrapMixin
 
 from ttl_odm.core.values import row_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.dialect_time import SQLTemplate, dialect_time_of
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.operators import OperatorType
     from sqlalchemy.types import TypeEngine
+
+    from ttl_odm.sqlalchemy.time.clock import Clock
+
+    SQL = ColumnElement[Any]
+    Condition = ColumnElement[bool]
 
 
 class UnwrappedInvalidTTL(InvalidTTL, DontWrapMixin):
@@ -108,3 +119,77 @@ class Seconds(TypeDecorator[int]):
     ) -> TypeEngine[Any]:
         """Compare with any integer: ``where(Model.ttl > 0)`` asks, it stores nothing."""
         return Integer().coerce_compared_value(op, value)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFormat:
+    """How one column keeps instants on one database.
+
+    Moments are instants of the database's clock, see `ttl_odm.sqlalchemy.time.dialect_time`. This
+    class itself is for columns that keep just these: ``timestamptz`` on PostgreSQL, and a
+    `LastModified` that may be NULL.
+
+    Attributes:
+        clock: The database's clock.
+        raw: The type that reads and binds what the column holds, as it is.
+        precision: The steps in which the column keeps time, in microseconds.
+    """
+
+    clock: Clock
+    raw: TypeEngine[Any]
+    precision: int = 1
+
+    @property
+    def shifts(self) -> bool:
+        """Whether what Python reads depends on the session, and only the database can tell."""
+        return False
+
+    def plain(self, column: SQL) -> SQL:
+        """The column, without what a type of the application's makes of it."""
+        return type_coerce(column, self.raw)
+
+    def within(self, column: SQL, moment: SQL) -> Condition:
+        """What an index finds: the rows that have `reached` a moment, and perhaps others."""
+        return self.plain(column) <= moment
+
+    def reached(self, column: SQL, moment: SQL) -> Condition:
+        """True where the instant is not after a moment; false or NULL where there is none."""
+        return self.within(column, moment)
+
+    def ahead(self, column: SQL, moment: SQL) -> Condition:
+        """True where the instant is after a moment, or there is none."""
+        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), self.reached(column, moment))
+
+    def reached_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
+        """The same as `reached` for an instant so many seconds later."""
+        return self.reached(column, moment - self.clock.span(seconds))
+
+    def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
+        """The same as `ahead` for an instant so many seconds later."""
+        return self.ahead(column, moment - self.clock.span(seconds))
+
+    def instant(self, column: SQL) -> SQL:
+        """The moment that the column holds; NULL where it holds none."""
+        return self.plain(column)
+
+    def stored(self, moment: SQL) -> SQL:
+        """What the column has to hold for a moment, or for one shortly after it."""
+        if self.precision == 1:
+            return moment
+        return dialect_time_of(self.clock.family).rounded_up(moment, self.precision)
+
+
+class Native(ColumnFormat):
+    """The column of the contract: never NULL, and sums with it are indexed."""
+
+    def ahead(self, column: SQL, moment: SQL) -> Condition:
+        return self.plain(column) > moment
+
+    def reached_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
+        return self.plain(column) + self.clock.span(seconds) <= moment
+
+    def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
+        return self.plain(column) + self.clock.span(seconds) > moment
+
+    def stored(self, moment: SQL) -> SQL:
+        return moment

@@ -1,8 +1,7 @@
-"""How columns keep instants: in which kind, and what that means for a comparison with now.
+"""How columns that are not ours keep instants: in which kind, and how each is compared with now.
 
-One object per column and database, see `ColumnFormat`. The predicate, the stamps and the sweeper
-ask it for SQL; none of them knows what a column holds. The columns of the contract are one kind of
-several, and the only one that costs nothing at all.
+One object per column and database, a `ColumnFormat`. The predicate, the stamps and the sweeper
+ask it for SQL; none of them knows what a column holds.
 
 A comparison says what the column must be, never what a function of it must be, where that can be
 had: then an index on the column serves. Where it is not exact, an exact one stands beside it.
@@ -12,29 +11,19 @@ had: then an index on the column serves. Where it is not exact, an exact one sta
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    String,
-    and_,
-    case,
-    literal_column,
-    type_coerce,
-)
+from sqlalchemy import BigInteger, Boolean, ColumnElement, String, and_, case, literal_column
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 
+from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
 from ttl_odm.sqlalchemy.time.dialect_time import SQLTemplate, clock_face, dialect_time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy.types import TypeEngine
-
-    from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
     from ttl_odm.sqlalchemy.time.zones import Offsets
 
@@ -43,81 +32,6 @@ if TYPE_CHECKING:
 
 _DAY: Final = 86_400
 _INTEGER: Final = BigInteger()
-_ISO_LENGTH: Final = 20
-"""Characters of ``YYYY-MM-DDThh:mm:ssZ``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnFormat:
-    """How one column keeps instants on one database.
-
-    Moments are instants of the database's clock, see `ttl_odm.sqlalchemy.time.dialect_time`. This
-    class itself is for columns that keep just these: ``timestamptz`` on PostgreSQL, `LastModified`.
-
-    Attributes:
-        clock: The database's clock.
-        raw: The type that reads and binds what the column holds, as it is.
-        precision: The steps in which the column keeps time, in microseconds.
-    """
-
-    clock: Clock
-    raw: TypeEngine[Any]
-    precision: int = 1
-
-    @property
-    def shifts(self) -> bool:
-        """Whether what Python reads depends on the session, and only the database can tell."""
-        return False
-
-    def plain(self, column: SQL) -> SQL:
-        """The column, without what a type of the application's makes of it."""
-        return type_coerce(column, self.raw)
-
-    def within(self, column: SQL, moment: SQL) -> Condition:
-        """What an index finds: the rows that have `reached` a moment, and perhaps others."""
-        return self.plain(column) <= moment
-
-    def reached(self, column: SQL, moment: SQL) -> Condition:
-        """True where the instant is not after a moment; false or NULL where there is none."""
-        return self.within(column, moment)
-
-    def ahead(self, column: SQL, moment: SQL) -> Condition:
-        """True where the instant is after a moment, or there is none."""
-        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), self.reached(column, moment))
-
-    def reached_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
-        """The same as `reached` for an instant so many seconds later."""
-        return self.reached(column, moment - self.clock.span(seconds))
-
-    def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
-        """The same as `ahead` for an instant so many seconds later."""
-        return self.ahead(column, moment - self.clock.span(seconds))
-
-    def instant(self, column: SQL) -> SQL:
-        """The moment that the column holds; NULL where it holds none."""
-        return self.plain(column)
-
-    def stored(self, moment: SQL) -> SQL:
-        """What the column has to hold for a moment, or for one shortly after it."""
-        if self.precision == 1:
-            return moment
-        return dialect_time_of(self.clock.family).rounded_up(moment, self.precision)
-
-
-class Native(ColumnFormat):
-    """The column of the contract: never NULL, and sums with it are indexed."""
-
-    def ahead(self, column: SQL, moment: SQL) -> Condition:
-        return self.plain(column) > moment
-
-    def reached_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
-        return self.plain(column) + self.clock.span(seconds) <= moment
-
-    def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
-        return self.plain(column) + self.clock.span(seconds) > moment
-
-    def stored(self, moment: SQL) -> SQL:
-        return moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +39,44 @@ class _Zoned(ColumnFormat):
     """Columns of wall times, in a zone.
 
     Attributes:
-        dialect: How the database spells them.
+        dialect: What they look like on the database.
         offsets: The zone's.
     """
 
     dialect: DialectTime
     offsets: Offsets
+
+    def reached(self, column: SQL, moment: SQL) -> Condition:
+        valid, exactly = self._is_valid(column), self._reached_exactly(column, moment)
+        conditions = (self.within(column, moment), valid, exactly)
+        return and_(*(condition for condition in conditions if condition is not None))
+
+    @abstractmethod
+    def _is_valid(self, column: SQL) -> SQL | None:
+        """Whether the column holds a wall time; None where it can't help it."""
+
+    @abstractmethod
+    def _reached_exactly(self, column: SQL, moment: SQL) -> Condition | None:
+        """What has to be true beside `within`; None where that is exact."""
+
+    @abstractmethod
+    def _offset_of(self, column: SQL) -> SQL | int:
+        """The seconds that the zone is ahead of UTC at the wall time in the column."""
+
+    def _unzoned(self, column: SQL, shown: SQL) -> SQL:
+        """The moment that the column holds.
+
+        Args:
+            column: The column.
+            shown: The moment at which clocks in UTC show what it holds.
+        """
+        offset = self._offset_of(column)
+        if isinstance(offset, int):
+            moment = self._shifted(shown, -offset)
+        else:
+            moment = shown - self.clock.span(offset)
+        valid = self._is_valid(column)
+        return moment if valid is None else case((valid, moment))
 
     def _offset(self, at: SQL, boundaries: Iterable[tuple[str, int]], otherwise: int) -> SQL:
         """The seconds that the zone is ahead of UTC.
@@ -140,7 +86,7 @@ class _Zoned(ColumnFormat):
             boundaries: From where on which offset counts, the last first.
             otherwise: Before the first of them.
         """
-        cases = " ".join(f"WHEN {{0}} >= {each} THEN {seconds}" for each, seconds in boundaries)
+        cases = " ".join(f"WHEN {{0}} >= {start} THEN {seconds}" for start, seconds in boundaries)
         return SQLTemplate(f"CASE {cases} ELSE {otherwise} END", _INTEGER, at)
 
     def _shifted(self, moment: SQL, seconds: SQL | int) -> SQL:
@@ -159,9 +105,6 @@ class _Zoned(ColumnFormat):
         boundaries = [(literal(at), offset) for at, offset in self.offsets.by_instant()]
         return self._shifted(moment, self._offset(moment, boundaries, self.offsets.most))
 
-    def _rounded_up(self, moment: SQL) -> SQL:
-        return self.dialect.rounded_up(moment, self.precision)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallTimes(_Zoned):
@@ -174,32 +117,14 @@ class WallTimes(_Zoned):
             return self.plain(column) < next_day
         return self.plain(column) <= self.dialect.wall(limit)
 
-    def reached(self, column: SQL, moment: SQL) -> Condition:
-        conditions = [self.within(column, moment)]
-        valid = self._is_valid(column)
-        if valid is not None:
-            conditions.append(valid)
-        if self._is_text or not self.offsets.is_fixed:
-            limit = self._limit(self._shifted(moment, self._offset_of(column)))
-            conditions.append(self._comparable(column) <= limit)
-        return and_(*conditions)
-
     def instant(self, column: SQL) -> SQL:
-        as_utc = (
-            self.dialect.from_text(self._comparable(column))
-            if self._is_text
-            else self.dialect.from_wall(self.plain(column))
-        )
-        offset = self._offset_of(column)
-        if not isinstance(offset, int):
-            as_utc = as_utc - self.clock.span(offset)
-        elif offset:
-            as_utc = self._shifted(as_utc, -offset)
-        valid = self._is_valid(column)
-        return as_utc if valid is None else case((valid, as_utc))
+        if self._is_text:
+            return self._unzoned(column, self.dialect.from_text(self._comparable(column)))
+        return self._unzoned(column, self.dialect.from_wall(self.plain(column)))
 
     def stored(self, moment: SQL) -> SQL:
-        return self.dialect.wall(self._at_wall(self._rounded_up(moment)))
+        rounded = self.dialect.rounded_up(moment, self.precision)
+        return self.dialect.wall(self._at_wall(rounded))
 
     @property
     def _is_text(self) -> bool:
@@ -212,8 +137,12 @@ class WallTimes(_Zoned):
         plain = self.plain(column)
         return self.dialect.canonical(plain) if self._is_text else plain
 
-    def _limit(self, moment: SQL) -> SQL:
-        return self.dialect.text(moment) if self._is_text else self.dialect.wall(moment)
+    def _reached_exactly(self, column: SQL, moment: SQL) -> Condition | None:
+        if self.offsets.is_fixed and not self._is_text:
+            return None
+        moment = self._shifted(moment, self._offset_of(column))
+        limit = self.dialect.text(moment) if self._is_text else self.dialect.wall(moment)
+        return self._comparable(column) <= limit
 
     def _offset_of(self, column: SQL) -> SQL | int:
         if self.offsets.is_fixed:
@@ -258,28 +187,20 @@ class Days(_Zoned):
     def within(self, column: SQL, moment: SQL) -> Condition:
         return self.plain(column) < self.dialect.day(self._shifted(moment, self.offsets.most))
 
-    def reached(self, column: SQL, moment: SQL) -> Condition:
-        conditions = [self.within(column, moment)]
-        valid = self.dialect.is_day(self.plain(column))
-        if valid is not None:
-            conditions.append(valid)
-        if not self.offsets.is_fixed:
-            limit = self.dialect.day(self._shifted(moment, self._offset_of(column)))
-            conditions.append(self.plain(column) < limit)
-        return and_(*conditions)
-
     def instant(self, column: SQL) -> SQL:
-        end = self._shifted(self.dialect.from_day(self.plain(column)), _DAY)
-        offset = self._offset_of(column)
-        if not isinstance(offset, int):
-            end = end - self.clock.span(offset)
-        elif offset:
-            end = self._shifted(end, -offset)
-        valid = self.dialect.is_day(self.plain(column))
-        return end if valid is None else case((valid, end))
+        return self._unzoned(column, self._shifted(self.dialect.from_day(self.plain(column)), _DAY))
 
     def stored(self, moment: SQL) -> SQL:
         return self.dialect.day(self._at_wall(moment))
+
+    def _is_valid(self, column: SQL) -> SQL | None:
+        return self.dialect.is_day(self.plain(column))
+
+    def _reached_exactly(self, column: SQL, moment: SQL) -> Condition | None:
+        if self.offsets.is_fixed:
+            return None
+        limit = self.dialect.day(self._shifted(moment, self._offset_of(column)))
+        return self.plain(column) < limit
 
     def _offset_of(self, column: SQL) -> SQL | int:
         """The offset at the midnight that ends the day."""
@@ -298,7 +219,7 @@ class Epochs(ColumnFormat):
     """Integers: seconds, milliseconds or microseconds since 1970.
 
     Attributes:
-        dialect: How the database counts them.
+        dialect: What instants look like on the database.
         unit: Which.
     """
 

@@ -31,15 +31,13 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.column_types import ColumnFormat, LastModified, Native
 from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, SQLTemplate, dialect_time_of
 from ttl_odm.sqlalchemy.time.formats import (
-    ColumnFormat,
     Days,
     Epochs,
     IsoStrings,
     MySQLTimestamps,
-    Native,
     WallTimes,
 )
 from ttl_odm.sqlalchemy.time.zones import offsets_of

@@ -35,7 +35,7 @@ from ttl_odm.sqlalchemy.gate import context
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
-from ttl_odm.sqlalchemy.time import clock_sample
+from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.testing.clock.lives import life, not_counted_from_writing
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection
 
-    from ttl_odm.sqlalchemy.time.clock_sample import Sample
+    from ttl_odm.sqlalchemy.time.clock import Sample
     from ttl_odm.testing.clock import TTLClock
 
-_real_sample_now: Final = clock_sample.Sample.now
+_real_sample_now: Final = database_clock.Sample.now
 
 _in_use: TTLClock | None = None
 
@@ -64,8 +64,8 @@ def install(clock: TTLClock) -> Callable[[], None]:
     """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
     with ExitStack() as undo:
         for owner, name, value in (
-            (clock_sample.Sample, "now", _sample_now(clock)),
-            (context, "observe", _observing(clock_sample.observe)),
+            (database_clock.Sample, "now", _sample_now(clock)),
+            (context, "observe", _observing(database_clock.observe)),
             (leases, "_now", _now_of_leases),
             (sys.modules[__name__], "_in_use", clock),
         ):
@@ -75,7 +75,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 def real_now() -> datetime | None:
     """The unmoved clock of the database that was asked last, from above."""
-    return _real_sample_now(clock_sample._latest[0]) if clock_sample._latest else None
+    return _real_sample_now(database_clock._latest[0]) if database_clock._latest else None
 
 
 def lifetime(target: Any) -> timedelta | None:
