@@ -3,9 +3,9 @@
 - `commands`: the group, which has all of them
 - `sweep`, `run`, `pause` (and resume), `status`, `check`, `plan`, `inspect`, `demo`: a command each
 - `options`: the options that several have; `configuration`: their defaults in pyproject.toml
-- `application`: an engine and what to sweep with it; `connect`: making one of ``--app``, ``--url``
-- `urls`: engines and clients of database URLs; `imports`: ``module:attribute``
-- `checks_sql`, `indexes_sql`, `checks_mongodb`: what `check` looks at; `findings`: what it finds
+- `application`: an engine and what to sweep with it; `connect`: what ``--app`` and ``--url`` name
+- `urls`: engines and clients of database URLs
+- `checks_sql`, `checks_mongodb`: what `check` looks at; `findings`: what it finds
 - `plan_page`: the page that `plan` writes
 - `output`: tables, paragraphs, JSON; `progress`: a bar; `telemetry`: metrics and spans
 - `errors`: how a command fails, without a traceback and without passwords

@@ -142,24 +142,17 @@ class Application:
             return self
         if self.is_store:
             raise UsageError("--model and --except can't be used with a store of one's own.")
-        chosen, left_out = (
-            [target for name in names for target in self._named(name, f"{option} {name!r}")]
-            for option, names in (("--model", models), ("--except", excepted))
-        )
-        targets = [
-            target
-            for target in self.targets
-            if (target in chosen or not models) and target not in left_out
-        ]
+        chosen: list[Target] = [] if models else [*self.targets]
+        left_out: list[Target] = []
+        for option, names, listed in (("model", models, chosen), ("except", excepted, left_out)):
+            for name in names:
+                if not self.named(name):
+                    raise self.unknown(f"--{option} {name!r}")
+                listed.extend(self.named(name))
+        targets = [one for one in self.targets if one in chosen and one not in left_out]
         if not targets:
             raise UsageError("--model and --except leave nothing over.")
         return replace(self, targets=targets)
-
-    def _named(self, name: str, where: str) -> list[Target]:
-        targets = self.named(name)
-        if not targets:
-            raise self.unknown(where)
-        return targets
 
     def named(self, name: str) -> list[Target]:
         """The targets that have a name: that of the model, or of the table."""

@@ -20,9 +20,7 @@ from ttl_odm.sweeper.statuses import Status
 from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ttl_odm.sweeper import Due, LeaseState
+    from ttl_odm.sweeper import Due
 
 DAY: Final = 86_400.0
 _CLOCK_SECONDS: Final = 5.0
@@ -77,9 +75,7 @@ def check(  # noqa: PLR0913 (click's)
             for target in targets:
                 if target.name not in broken:
                     findings += await _of_oldest(selected, target, max_age)
-            if not _needs_no_sweeper(selected):
-                lease = await lease_of(selected, lease_name)
-                findings += [] if lease is None else _of_lease(lease, max_age)
+            findings += await _of_lease(selected, lease_name, max_age)
             findings += await _of_clock(selected)
             return len(targets), findings
 
@@ -117,24 +113,27 @@ async def _of_database(app: Application, *, deep: bool) -> list[Finding]:
         return checks_sql.check(connection, app.targets, deep=deep)
 
 
-def _needs_no_sweeper(app: Application) -> bool:
-    """Whether MongoDB itself deletes everything."""
-    if not app.is_mongodb:
-        return False
-    from ttl_odm.beanie.policy.binding import purge_of  # noqa: PLC0415 (needs the extra)
+async def _of_lease(app: Application, name: str | None, max_age: float) -> list[Finding]:
+    """See who sweeps, unless MongoDB itself deletes everything."""
+    if app.is_mongodb:
+        from ttl_odm.beanie.policy.binding import purge_of  # noqa: PLC0415 (needs the extra)
 
-    return all(purge_of(target.entity) == "native" for target in app.targets)
-
-
-def _of_lease(lease: LeaseState, max_age: float) -> Iterator[Finding]:
+        if all(purge_of(target.entity) == "native" for target in app.targets):
+            return []
+    lease = await lease_of(app, name)
+    if lease is None:
+        return []
+    findings = []
     if lease.paused:
-        yield Finding(Severity.WARNING, "paused", None, "the sweepers are paused", "ttl-odm resume")
+        message = "the sweepers are paused"
+        findings.append(Finding(Severity.WARNING, "paused", None, message, "ttl-odm resume"))
     if lease.recorded_ago is None:
         message = "no sweep has been recorded in this database"
-        yield Finding(Severity.WARNING, "never-swept", None, message, "ttl-odm run")
+        findings.append(Finding(Severity.WARNING, "never-swept", None, message, "ttl-odm run"))
     elif lease.recorded_ago > max_age:
         message = f"the last sweep was {age(lease.recorded_ago)} ago"
-        yield Finding(Severity.ERROR, "not-swept", None, message, "ttl-odm run")
+        findings.append(Finding(Severity.ERROR, "not-swept", None, message, "ttl-odm run"))
+    return findings
 
 
 async def _of_oldest(app: Application, target: Target, max_age: float) -> list[Finding]:

@@ -6,7 +6,7 @@ whole table only if the table is small or the user says ``--deep``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import (
     TIMESTAMP,
@@ -15,6 +15,7 @@ from sqlalchemy import (
     func,
     inspect,
     select,
+    text,
     type_coerce,
     update,
 )
@@ -25,11 +26,10 @@ from sqlalchemy.schema import CreateIndex
 
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import AHEAD, Finding, Severity, fix_of_unreadable
-from ttl_odm.cli.indexes_sql import indexes_of, is_as_declared
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
-from ttl_odm.dialects.mysql import INHERITED_END
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
@@ -55,6 +55,20 @@ _MOST: Final = 1_000
 """Rows up to which those that are wrong are counted."""
 
 _MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
+
+
+class Index(NamedTuple):
+    """An index as the database has it.
+
+    Attributes:
+        first: Its first column; None where that is an expression, or where rows are left out.
+        is_valid: Whether it can be used.
+        definition: The statement that makes it; empty where the database has none.
+    """
+
+    first: str | None
+    is_valid: bool
+    definition: str
 
 
 def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> list[Finding]:
@@ -154,7 +168,7 @@ class _Check:
         binding = self._binding
         if binding.sweep != "index":
             return
-        indexes = indexes_of(self._connection, self._table)
+        indexes = self._stored_indexes()
         by_column = [binding.last_modified.name] if binding.sweeps_by_column else []
         by_column += [] if binding.max_lifetime is None else [binding.max_lifetime.created.name]
         for name in by_column:
@@ -185,13 +199,41 @@ class _Check:
                     f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY has failed",
                     f"{removal}; {self._creation(name)}",
                 )
-            elif not is_as_declared(index, binding, suffix, self._dialect):
+            elif not self._is_as_declared(index, suffix):
                 yield self._error(
                     "wrong-index",
                     f"index {name} is another one than the sweeper searches by: "
                     f"{index.definition or index.first}",
                     f"{removal}; {self._creation(name)}",
                 )
+
+    def _stored_indexes(self) -> dict[str, Index]:
+        """The indexes of the table as the database's catalogue has them, by their names."""
+        schema, name = self._place
+        parameters = {"schema": schema, "table": name}
+        quote = self._dialect.identifier_preparer.quote
+        if self._dialect.name == "postgresql":
+            parameters["relation"] = ".".join(quote(part) for part in (schema, name) if part)
+            query = _POSTGRESQL_INDEXES
+        elif self._is_mysql:
+            query = _MYSQL_INDEXES
+        else:
+            parameters["schema"] = schema or "main"
+            query = _SQLITE_INDEXES.format(master=f"{quote(schema or 'main')}.sqlite_master")
+        rows = self._connection.execute(text(query), parameters)
+        return {name: Index(*others) for name, *others in rows}
+
+    def _is_as_declared(self, index: Index, suffix: str) -> bool:
+        """Whether an index that is called like one of ours is over the right rows, in order."""
+        own = suffix == "ttl_own"
+        if self._is_mysql:
+            return index.first == (OWN_END if own else INHERITED_END)
+        assert self._binding.override is not None  # noqa: S101 (without one there are none)
+        definition = index.definition.lower().translate({ord(mark): None for mark in '() "'})
+        ttl = self._binding.override.name.lower()
+        stamp = self._binding.last_modified.name.lower()
+        _, _, rows = definition.rpartition("where")
+        return rows == (f"{ttl}>0" if own else f"{ttl}isnull") and stamp in definition
 
     def _creation(self, name: str) -> str:
         if self._is_mysql:
@@ -300,8 +342,7 @@ class _Check:
             every = every.where(index.holds(binding.table))
             every = every.order_by(index.end(binding.table).desc()).limit(_MOST)
         elif any(
-            index.first == binding.last_modified.name
-            for index in indexes_of(self._connection, self._table).values()
+            index.first == binding.last_modified.name for index in self._stored_indexes().values()
         ):
             every = every.order_by(stamp.desc()).limit(_MOST)
         elif not self._is_readable():
@@ -351,3 +392,23 @@ class _Check:
 def _up_to_most(rows: int) -> str:
     """A number of rows that were counted up to `_MOST`; empty for none."""
     return "" if rows == 0 else f"{_MOST:,} or more" if rows == _MOST else f"{rows:,}"
+
+
+_POSTGRESQL_INDEXES: Final = """
+SELECT c.relname, CASE WHEN i.indpred IS NULL THEN a.attname::text END, i.indisvalid,
+  pg_get_indexdef(i.indexrelid)
+FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+WHERE i.indrelid = CAST(:relation AS text)::regclass
+"""
+_MYSQL_INDEXES: Final = """
+SELECT index_name, column_name, 1, '' FROM information_schema.statistics
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND seq_in_index = 1
+"""
+_SQLITE_INDEXES: Final = """
+SELECT l.name, CASE WHEN l.partial = 0 THEN i.name END, 1, COALESCE(m.sql, '')
+FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
+LEFT JOIN {master} AS m ON m.type = 'index' AND m.name = l.name
+WHERE i.seqno = 0
+"""

@@ -1,17 +1,24 @@
-"""What ``--app`` and ``--url`` name, as an `Application` whose connections end with the command."""
+"""What ``--app`` and ``--url`` name, as an `Application` whose connections end with the command.
+
+Also ``module:attribute`` by itself: importing it, and saying well why that failed.
+"""
 
 from __future__ import annotations
 
+import importlib
+import sys
+import traceback
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from ttl_odm.cli import urls
 from ttl_odm.cli.application import Application, Target, answer
-from ttl_odm.cli.errors import UsageError
-from ttl_odm.cli.imports import failure, load
+from ttl_odm.cli.errors import UsageError, in_one_line
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
@@ -70,6 +77,62 @@ async def connect(
             yield Application(engine, targets, database=urls.public_url(url))
 
 
+def load(spec: str, option: str) -> Any:
+    """Import an object.
+
+    The working directory is looked in first, as ``python -m`` does.
+
+    Args:
+        spec: ``package.module:attribute``.
+        option: The option it is the value of, for messages: ``--app``.
+
+    Raises:
+        UsageError: It isn't there.
+    """
+    module_name, colon, path = spec.partition(":")
+    if not (colon and module_name and path):
+        raise UsageError(
+            f"{option} {spec!r}: give a module and a name in it, such as myapp.models:Base."
+        )
+    value = _module(module_name, f"{option} {spec!r}")
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError as error:
+            public = [attribute for attribute in dir(value) if attribute[0] != "_"]
+            near = get_close_matches(name, public, n=3)
+            hint = f" (there is {', '.join(near)})" if near else ""
+            raise UsageError(f"{option} {spec!r}: {module_name} has no {name!r}{hint}.") from error
+    return value
+
+
+def _module(name: str, where: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise UsageError(
+                f"{where}: there is no module {missing!r}, neither here nor in the environment of "
+                f"{sys.executable}."
+            ) from error
+        raise UsageError(f"{where}: {name} needs the module {missing!r}.") from error
+    except Exception as error:
+        raise _failure(f"{where}: importing {name}", error) from error
+
+
+def _failure(what: str, error: Exception) -> UsageError:
+    """Return the error that code of the application's failed, and in which line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return UsageError(
+        f"{what} failed with {type(error).__name__}: {in_one_line(error)} "
+        f"({last.filename}, line {last.lineno})."
+    )
+
+
 async def _from_factory(
     factory: Any, app: str, stack: AsyncExitStack, *, with_ttl: bool
 ) -> Application:
@@ -82,7 +145,7 @@ async def _from_factory(
     except (click.ClickException, TTLError):
         raise
     except Exception as error:
-        raise failure(f"--app {app!r}: calling it", error) from error
+        raise _failure(f"--app {app!r}: calling it", error) from error
     # One thing alone can only be a store, which knows its targets.
     parts = result if isinstance(result, (tuple, list)) else (result, None)
     wrong = UsageError(f"--app {app!r}: {app.partition(':')[2]}() {_PAIR}")

@@ -81,23 +81,17 @@ class _Demo:
         self._file = file
 
     def run(self) -> None:
-        self._declare()
-        with Session(self._engine, expire_on_commit=False) as session:
-            ann = self._insert(session)
-            self._watch(session)
-            self._update_expired(session, ann)
-            self._insert_again(session)
-        self._sweep()
-
-    def _declare(self) -> None:
         self._say("1. A model says how long its rows live.")
         self._console.print(
             Panel(Syntax(_SOURCE.rstrip(), "python", background_color="default"), expand=False)
         )
         self._console.print()
         Base.metadata.create_all(self._engine)
+        with Session(self._engine, expire_on_commit=False) as session:
+            self._expire(session)
+        self._sweep()
 
-    def _insert(self, session: Session) -> Cart:
+    def _expire(self, session: Session) -> None:
         self._say(
             "2. Rows go in: ann and bob with the default, cyd with a ttl of 1 s, dee with 10 s,\n"
             f"   eve with -1 (never), and {_CROWD:,} guests with 2 s. Watch a plain select(Cart):"
@@ -107,15 +101,31 @@ class _Demo:
         session.add_all([Cart(owner="dee", ttl=10), Cart(owner="eve", ttl=NEVER)])
         session.add_all([Cart(owner=f"guest {number:04}", ttl=2) for number in range(_CROWD)])
         session.commit()
-        return ann
-
-    def _watch(self, session: Session) -> None:
         start = monotonic()
         with Live(console=self._console, auto_refresh=False) as live:
             while (passed := monotonic() - start) < _WATCH_SECONDS:
                 live.update(self._look(session, passed), refresh=True)
                 sleep(_REFRESH_SECONDS)
         self._console.print()
+
+        self._say("3. Somebody still holds ann's cart, which has expired, and changes it:")
+        session.add(ann)
+        ann.items = 2
+        try:
+            session.commit()
+        except ExpiredError as error:
+            session.rollback()
+            self._console.print(f"   [red]ExpiredError:[/] {error}\n", highlight=False)
+
+        self._say("4. The key is free, although the old row was still in the file:")
+        session.expunge_all()
+        session.add(Cart(owner="ann", items=7))
+        session.commit()
+        again = session.get_one(Cart, "ann")
+        self._console.print(
+            f"   session.add(Cart(owner='ann', items=7)) is stored: items = {again.items}\n",
+            highlight=False,
+        )
 
     def _look(self, session: Session, passed: float) -> Group:
         rows = session.scalar(select(func.count()).select_from(Cart))
@@ -134,27 +144,6 @@ class _Demo:
             f"   after {passed:.1f} s, select(Cart) finds [bold]{rows:,}[/] rows"
             f" ({self._in_file():,} are in the file)",
             Padding(table, (0, 0, 0, 3)),
-        )
-
-    def _update_expired(self, session: Session, ann: Cart) -> None:
-        self._say("3. Somebody still holds ann's cart, which has expired, and changes it:")
-        session.add(ann)
-        ann.items = 2
-        try:
-            session.commit()
-        except ExpiredError as error:
-            session.rollback()
-            self._console.print(f"   [red]ExpiredError:[/] {error}\n", highlight=False)
-
-    def _insert_again(self, session: Session) -> None:
-        self._say("4. The key is free, although the old row was still in the file:")
-        session.expunge_all()
-        session.add(Cart(owner="ann", items=7))
-        session.commit()
-        again = session.get_one(Cart, "ann")
-        self._console.print(
-            f"   session.add(Cart(owner='ann', items=7)) is stored: items = {again.items}\n",
-            highlight=False,
         )
 
     def _sweep(self) -> None:

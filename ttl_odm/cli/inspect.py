@@ -12,8 +12,8 @@ import click
 from rich.console import Console
 
 from ttl_odm.cli import urls
+from ttl_odm.cli.connect import load
 from ttl_odm.cli.errors import UsageError, readable_errors
-from ttl_odm.cli.imports import load
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.core import ExpireAt, expires_at
@@ -48,6 +48,24 @@ class Inspection:
     verdicts: list[Verdict]
     dialect: str | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "database": self.database,
+            "now": self.now.isoformat(),
+            "tables": [
+                {
+                    "table": verdict.table.name,
+                    "model": verdict.table.model,
+                    "rows": verdict.table.rows,
+                    "rows_are_estimated": verdict.table.is_estimated,
+                    "proposal": verdict.proposal and _proposal_dict(verdict.proposal, self.dialect),
+                    "remarks": list(verdict.remarks),
+                }
+                for verdict in self.verdicts
+            ],
+        }
+
 
 @click.command()
 @click.argument("url", required=False, envvar="TTL_ODM_URL")
@@ -70,22 +88,19 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
         raise UsageError(_URL_NEEDED)
     declared = None if models is None else load(models, "--models")
     with readable_errors(), Console(stderr=True).status("Reading the schema..."):
-        inspection = _inspection(url, declared, schema)
+        if url is None:
+            from ttl_odm.inspection.readers.models import tables_of  # noqa: PLC0415 (needs the extra)
+
+            inspection = _judged(None, datetime.now(timezone.utc), tables_of(declared))
+        elif urls.is_mongodb(url):
+            inspection = _of_mongodb(url, declared)
+        else:
+            inspection = _of_sql(url, declared, schema)
     output = Output(as_json=as_json)
     if as_json:
-        output.json(_inspection_dict(inspection))
+        output.json(inspection.to_dict())
     else:
         _print(inspection, output)
-
-
-def _inspection(url: str | None, models: Any, schema: str | None) -> Inspection:
-    if url is None:
-        from ttl_odm.inspection.readers.models import tables_of  # noqa: PLC0415 (needs the extra)
-
-        return _judged(None, datetime.now(timezone.utc), tables_of(models))
-    if urls.is_mongodb(url):
-        return _of_mongodb(url, models)
-    return _of_sql(url, models, schema)
 
 
 def _judged(
@@ -188,28 +203,23 @@ def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> 
         output.line(reason, indent=2, mark="+ ")
     for caution in proposal.cautions:
         output.line(caution, indent=2, mark="! ", style="yellow")
-    for line in (_share(proposal), _range(proposal), _index(proposal, dialect)):
-        if line:
-            output.line(line, indent=2, mark="  ")
-
-
-def _share(proposal: Proposal) -> str:
-    if not proposal.looked_at:
-        return "no rows to try it on"
-    all_read = proposal.looked_at == proposal.table.rows and not proposal.table.is_estimated
-    of = "" if all_read else " that were looked at"
-    return (
-        f"{proposal.expired:,} of {proposal.looked_at:,} rows{of} "
-        f"({proposal.expired / proposal.looked_at:.0%}) would be expired at once"
-    )
-
-
-def _range(proposal: Proposal) -> str:
-    field = proposal.field
-    if field.lowest is None:
-        return ""
-    unit = proposal.policy.unit
-    return f"{field.name} from {_value(field.lowest, unit)} to {_value(field.highest, unit)}"
+    share = "no rows to try it on"
+    if proposal.looked_at:
+        all_read = proposal.looked_at == proposal.table.rows and not proposal.table.is_estimated
+        of = "" if all_read else " that were looked at"
+        share = (
+            f"{proposal.expired:,} of {proposal.looked_at:,} rows{of} "
+            f"({proposal.expired / proposal.looked_at:.0%}) would be expired at once"
+        )
+    lines, field, unit = [share], proposal.field, proposal.policy.unit
+    if field.lowest is not None:
+        values = f"from {_value(field.lowest, unit)} to {_value(field.highest, unit)}"
+        lines.append(f"{field.name} {values}")
+    index = _index(proposal, dialect)
+    if index is not None:
+        lines.append(f"no index begins with {field.name}; the sweeper wants: {index}")
+    for line in lines:
+        output.line(line, indent=2, mark="  ")
 
 
 def _value(value: object, unit: Unit | None) -> str:
@@ -217,33 +227,14 @@ def _value(value: object, unit: Unit | None) -> str:
     return f"{instant:%Y-%m-%d %H:%M}" if isinstance(instant, datetime) else str(value)
 
 
-def _index(proposal: Proposal, dialect: str | None) -> str:
+def _index(proposal: Proposal, dialect: str | None) -> str | None:
+    """The statement for the index that the sweeper needs; None where there is one, or can't be."""
     if proposal.field.is_indexed or proposal.table.is_collection or dialect is None:
-        return ""
+        return None
     from ttl_odm.inspection.readers.sql import index_for  # noqa: PLC0415 (needs the extra)
 
     table = proposal.table
-    statement = index_for(table.name, proposal.field.name, dialect, table.schema)
-    return f"no index begins with {proposal.field.name}; the sweeper wants: {statement}"
-
-
-def _inspection_dict(inspection: Inspection) -> dict[str, Any]:
-    return {
-        "database": inspection.database,
-        "now": inspection.now.isoformat(),
-        "tables": [
-            {
-                "table": verdict.table.name,
-                "model": verdict.table.model,
-                "rows": verdict.table.rows,
-                "rows_are_estimated": verdict.table.is_estimated,
-                "proposal": verdict.proposal
-                and _proposal_dict(verdict.proposal, inspection.dialect),
-                "remarks": list(verdict.remarks),
-            }
-            for verdict in inspection.verdicts
-        ],
-    }
+    return index_for(table.name, proposal.field.name, dialect, table.schema)
 
 
 def _proposal_dict(proposal: Proposal, dialect: str | None) -> Mapping[str, Any]:
@@ -255,7 +246,7 @@ def _proposal_dict(proposal: Proposal, dialect: str | None) -> Mapping[str, Any]
         "cautions": list(proposal.cautions),
         "field": field.name,
         "is_indexed": field.is_indexed,
-        "index": _index(proposal, dialect).partition("wants: ")[2] or None,
+        "index": _index(proposal, dialect),
         "lowest": field.lowest,
         "highest": field.highest,
         "looked_at": proposal.looked_at,

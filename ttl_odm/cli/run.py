@@ -10,12 +10,12 @@ from typing import Any, TextIO
 
 import click
 
-from ttl_odm.cli.application import Application, answer, in_loop
+from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import without_passwords
 from ttl_odm.cli.options import app_options, selection_options, sweep_options
 from ttl_odm.cli.output import report_dict
-from ttl_odm.cli.telemetry import Listeners, opentelemetry, prometheus
+from ttl_odm.cli.telemetry import Listeners, Metrics, opentelemetry, prometheus
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.statuses import Status, status_of
@@ -51,8 +51,19 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
     "--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="And here."
 )
 @sweep_options
-def run(
-    app: str | None, url: str | None, models: list[str], excepted: list[str], **options: Any
+def run(  # noqa: PLR0913 (click's)
+    app: str | None,
+    url: str | None,
+    models: list[str],
+    excepted: list[str],
+    *,
+    interval: float,
+    jitter: float,
+    as_json: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+    otel: bool,
+    **options: Any,
 ) -> None:
     """Sweep again and again, until SIGINT or SIGTERM.
 
@@ -64,40 +75,28 @@ def run(
     """
     logging.basicConfig(level=logging.INFO, handlers=[log_to(sys.stderr)])
 
+    def print_line(report: SweepReport) -> None:
+        click.echo(json.dumps(report_dict(report), ensure_ascii=False))
+
     async def work() -> SweepReport | None:
         async with connect(app, url) as application:
-            return await _run(application.select(models, excepted), **options)
+            selected = application.select(models, excepted)
+            with suppress(TTLError):  # it may come up later; and now it says which database it is
+                await selected.check_connection()
+            metrics: list[Metrics] = []
+            if metrics_port is not None:
+                metrics.append(prometheus(selected.backend, metrics_host, metrics_port))
+            if otel:
+                metrics.append(opentelemetry(selected.backend))
+            listeners = Listeners(metrics, on_report=print_line if as_json else None)
+            sweeper = selected.sweeper(
+                **options, on_progress=listeners.on_progress, on_report=listeners.on_report
+            )
+            with stop_on_signals(sweeper):
+                return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
 
     report = in_loop(work)
     raise SystemExit(Status.DONE if report is None else status_of(report))
-
-
-async def _run(  # noqa: PLR0913 (by keyword, from the command line)
-    app: Application,
-    *,
-    interval: float,
-    jitter: float,
-    as_json: bool,
-    metrics_port: int | None,
-    metrics_host: str,
-    otel: bool,
-    **options: Any,
-) -> SweepReport | None:
-    with suppress(TTLError):  # it may come up later; and now it says which database it is
-        await app.check_connection()
-    metrics = [] if metrics_port is None else [prometheus(app.backend, metrics_host, metrics_port)]
-    metrics += [opentelemetry(app.backend)] if otel else []
-    listeners = Listeners(metrics, on_report=_print_line if as_json else None)
-    sweeper = app.sweeper(
-        **options, on_progress=listeners.on_progress, on_report=listeners.on_report
-    )
-    with stop_on_signals(sweeper):
-        return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
-
-
-def _print_line(report: SweepReport) -> None:
-    click.echo(json.dumps(report_dict(report), ensure_ascii=False))
-    sys.stdout.flush()
 
 
 def log_to(stream: TextIO) -> logging.Handler:

@@ -78,6 +78,30 @@ class Snapshot:
         """What the last sweeps found, and how fast they were."""
         return History.loads("" if self.lease is None else self.lease.history)
 
+    def to_dict(self, before: Snapshot | None) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        history = self.history
+        return {
+            "database": self.database,
+            "lease": None if self.lease is None else lease_dict(self.lease),
+            "targets": [
+                {
+                    "target": counts.target.name,
+                    "model": counts.target.model,
+                    "is_on": counts.is_on,
+                    "rows": counts.rows,
+                    "rows_are_estimated": counts.is_estimated,
+                    "expired": counts.expired,
+                    "expired_change_per_second": self.change_of(counts, before),
+                    "oldest_expired_age": counts.oldest,
+                    "last_rows_per_second": history.rate_of(counts.target.name),
+                    "last_found": list(history.of(counts.target.name)),
+                    "error": counts.problem,
+                }
+                for counts in self.targets
+            ],
+        }
+
 
 @click.command()
 @app_options
@@ -198,7 +222,7 @@ async def _watch(app: Application, lease_name: str | None, seconds: float, outpu
 
 def _print(snapshot: Snapshot, output: Output, before: Snapshot | None = None) -> bool:
     if output.as_json:
-        output.json(_snapshot_dict(snapshot, before))
+        output.json(snapshot.to_dict(before))
     else:
         output.code(format_snapshot(snapshot, output.width, before))
     return not any(counts.problem for counts in snapshot.targets)
@@ -266,28 +290,4 @@ def lease_dict(lease: LeaseState) -> dict[str, Any]:
         "seconds_left": lease.seconds_left,
         "paused": lease.paused,
         "last_sweep_seconds_ago": lease.recorded_ago,
-    }
-
-
-def _snapshot_dict(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]:
-    history = snapshot.history
-    return {
-        "database": snapshot.database,
-        "lease": None if snapshot.lease is None else lease_dict(snapshot.lease),
-        "targets": [
-            {
-                "target": counts.target.name,
-                "model": counts.target.model,
-                "is_on": counts.is_on,
-                "rows": counts.rows,
-                "rows_are_estimated": counts.is_estimated,
-                "expired": counts.expired,
-                "expired_change_per_second": snapshot.change_of(counts, before),
-                "oldest_expired_age": counts.oldest,
-                "last_rows_per_second": history.rate_of(counts.target.name),
-                "last_found": list(history.of(counts.target.name)),
-                "error": counts.problem,
-            }
-            for counts in snapshot.targets
-        ],
     }

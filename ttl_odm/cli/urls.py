@@ -82,7 +82,10 @@ def _parsed(url: str) -> URL:
 
     try:
         parsed = make_url(url.replace("postgres://", "postgresql://", 1))
-        parsed = parsed.set(drivername=_with_driver(parsed.drivername))
+        drivers = _DRIVERS.get(parsed.drivername, ())
+        driver = next((module for module in drivers if importlib.util.find_spec(module)), None)
+        if driver is not None:
+            parsed = parsed.set(drivername=f"{parsed.drivername}+{_NAMES.get(driver, driver)}")
         parsed.get_dialect()  # without its driver
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
         raise UsageError(
@@ -97,12 +100,6 @@ def _parsed(url: str) -> URL:
         # Opening it would make an empty one.
         raise UsageError(f"There is no SQLite file {file!r}.")
     return parsed
-
-
-def _with_driver(name: str) -> str:
-    installed = (module for module in _DRIVERS.get(name, ()) if importlib.util.find_spec(module))
-    driver = next(installed, None)
-    return name if driver is None else f"{name}+{_NAMES.get(driver, driver)}"
 
 
 def mongodb_name(url: str) -> str:
