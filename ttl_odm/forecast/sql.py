@@ -79,10 +79,11 @@ def measure(
     Raises:
         TTLConfigurationError: There is no such table, or it lacks a column that the policy needs.
     """
-    with reading_only(connection, _SECONDS):
-        measured = _Counting(connection, _bindings(connection, table, planned)).run(big)
-    connection.invalidate()
-    return measured
+    try:
+        with reading_only(connection, _SECONDS):
+            return _Counting(connection, _bindings(connection, table, planned)).run(big)
+    finally:
+        connection.invalidate()
 
 
 def _bindings(
@@ -235,7 +236,7 @@ class _Counting:
         ends = (select(end(key)).select_from(self._table) for end in (func.min, func.max))
         both = select(*(end.scalar_subquery() for end in ends)).options(include_expired())
         try:
-            lowest, highest = self._connection.execute(both).one()
+            lowest, highest = tuple(self._connection.execute(both).one())
         except OperationalError:  # SQLite: WITHOUT ROWID
             return None
         return None if lowest is None else sample.Order(int(lowest), int(highest - lowest) + 1)
