@@ -13,7 +13,8 @@ from tests.sql.adopted import DAY, KINDS, kinds_of, new_base, table
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.sweep.due import count, find_due
+from ttl_odm.sqlalchemy.sweep.counts import count
+from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sweeper import Part, Sweeper
 
 if TYPE_CHECKING:

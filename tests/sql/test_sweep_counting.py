@@ -12,7 +12,7 @@ from tests.sql.sweeping import HOUR, add, cart, sweeps
 from tests.sql.test_purge_plans import EXPIRED, LIVE, explained, fill, reads_whole_table
 from tests.sql.test_purge_plans import cart as wide_cart
 from tests.sql.test_sweeper import fleet
-from ttl_odm.sqlalchemy.sweep import due
+from ttl_odm.sqlalchemy.sweep import counts
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Sweeper
@@ -55,15 +55,15 @@ def test_what_is_due_is_counted_in_the_indexes(engine: Engine) -> None:
     model.metadata.create_all(engine)
     fill(engine, None)
     plans = explained(engine, model, dry_run=True)
-    counts = [plan for plan in plans["SELECT"] if reads_whole_table(engine, plan)]
-    assert len(counts) == 1  # all rows of so small a table; see the next test
+    reads = [plan for plan in plans["SELECT"] if reads_whole_table(engine, plan)]
+    assert len(reads) == 1  # all rows of so small a table; see the next test
 
 
 def test_how_many_rows_a_big_table_has_is_estimated(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(due, "_FEW", 1)
-    monkeypatch.setattr(due, "_LOOK", 1)
+    monkeypatch.setattr(counts, "_FEW", 1)
+    monkeypatch.setattr(counts, "_LOOK", 1)
     model = wide_cart("index")
     model.metadata.create_all(engine)
     fill(engine, None)
@@ -72,8 +72,8 @@ def test_how_many_rows_a_big_table_has_is_estimated(
     counted = SQLAlchemyStore(engine, model).count("carts")
     assert counted.due == EXPIRED
     assert counted.rows == pytest.approx(LIVE + EXPIRED, rel=0.3)
-    counts = [each for each in statements if each.startswith("SELECT count")]
-    whole = [each for each in counts if "_ts" not in each and "LIMIT" not in each]
+    counting = [each for each in statements if each.startswith("SELECT count")]
+    whole = [each for each in counting if "_ts" not in each and "LIMIT" not in each]
     # SQLite keeps no estimate.
     assert len(whole) == (engine.dialect.name == "sqlite")
 
@@ -82,7 +82,7 @@ def test_how_many_rows_a_big_table_has_is_estimated(
 def test_no_fuse_takes_a_part_for_the_whole_after_a_big_sweep(
     engine: Engine, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(due, "_FEW", 1_000)
+    monkeypatch.setattr(counts, "_FEW", 1_000)
     model = made(cart())
     with engine.begin() as connection:
         add(connection, "carts", [(number, None, 60) for number in range(12_000)])

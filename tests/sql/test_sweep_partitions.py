@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.sql.sweeping import HOUR, left, sweeps
 from ttl_odm.sqlalchemy import Archive, TTLMixin
-from ttl_odm.sqlalchemy.sweep.due import estimate
+from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sweeper import Purged, Skip, Sweeper
 
 if TYPE_CHECKING:

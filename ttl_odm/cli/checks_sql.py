@@ -35,8 +35,8 @@ from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
+from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
-from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type

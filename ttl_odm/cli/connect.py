@@ -172,7 +172,7 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
 
         named = models_of(models).items() if models else ()
         return [Target(table.fullname, name, table) for table, name in named]
-    from ttl_odm.sqlalchemy.sweep.targets import bindings_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415 (needs the extra)
 
     bindings = bindings_of(models)
     if not bindings:

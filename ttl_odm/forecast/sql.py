@@ -45,7 +45,8 @@ from ttl_odm.sqlalchemy.declare.enable import enable, roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.sweep.due import count_rows, estimate
+from ttl_odm.sqlalchemy.sweep.counts import estimate
+from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

@@ -32,7 +32,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import named, note, sentences, table
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.sweep.targets import bindings_of
+from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
 from ttl_odm.sweeper.statuses import Status, status_of
 

@@ -35,7 +35,8 @@ from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
 from ttl_odm.inspection.names import is_about_expiry
-from ttl_odm.sqlalchemy.sweep.due import count_up_to, estimate
+from ttl_odm.sqlalchemy.sweep.counts import estimate
+from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class _Reading:
         believed = estimate(self._connection, self._table) or 0
         if believed > SMALL:
             return believed, True
-        rows = count_up_to(self._connection, self._table, SMALL + 1)
+        rows = count_rows(self._connection, self._table, limit=SMALL + 1)
         if rows <= SMALL:
             return rows, False
         if self._connection.dialect.name == "sqlite":

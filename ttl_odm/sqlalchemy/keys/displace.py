@@ -20,10 +20,8 @@ from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables
 from ttl_odm.sqlalchemy.policy.foreign_keys import RestrictingKey, restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.tables import key_columns
-from ttl_odm.sqlalchemy.purge.modes import DELETE
-from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
+from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
 from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
-from ttl_odm.sqlalchemy.purge.subtables import subtables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,45 +2,127 @@
 
 A `Removal` takes rows of one table. By one statement, where that suffices: a DELETE, which tells
 the rows by RETURNING, or passes them to the archive on PostgreSQL. Otherwise it locks the rows,
-copies what has to be copied, and deletes them by their keys.
+copies what has to be copied, and deletes them by their keys, or as objects in the mode ``"orm"``.
 
 Writes that displace expired rows come here too: `purge_displaced`.
+
+What becomes of the rows is read from their model when they are purged (`mode_of`), since an archive
+may be declared after it. With joined inheritance a row continues in sub-tables. These refer to the
+table at the root, so what they hold of a row goes first: see `subtables`.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import insert, select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, sub_binding_of
+from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.tables import key_columns
+from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
-from ttl_odm.sqlalchemy.purge.modes import Copy, Mode, mode_of
-from ttl_odm.sqlalchemy.purge.orm import Refused, delete_objects
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, is_one_of
-from ttl_odm.sqlalchemy.purge.subtables import delete_from_subtables, subtables
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import HookError, Hooks, Purged, TransientStoreError, archive, archive_async
+from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Table
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.hooks import Reason
+
+DELETE: Final = "delete"
+ORM: Final = "orm"
+PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
+"""What ``__ttl_purge__`` may be: ``"orm"`` deletes through a session, with the ORM's cascades and
+events."""
 
 CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a model says of its expired rows.
+
+    Attributes:
+        copy: To be copied to a table.
+        sink: To be given to a sink.
+        orm: To be deleted through a session, as objects of this class.
+        hooks: Whom to tell.
+    """
+
+    copy: Copy | None = None
+    sink: ArchiveSink | None = None
+    orm: type | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+
+
+def mode_of(binding: Binding) -> Mode:
+    """Read what the owner of a table's policy declares.
+
+    Raises:
+        TTLConfigurationError: It can't be; the message says what to write instead.
+    """
+    owner = binding.default.owner
+    purge, archive = purge_of(owner, PURGES), archive_of(owner)
+    hooks = hooks_of(owner, binding.table.fullname)
+    if archive is None:
+        return Mode(orm=owner if purge == ORM else None, hooks=hooks)
+    where = f"{owner.__name__}.__ttl_archive__"
+    if all_subtables(binding):
+        raise TTLConfigurationError(
+            f"{where}: rows of joined subclasses are in several tables, which no archive takes; "
+            f"write __ttl_purge__ = {ORM!r} and archive in an event of the ORM."
+        )
+    if purge == ORM:
+        raise TTLConfigurationError(
+            f"{where}: rows that the ORM deletes aren't archived; write __ttl_purge__ = "
+            f"{DELETE!r}, or archive in an event of the ORM."
+        )
+    if isinstance(archive, Archive):
+        return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)
+    return Mode(sink=archive, hooks=hooks)
+
+
+def all_subtables(binding: Binding) -> list[SubBinding]:
+    """The sub-tables of a table, the farthest first."""
+    # A class is mapped after those that it inherits from, and its table is made with it.
+    every = map(sub_binding_of, binding.table.metadata.tables.values())
+    return [sub for sub in every if sub is not None and sub.base is binding][::-1]
+
+
+def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
+    """The sub-tables that the database doesn't see to.
+
+    Where the foreign key says ON DELETE CASCADE it does; on SQLite only if the connection was told
+    to enforce foreign keys, which can't be relied on.
+    """
+
+    def cascades(sub: SubBinding) -> bool:
+        own = {column for column, _ in sub.keys}
+        return any(
+            (constraint.ondelete or "").upper() == "CASCADE"
+            for constraint in sub.table.foreign_key_constraints
+            if own.issuperset(constraint.columns)
+        )
+
+    return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]
 
 
 @dataclass(slots=True)
@@ -91,10 +173,6 @@ class Removal:
     @property
     def _table(self) -> Table:
         return self.binding.table if self.source is None else self.source
-
-    @property
-    def _dialect(self) -> str:
-        return self.connection.dialect.name
 
     @property
     def _tells(self) -> bool:
@@ -160,8 +238,10 @@ class Removal:
         held = _values(keys, rows)
         chosen = is_one_of(keys, held)
         self._copy(chosen, len(held))
-        root = key_columns(self.binding.table)
-        delete_from_subtables(connection, subtables(self.binding, self._dialect), root, held)
+        for sub in subtables(self.binding, connection.dialect.name):
+            own = {root: column for column, root in sub.keys}
+            theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
+            connection.execute(SweepDelete(sub.table).where(theirs))
         expired = expired_in(connection, self.binding, table)
         deleted = self._execute(SweepDelete(table).where(chosen, expired))
         if self._tells or self.mode.copy is not None:
@@ -170,16 +250,33 @@ class Removal:
         return deleted
 
     def _remove_objects(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
-        """Delete rows that this transaction has locked, through a session."""
+        """Delete rows that this transaction has locked, as objects by one flush.
+
+        With all that hangs on that: cascades and events of the ORM. Nothing but the sweeper sees
+        these rows, so the gate is told to let the flush through, which is otherwise not to touch
+        what has expired.
+        """
         assert self.mode.orm is not None  # noqa: S101 (or this isn't called)
         own = key_columns(self.binding.table)
+        doomed: Select[Any] = select(self.mode.orm).where(is_one_of(own, _values(keys, rows)))
+        token = base_row_written.set(True)
         try:
-            delete_objects(self.connection, self.mode.orm, own, _values(keys, rows))
-        except Refused as error:
+            with (
+                Session(self.connection, join_transaction_mode="create_savepoint") as session,
+                session.begin(),
+            ):
+                for row in session.scalars(doomed.options(include_expired())).all():
+                    session.delete(row)
+        except (DBAPIError, StaleDataError) as error:  # the database, or the gate, keeps a row
             if len(rows) > 1 or self.reason == "displaced" or is_passing(error):
                 raise
             self.restricted += 1
             return 0
+        except Exception as error:
+            name = self.mode.orm.__name__
+            raise HookError(f"Deleting {name} through a session failed: {error}") from error
+        finally:
+            base_row_written.reset(token)
         self._note(rows)
         return len(rows)
 
@@ -187,8 +284,8 @@ class Removal:
         copy = self.mode.copy
         if copy is None:
             return
-        found = select(*self._copied(copy), *copy.extra.values()).where(chosen)
-        moved = insert(copy.archive).from_select(copy.names, found.options(include_expired()))
+        copied = select(*self._copied(copy), *copy.extra.values()).where(chosen)
+        moved = insert(copy.archive).from_select(copy.names, copied.options(include_expired()))
         try:
             with phase("archive"):
                 _check(self._execute(moved), rows)
@@ -202,7 +299,7 @@ class Removal:
         self.archived += rows
 
     def _copied(self, copy: Copy) -> list[ColumnElement[Any]]:
-        return [self._table.c[each.key] for each in copy.columns]
+        return [self._table.c[column.key] for column in copy.columns]
 
     def _note(self, rows: Sequence[Row[Any]]) -> None:
         if self._tells:
@@ -227,9 +324,15 @@ class Removal:
         purged = self._purged()
         if self.mode.sink is not None:
             self.archived += purged.count
+
+        async def tell_async(inside: Purged) -> None:
+            if self.mode.sink is not None:
+                await archive_async(self.mode.sink, inside)
+            await self.hooks.tell_async(inside)
+
         if self.connection.dialect.is_async:
             proxy = compat.async_connection(self.connection)
-            await_only(self._tell_async(purged, proxy))
+            await_only(tell_async(replace(purged, transaction=proxy)))
         else:
             inside = replace(purged, transaction=self.connection)
             if self.mode.sink is not None:
@@ -237,17 +340,11 @@ class Removal:
             self.hooks.tell(inside)
         return [purged]
 
-    async def _tell_async(self, purged: Purged, connection: AsyncConnection) -> None:
-        inside = replace(purged, transaction=connection)
-        if self.mode.sink is not None:
-            await archive_async(self.mode.sink, inside)
-        await self.hooks.tell_async(inside)
-
     def _purged(self) -> Purged:
         table = self._table
         columns: list[Any] = list(table.c if self._shows_rows else key_columns(table))
-        names = [str(each.name) for each in columns]
-        places = [columns.index(each) for each in key_columns(table)]
+        names = [str(column.name) for column in columns]
+        places = [columns.index(key) for key in key_columns(table)]
         clock = clock_of(self.connection.dialect)
         return Purged(
             self.binding.table.fullname,

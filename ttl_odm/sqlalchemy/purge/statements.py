@@ -36,8 +36,7 @@ def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnEleme
     # MySQL may not read a table that the same statement writes. It may read a derived table made
     # of it, unless it merges the two; DISTINCT keeps it from that.
     wrapped = rows.distinct().subquery()
-    wanted = select(*wrapped.c)
-    return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(wanted)
+    return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(select(*wrapped.c))
 
 
 def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> ColumnElement[bool]:
@@ -46,7 +45,10 @@ def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> 
         return columns[0].in_([value for (value,) in keys])
     # SQLite reads the whole table for (a, b) IN (VALUES ...).
     return or_(
-        *(and_(*(key == value for key, value in zip(columns, each, strict=True))) for each in keys)
+        *(
+            and_(*(column == value for column, value in zip(columns, key, strict=True)))
+            for key in keys
+        )
     )
 
 

@@ -55,8 +55,8 @@ class _Statements(Statements):
 
     def key(self, connection: Connection, name: str) -> int:
         """The number of a name's lock; beside another table it is another lock."""
-        said = f"{name_of(connection, self.table)} {name}".encode()
-        return int.from_bytes(sha256(said).digest()[:8], "big", signed=True)
+        key = f"{name_of(connection, self.table)} {name}"
+        return int.from_bytes(sha256(key.encode()).digest()[:8], "big", signed=True)
 
     def lock(self, session: Connection, name: str, duration: float) -> bool:
         """Take the lock in a session that is to last; False if somebody else has it."""

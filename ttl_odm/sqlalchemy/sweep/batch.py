@@ -1,11 +1,11 @@
 """Purging one batch of expired rows.
 
-A batch is a short transaction. It reads the next window (`windows` with an index, `scanning`
-without) and removes the window's rows by one statement, which holds the predicate. Where that
-meets a row that somebody holds, or that a foreign key protects, the batch begins anew and is
-careful: it locks the rows that are free with ``SKIP LOCKED``, leaves those that others refer to,
-and deletes the rest. The sweeper doesn't stand in a queue behind a writer, with its own locks in
-the way of others, and a row that can't go doesn't keep others from going.
+A batch is a short transaction. It reads the next range of rows (`due` with an index, `table_walk`
+without) and removes them by one statement, which holds the predicate. Where that meets a row that
+somebody holds, or that a foreign key protects, the batch begins anew and is careful: it locks the
+rows that are free with ``SKIP LOCKED``, leaves those that others refer to, and deletes the rest.
+The sweeper doesn't stand in a queue behind a writer, with its own locks in the way of others, and a
+row that can't go doesn't keep others from going.
 
 Everything goes through a `Connection`; asynchronous engines run it by ``run_sync``.
 """
@@ -27,8 +27,8 @@ from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
 from ttl_odm.sqlalchemy.sweep import table_walk
-from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex
-from ttl_odm.sqlalchemy.sweep.partitions import Resume, leaf_table, leaves_of, placed
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
+from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, Skip
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.index_windows import KeyRange
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -76,71 +76,61 @@ def _purge(
             lazily = Removal(connection, binding, request.hooks).leaves_no_trace
             with writing(connection, table, timeout, lazily=lazily):
                 with phase("find"):
-                    source, window = _next_window(connection, binding, request)
-                if window is None or not window.rows:
-                    return BatchResult(0, window and window.resume)
-                batch = _Batch(connection, binding, request, window, source)
+                    source, rows = _next_range(connection, binding, request)
+                if rows is None or not rows.rows:
+                    return BatchResult(0, rows and rows.resume)
+                batch = _Batch(connection, binding, request, rows, source)
                 return batch.run()
         except (DBAPIError, StaleDataError) as error:
-            # Without a window it is the table itself that somebody holds.
+            # Without a range it is the table itself that somebody holds.
             if batch is None or not batch.is_worth_care(error):
                 raise
         with writing(connection, table, timeout):
             return _CarefulBatch(
-                connection, binding, request, batch.window, batch.source, keys=keys
+                connection, binding, request, batch.range, batch.source, keys=keys
             ).run()
     except HookError as error:
         assert batch is not None  # noqa: S101 (there was a batch to tell of)
         return _left_behind(batch, Skip.HOOK, error)
     except IntegrityError:
-        # A foreign key to a row of this window was written a moment ago, or a trigger objects.
+        # A foreign key to a row of this range was written a moment ago, or a trigger objects.
         assert batch is not None  # noqa: S101 (see above)
         return _left_behind(batch, Skip.RESTRICTED)
 
 
-def _next_window(
+def _next_range(
     connection: Connection, binding: Binding, request: BatchRequest
 ) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and where they are: in the table, or in one of its partitions."""
-    place: Any = request.resume
-    if place is None or isinstance(place, Resume):
-        leaves = leaves_of(connection, binding.table)
-        for number, leaf in enumerate(leaves):
-            if place is not None and leaf < place.leaf:
-                continue
-            source = leaf_table(binding.table, leaf)
-            resume = place.resume if place is not None and leaf == place.leaf else None
-            window = _window_in(connection, binding, source, request, resume)
-            if window is not None and (window.rows or window.resume is not None):
-                return source, placed(window, leaves, number)
-        if leaves or place is not None:
-            return binding.table, None
-    return binding.table, _window_in(connection, binding, binding.table, request, place)
+    table, resume = binding.table, request.resume
 
+    def next_range(source: Table, resume: Any) -> KeyRange | None:
+        if request.part is Part.ALL:
+            return table_walk.next_range(connection, binding, source, request.size, resume)
+        index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
+        return index.next_range(connection, request.size, resume)
 
-def _window_in(
-    connection: Connection, binding: Binding, source: Table, request: BatchRequest, resume: Any
-) -> KeyRange | None:
-    if request.part is Part.ALL:
-        return table_walk.next_range(connection, binding, source, request.size, resume)
-    index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
-    return index.next_range(connection, request.size, resume)
+    if connection.dialect.name == "postgresql" and isinstance(resume, Resume | None):
+        leaf = next_in_leaves(connection, table, resume, next_range)
+        if leaf is not None:
+            return leaf
+    return table, next_range(table, resume)
 
 
 def _left_behind(batch: _Batch, reason: Skip, failure: HookError | None = None) -> BatchResult:
     with reading(batch.connection, batch.request.timeout):
         rows = batch.count()
-    return BatchResult(0, batch.window.resume, skipped={reason: rows}, failure=failure)
+    return BatchResult(0, batch.range.resume, skipped={reason: rows}, failure=failure)
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The rows of a window, removed by what they have in common."""
+    """The rows of a range, removed by what they have in common."""
 
     connection: Connection
     binding: Binding
     request: BatchRequest
-    window: KeyRange
+    range: KeyRange
     source: Table
     removals: list[Removal] = field(default_factory=list)
 
@@ -154,7 +144,7 @@ class _Batch:
 
     @property
     def _is_crowded(self) -> bool:
-        return self.window.rows > self.request.size
+        return self.range.rows > self.request.size
 
     def is_worth_care(self, error: Exception) -> bool:
         """Whether some of the rows may go although this came of all of them together."""
@@ -170,13 +160,24 @@ class _Batch:
             DBAPIError: Somebody holds one of them, or another row refers to one.
             HookError: A hook or the archive failed.
         """
-        return self._result(self._remove())
+        deleted = self._remove()
+        # The rows before those that they referred to.
+        purged = [item for removal in reversed(self.removals) for item in removal.tell()]
+        again = self._is_crowded and deleted == self.request.size
+        skips = self._skips() if deleted < self.range.rows and not again else {}
+        return BatchResult(
+            deleted,
+            self.range.again if again else self.range.resume,
+            archived=self.removals[0].archived,
+            skipped={reason: rows for reason, rows in skips.items() if rows},
+            purged=tuple(purged),
+        )
 
     def _remove(self) -> int:
         removal = self.removals[0]
         if not removal.takes_statements:
             return self._remove_by_key(CHUNK)
-        statement = SweepDelete(self.source).where(*self.window.criteria(self.source))
+        statement = SweepDelete(self.source).where(*self.range.criteria(self.source))
         if not self._is_crowded:
             return removal.by_statement(statement)
         if self._dialect in MYSQL_FAMILY:
@@ -186,61 +187,40 @@ class _Batch:
 
     def _remove_free(self) -> int:
         """Remove those that nobody holds."""
-        removal = self.removals[0]
-        if removal.takes_statements:
-            if self._dialect == "sqlite":
-                return removal.by_statement(self._selected())
-            if self._dialect == "postgresql" and not table_walk.has_partitions(
-                self.connection, self.source
-            ):
-                return removal.by_statement(self._by_place())
+        removal, source, dialect = self.removals[0], self.source, self._dialect
+        if removal.takes_statements and dialect == "sqlite":  # select and delete in one statement
+            alias, columns = source.alias(), key_columns(source)
+            free = self._free(alias, *(alias.c[column.key] for column in columns))
+            key = columns[0] if len(columns) == 1 else tuple_(*columns)
+            return removal.by_statement(SweepDelete(source).where(key.in_(free)))
+        if (
+            removal.takes_statements
+            and dialect == "postgresql"
+            and not table_walk.has_partitions(self.connection, source)
+        ):
+            # Lock and delete in one: PostgreSQL finds a row again by its physical place.
+            free = self._free(source.alias(), table_walk.ctid)
+            chosen = table_walk.ctid == any_(func.array(free.scalar_subquery()))
+            return removal.by_statement(
+                SweepDelete(source).where(chosen, self.range.expired(source))
+            )
         # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
         # those that are held.
-        return self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK)
+        return self._remove_by_key(1 if dialect in MYSQL_FAMILY else CHUNK)
 
     def _remove_by_key(self, chunk: int, *others: ColumnElement[bool]) -> int:
-        criteria = [*self.window.criteria(self.source), *others]
+        criteria = [*self.range.criteria(self.source), *others]
         return self.removals[0].by_key(criteria, limit=self.request.size, chunk=chunk)
 
     def _free(self, source: FromClause, *columns: ColumnElement[Any]) -> Select[Any]:
         """Lock the rows that nobody holds, and find columns of them; SQLite has no such locks."""
-        free = select(*columns).select_from(source).where(*self.window.criteria(source))
+        free = select(*columns).select_from(source).where(*self.range.criteria(source))
         free = free.limit(self.request.size).with_for_update(skip_locked=True)
         return free.options(include_expired())
 
-    def _by_place(self) -> SweepDelete:
-        """Lock and delete in one statement: PostgreSQL finds a row again by its physical place."""
-        free = self._free(self.source.alias(), table_walk.ctid).scalar_subquery()
-        chosen = table_walk.ctid == any_(func.array(free))
-        return SweepDelete(self.source).where(chosen, self.window.expired(self.source))
-
-    def _selected(self) -> SweepDelete:
-        """Select and delete in one statement, on SQLite."""
-        source = self.source.alias()
-        columns = key_columns(self.source)
-        free = self._free(source, *(source.c[each.key] for each in columns))
-        key = columns[0] if len(columns) == 1 else tuple_(*columns)
-        return SweepDelete(self.source).where(key.in_(free))
-
     def count(self, *others: ColumnElement[bool]) -> int:
-        """Count the expired rows that are in the window now."""
-        left = select(func.count()).select_from(self.source)
-        left = left.where(*self.window.criteria(self.source), *others)
-        return int(self.connection.execute(left.options(include_expired())).scalar_one())
-
-    def _result(self, deleted: int) -> BatchResult:
-        # The rows before those that they referred to.
-        purged = [each for removal in reversed(self.removals) for each in removal.tell()]
-        window = self.window
-        again = self._is_crowded and deleted == self.request.size
-        skips = self._skips() if deleted < window.rows and not again else {}
-        return BatchResult(
-            deleted,
-            window.again if again else window.resume,
-            archived=self.removals[0].archived,
-            skipped={reason: rows for reason, rows in skips.items() if rows},
-            purged=tuple(purged),
-        )
+        """Count the expired rows that are in the range now."""
+        return count_rows(self.connection, self.source, *self.range.criteria(self.source), *others)
 
     def _skips(self) -> dict[Skip, int]:
         return {Skip.LOCKED: self.count()}
@@ -248,7 +228,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _CarefulBatch(_Batch):
-    """The rows of a window of which some may have to stay."""
+    """The rows of a range of which some may have to stay."""
 
     keys: ReferringKeys = field(kw_only=True)
     _blocked: ColumnElement[bool] | None = None
@@ -258,7 +238,7 @@ class _CarefulBatch(_Batch):
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
             return self._remove_by_key(1)
         table = self.binding.table
-        self._remove_referring(self.binding, self.window.criteria(table), (table,))
+        self._remove_referring(self.binding, self.range.criteria(table), (table,))
         self._blocked = self.keys.blocks(self.connection, table, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None:
             return self._remove_free()

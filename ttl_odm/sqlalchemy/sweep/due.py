@@ -1,21 +1,26 @@
-"""What has expired and was not purged yet: which part of a table's rows, for how long, how many.
+"""What has expired and was not purged yet, by the sweeper's indexes: whether, and where next.
 
-One statement reads the first entry of each index; a sweep that finds nothing to do has then done
-all that it does. A table that has to be walked isn't asked: that would be a walk by itself. Only
-a dry run or a fuse wants the rows counted.
+One statement reads the first entry of each index (`find_due`); a sweep that finds nothing to do
+has then done all that it does. A table that has to be walked isn't asked: that would be a walk by
+itself, see `table_walk`.
+
+What a batch deletes is a `KeyRange`: a stretch that holds no more rows than a batch may have, found
+by reading before anything is locked (`PartIndex.next_range`). What it says of its rows is outdated
+the moment it is known, so its criteria end in the predicate: the statement that deletes decides
+again. Each range begins where the one before it ended. Otherwise every batch would walk over what
+the batches before it left behind: index entries of deleted rows that no vacuum has removed yet,
+rows that somebody holds, rows of single-table subclasses that live longer than the others.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
-    BigInteger,
-    String,
-    and_,
-    column,
     func,
     inspect,
     literal,
@@ -24,29 +29,28 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    true,
+    type_coerce,
 )
-from sqlalchemy import table as bare_table
+from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.index_windows import PartIndex, finite_defaults
-from ttl_odm.sqlalchemy.sweep.table_walk import regclass
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.schema import InheritedEnd, OwnEnd
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Counted, Due, Part
+from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
+    from collections.abc import Callable, Iterator
 
-    from sqlalchemy import Column, ColumnElement, Connection, Select, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.time.clock import Clock
+    from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
 
 _indexed: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, set[str]]] = WeakKeyDictionary()
 """The columns of dates on which an index was seen, and where."""
@@ -56,12 +60,6 @@ _SQLITE_FIRST_COLUMNS: Final = text(
     " pragma_index_info(every.name, :schema) AS first"
     " WHERE first.seqno = 0 AND first.name IS NOT NULL AND NOT every.partial"
 )
-
-_FEW: Final = 100_000
-"""Rows below which an estimate is made sure of by counting."""
-
-_LOOK: Final = 10
-"""Times as many rows as are due are looked for, so that shares of a tenth and more are exact."""
 
 
 def find_due(connection: Connection, binding: Binding) -> Due | None:
@@ -73,19 +71,29 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
         can_expire = has_ends or finite_defaults(binding)
         return Due((Part.ALL,), None) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
-    questions = list(_questions(binding, clock))
-    if not questions:
+    # For how long the first row has been expired, for every life that rows may have.
+    lives = [(Part.INHERITING, seconds, rows) for seconds, rows in _inherited_lives(binding)]
+    if binding.override is not None:
+        lives.append((Part.OWN, 0, []))
+    if binding.max_lifetime is not None:
+        lives.append((Part.CAPPED, binding.max_lifetime.seconds, []))
+    if not lives:
         return Due((), 0.0)
-    overdue = select(*(question.scalar_subquery() for _, question in questions))
+    overdue = select(
+        *(
+            PartIndex(binding, part, clock).first_overdue(seconds, rows).scalar_subquery()
+            for part, seconds, rows in lives
+        )
+    )
     with prepared(connection), reading(connection):
         answers = connection.execute(overdue.options(include_expired())).one()
-    found = [
+    ages = [
         (part, seconds_of(answer, clock))
-        for (part, _), answer in zip(questions, answers, strict=True)
+        for (part, *_), answer in zip(lives, answers, strict=True)
         if answer is not None
     ]
-    parts = dict.fromkeys(part for part, _ in found)
-    return Due(tuple(parts), max((seconds for _, seconds in found), default=0.0))
+    parts = dict.fromkeys(part for part, _ in ages)
+    return Due(tuple(parts), max((seconds for _, seconds in ages), default=0.0))
 
 
 def _is_indexed(connection: Connection, binding: Binding) -> bool:
@@ -98,17 +106,16 @@ def _is_indexed(connection: Connection, binding: Binding) -> bool:
         return False
     columns = [binding.last_modified] if binding.sweeps_by_column else []
     columns += [] if binding.max_lifetime is None else [binding.max_lifetime.created]
-    return all(_is_index_on(connection, column) for column in columns)
-
-
-def _is_index_on(connection: Connection, column: Column[Any]) -> bool:
-    table: Table = column.table
-    places = _indexed.setdefault(table, WeakKeyDictionary())
-    seen = places.setdefault(connection.dialect, set())
-    if column.name not in seen:
-        with prepared(connection), reading(connection):
-            seen |= _first_columns(connection, table) & {column.name}
-    return column.name in seen
+    for column in columns:
+        table: Table = column.table
+        places = _indexed.setdefault(table, WeakKeyDictionary())
+        seen = places.setdefault(connection.dialect, set())
+        if column.name not in seen:
+            with prepared(connection), reading(connection):
+                seen |= _first_columns(connection, table) & {column.name}
+        if column.name not in seen:
+            return False
+    return True
 
 
 def _first_columns(connection: Connection, table: Table) -> set[str]:
@@ -118,139 +125,23 @@ def _first_columns(connection: Connection, table: Table) -> set[str]:
     inspector = inspect(connection)
     key = inspector.get_pk_constraint(table.name, schema)["constrained_columns"]
     if connection.dialect.name == "sqlite":  # its inspector warns of indexes over expressions
-        asked = {"name": table.name, "schema": schema or "main"}
-        return {*key[:1], *connection.scalars(_SQLITE_FIRST_COLUMNS, asked)}
+        names = {"name": table.name, "schema": schema or "main"}
+        return {*key[:1], *connection.scalars(_SQLITE_FIRST_COLUMNS, names)}
     unique = inspector.get_unique_constraints(table.name, schema)
     indexes: list[Any] = [
-        each["column_names"]
-        for each in inspector.get_indexes(table.name, schema)
+        index["column_names"]
+        for index in inspector.get_indexes(table.name, schema)
         # A partial index may lack the rows.
-        if not any(name.endswith("_where") for name in each.get("dialect_options", ()))
+        if not any(name.endswith("_where") for name in index.get("dialect_options", ()))
     ]
-    every: list[Any] = [key, *(each["column_names"] for each in unique), *indexes]
+    every: list[Any] = [key, *(constraint["column_names"] for constraint in unique), *indexes]
     return {str(columns[0]) for columns in every if columns}
-
-
-def count(connection: Connection, binding: Binding) -> Counted:
-    """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
-    with prepared(connection), reading(connection):
-        if all(default() is None for default in binding.defaults()):
-            due = 0
-        elif (
-            binding.sweep == "scan" or binding.sweeps_by_column or binding.max_lifetime is not None
-        ):
-            # A row whose limit has passed may be in another part as well.
-            due = count_rows(connection, binding.table, expired_in(connection, binding))
-        else:
-            due = sum(
-                _count_part(connection, binding, part) for part in (Part.INHERITING, Part.OWN)
-            )
-        rows = estimate(connection, binding.table)
-        if rows is None or rows < _FEW:
-            return Counted(due, count_rows(connection, binding.table))
-        # What a database believes may be from before a big sweep, and a fuse would take a part
-        # for the whole. A look at a few times as many rows as are due finds that out.
-        found = count_up_to(connection, binding.table, _LOOK * due)
-        if found < _LOOK * due:
-            return Counted(due, found)
-        return Counted(due, max(rows, found), is_estimated=True)
-
-
-def now(connection: Connection) -> datetime:
-    """The database's present instant."""
-    clock = clock_of(connection.dialect)
-    told = connection.execute(select(clock.literal(clock.now_at_write))).scalar_one()
-    return clock.from_storage(told)
-
-
-def _count_part(connection: Connection, binding: Binding, part: Part) -> int:
-    """Count by the index of a part alone."""
-    index = PartIndex(binding, part, clock_of(connection.dialect))
-    table, seconds = index.table, index.shortest
-    if seconds is None:
-        return 0
-    return count_rows(
-        connection,
-        table,
-        index.holds(table),
-        index.past(table, seconds),
-        index.expired(table, writing=False),
-    )
-
-
-def count_up_to(connection: Connection, table: Table, most: int) -> int:
-    """Count the rows of a table up to a number."""
-    if not most:
-        return 0
-    some: Select[Any] = select(literal_column("1")).select_from(table).limit(most)
-    counted = select(func.count()).select_from(some.options(include_expired()).subquery())
-    return int(connection.execute(counted).scalar_one())
-
-
-def count_rows(connection: Connection, table: Table, *criteria: ColumnElement[bool]) -> int:
-    """Count the rows of a table, expired ones too, that meet all criteria."""
-    counted = select(func.count()).select_from(table).where(*criteria)
-    return int(connection.execute(counted.options(include_expired())).scalar_one())
-
-
-def estimate(connection: Connection, table: Table) -> int | None:
-    """How many rows the database believes a table to have; None where it keeps no such number."""
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
-        tree = func.pg_partition_tree(regclass(connection, table)).table_valued("relid", "isleaf")
-        catalog = bare_table(
-            "pg_class", column("oid"), column("reltuples"), column("relkind"), schema="pg_catalog"
-        )
-        # ANALYZE gives a partitioned table the rows of its leaves once more.
-        is_whole = and_(catalog.c.oid == regclass(connection, table), catalog.c.relkind != "p")
-        leaves = select(tree.c.relid).where(tree.c.isleaf)
-        rows = func.sum(func.greatest(catalog.c.reltuples, 0), type_=BigInteger())
-        found = select(rows).where(or_(is_whole, catalog.c.oid.in_(leaves)))
-    elif dialect in MYSQL_FAMILY:
-        schema, name = name_of(connection, table)
-        tables = bare_table(
-            "tables",
-            column("table_schema", String()),
-            column("table_name", String()),
-            column("table_rows", BigInteger()),
-            schema="information_schema",
-        )
-        found = select(tables.c.table_rows).where(
-            tables.c.table_schema == (func.database() if schema is None else literal(schema)),
-            tables.c.table_name == name,
-        )
-    else:
-        return None
-    told = connection.execute(found).scalar_one_or_none()
-    return None if told is None else int(told)
-
-
-def _questions(binding: Binding, clock: Clock) -> Iterator[tuple[Part, Select[Any]]]:
-    """For how long the first row has been expired, for every life that rows may have."""
-    for seconds, rows in _inherited_lives(binding):
-        yield Part.INHERITING, _overdue(PartIndex(binding, Part.INHERITING, clock), seconds, rows)
-    if binding.override is not None:
-        yield Part.OWN, _overdue(PartIndex(binding, Part.OWN, clock), 0, [])
-    if binding.max_lifetime is not None:
-        index = PartIndex(binding, Part.CAPPED, clock)
-        yield Part.CAPPED, _overdue(index, binding.max_lifetime.seconds, [])
-
-
-def _overdue(index: PartIndex, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:
-    table = index.table
-    return (
-        select(index.overdue(table, seconds))
-        .where(index.holds(table), index.past(table, seconds), *rows)
-        .where(index.expired(table, writing=False))
-        .order_by(index.end(table))
-        .limit(1)
-    )
 
 
 def _inherited_lives(binding: Binding) -> Iterator[tuple[int, list[ColumnElement[bool]]]]:
     """Each default that lets rows expire, with the condition for the rows that inherit it."""
     kind = binding.discriminator
-    variants = [] if kind is None else [each for each in binding.variants if each.identities]
+    variants = [variant for variant in binding.variants if variant.identities and kind is not None]
     of_variants = [
         or_(*(kind == identity for identity in variant.identities)) for variant in variants
     ]
@@ -265,8 +156,229 @@ def _inherited_lives(binding: Binding) -> Iterator[tuple[int, list[ColumnElement
             yield seconds, rows
 
 
+def finite_defaults(binding: Binding) -> list[int]:
+    """The defaults of a table, in seconds, that let inheriting rows expire at all."""
+    defaults = (default() for default in binding.defaults())
+    return [seconds for seconds in defaults if seconds is not None and seconds != NEVER]
+
+
 def seconds_of(overdue: Any, clock: Clock) -> float:
     """The seconds of a difference between two instants, as the database tells it."""
     if isinstance(overdue, timedelta):
         return overdue.total_seconds()
     return float(overdue / (clock.per_second or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A stretch of a table with rows to delete.
+
+    Attributes:
+        rows: How many there are, at most. More than a batch may have when the stretch can't be
+            cut smaller; then they are to be deleted by count.
+        bounds: The conditions for a row of the table, or of an alias of it, to be in this range.
+        expired: The predicate for the table or an alias of it, in a DELETE.
+        again: Where this range begins.
+        resume: Where the next one begins; None when this is the last.
+    """
+
+    rows: int
+    bounds: Callable[[FromClause], list[ColumnElement[bool]]]
+    expired: Callable[[FromClause], ColumnElement[bool]]
+    again: object
+    resume: object
+
+    def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
+        """What makes a row one to delete: both of these."""
+        return [*self.bounds(source), self.expired(source)]
+
+
+class PartIndex:
+    """The index over one part of a table's rows, by the end of their lives.
+
+    Args:
+        binding: The policy of the rows.
+        part: `Part.INHERITING`, `Part.OWN` or `Part.CAPPED`.
+        clock: The database's clock.
+        source: Where they are, if not in the binding's table: one of its partitions.
+    """
+
+    def __init__(
+        self, binding: Binding, part: Part, clock: Clock, source: Table | None = None
+    ) -> None:
+        self._binding = binding
+        self._source = binding.table if source is None else source
+        self._part = part
+        self._clock = clock
+
+    def holds(self, source: FromClause) -> ColumnElement[bool]:
+        """The condition of the partial index, word for word.
+
+        A row with an invalid ttl (0, -2: raw SQL, where no CHECK kept it out) is in neither
+        index. It expires like an inheriting row; only walking the table finds and deletes it.
+        """
+        override = self._binding.columns_of(source).override
+        if override is None or self._part is Part.CAPPED:
+            return true()
+        own = type_coerce(override, Integer())
+        if self._part is Part.INHERITING:
+            return own.is_(None)
+        return own > literal_column("0", Integer())
+
+    def end(self, source: FromClause) -> ColumnElement[Any]:
+        """What the index is ordered by, word for word: for inheriting rows, where they began."""
+        columns = self._binding.columns_of(source)
+        if self._is_by_column:
+            return self._format.plain(self._start(source))
+        if self._part is Part.INHERITING:
+            return type_coerce(InheritedEnd(columns.last_modified), self._clock.storage)
+        return type_coerce(OwnEnd(columns.last_modified, columns.override), self._clock.storage)
+
+    def criteria(self, seconds: int) -> tuple[ColumnElement[bool], ...]:
+        """What is in the index, bounds it and makes a row expired, where lives last for so long."""
+        source, cutoff = self._source, self._cutoff(seconds)
+        past = self.end(source) <= cutoff
+        if self._is_by_column:
+            past = self._format.within(self._start(source), cutoff)
+        return self.holds(source), past, self.expired(source, writing=False)
+
+    def first_overdue(self, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:
+        """For how long the first of some rows has been expired, in the clock's unit."""
+        source = self._source
+        end = self.end(source)
+        ended = self._format.instant(self._start(source)) if self._is_by_column else end
+        overdue = select(self._cutoff(seconds) - ended).where(*self.criteria(seconds), *rows)
+        return overdue.order_by(end).limit(1)
+
+    @property
+    def shortest(self) -> int | None:
+        """Seconds after which the first of these rows may expire; None if none ever does."""
+        if self._part is Part.OWN:
+            return 0
+        if self._part is Part.CAPPED:
+            return self._max_lifetime.seconds
+        return min(finite_defaults(self._binding), default=None)
+
+    @property
+    def _is_by_column(self) -> bool:
+        """Whether the index is on the column itself, which holds what its type allows."""
+        return self._part is Part.CAPPED or self._binding.sweeps_by_column
+
+    @property
+    def _max_lifetime(self) -> MaxLifetime:
+        limit = self._binding.max_lifetime
+        assert limit is not None  # noqa: S101 (else there is no such part)
+        return limit
+
+    @property
+    def _format(self) -> ColumnFormat:
+        instants = (
+            self._max_lifetime.instants if self._part is Part.CAPPED else self._binding.instants
+        )
+        return instants.on(self._clock)
+
+    def _start(self, source: FromClause) -> Any:
+        columns = self._binding.columns_of(source)
+        return columns.created if self._part is Part.CAPPED else columns.last_modified
+
+    def _cutoff(self, seconds: int) -> ColumnElement[Any]:
+        """The latest `end` that is an end of life, where rows live for so long.
+
+        A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
+        And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
+        """
+        age = literal(0 if self._part is Part.OWN else seconds, BigInteger())
+        return self._clock.literal(self._clock.now) - self._clock.span(age)
+
+    def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
+        """The predicate for rows of this part."""
+        predicate = Predicate(self._clock, writing=writing)
+        passed = {
+            Part.INHERITING: predicate.inherited_end_passed,
+            Part.OWN: predicate.own_end_passed,
+            Part.CAPPED: predicate.cap_passed,
+        }[self._part]
+        return passed(self._binding, self._binding.columns_of(source))
+
+    def next_range(self, connection: Connection, size: int, resume: Any) -> KeyRange | None:
+        """Find the range of the next batch.
+
+        Args:
+            connection: Is only read from.
+            size: Rows.
+            resume: What the range before it says; None for the first one.
+
+        Returns:
+            None when nothing is left.
+        """
+        # The shortest of the defaults bounds the stretch; whose rows live longer is left to the
+        # predicate.
+        seconds = self.shortest
+        if seconds is None:
+            return None
+        end = self.end(self._source)
+        holds, past, expired = self.criteria(seconds)
+        entries = select(end).where(holds, past)
+        if self._is_by_column:
+            # Rows that are near their end, or hold no date, may be within these bounds too.
+            entries = entries.where(expired)
+        if resume is not None:
+            bound = self._bound(resume)
+            entries = entries.where(
+                end > bound.value if isinstance(bound, _After) else end >= bound
+            )
+        # Three look-ups rather than an aggregate, which takes twice as long.
+        upward, downward = entries.order_by(end), entries.order_by(end.desc())
+        lookups = (upward.limit(1), upward.offset(size).limit(1), downward.limit(1))
+        row: Any = connection.execute(
+            select(*(lookup.scalar_subquery() for lookup in lookups)).options(include_expired())
+        ).one()
+        first, beyond, last = row
+        if first is None:
+            return None
+        if beyond is None:
+            return self._range(size, first, _After(last), None)
+        if first < beyond:
+            return self._range(size, first, beyond, beyond)
+        # Written at one instant, as by a migration's backfill: no bound lies between them.
+        return self._range(size + 1, first, _After(first), _After(first))
+
+    def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
+        def bounds(source: FromClause) -> list[ColumnElement[bool]]:
+            ordered, bound = self.end(source), self._bound(end)
+            return [
+                self.holds(source),
+                ordered >= self._bound(first),
+                ordered <= bound.value if isinstance(bound, _After) else ordered < bound,
+            ]
+
+        return KeyRange(
+            rows, bounds, partial(self.expired, writing=True), again=first, resume=resume
+        )
+
+    def _bound(self, value: Any) -> Any:
+        if isinstance(value, _After):
+            return _After(self._bound(value.value))
+        return literal(value, self._format.raw if self._is_by_column else self._clock.storage)
+
+
+class _After(NamedTuple):
+    """All that comes after a value."""
+
+    value: Any
+
+
+def count_rows(
+    connection: Connection,
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | None = None,
+) -> int:
+    """Count rows, expired or not, up to a limit."""
+    rows: Select[Any] = select(literal_column("1")).select_from(source).where(*criteria)
+    if limit is None:
+        counted = rows.with_only_columns(func.count())
+    else:
+        some = rows.limit(limit).options(include_expired()).subquery()
+        counted = select(func.count()).select_from(some)
+    return int(connection.execute(counted.options(include_expired())).scalar_one())

@@ -70,19 +70,19 @@ class ReferringKeys:
     """What was asked for in the sweep at hand, by table."""
 
     def __init__(self) -> None:
-        self._found: dict[Name, list[ReferringKey]] = {}
-        self._told: set[Name] = set()
+        self._keys: dict[Name, list[ReferringKey]] = {}
+        self._logged: set[Name] = set()
 
     def forget(self) -> None:
         """Ask again: a sweep has begun."""
-        self._found.clear()
-        self._told.clear()
+        self._keys.clear()
+        self._logged.clear()
 
     def tell(self, connection: Connection, table: Table) -> None:
         """Log, once in a sweep, what may keep rows of a table from being deleted."""
         name = name_of(connection, table)
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._logged:
+            self._logged.add(name)
             which = ", ".join(map(str, self.of(connection, name))) or "a trigger"
             logger.info(
                 "Expired rows of %s stay, as rows elsewhere refer to them: %s",
@@ -92,10 +92,10 @@ class ReferringKeys:
 
     def of(self, connection: Connection, name: Name) -> list[ReferringKey]:
         """The keys that refer to a table, and whose rules this connection enforces."""
-        if name not in self._found:
+        if name not in self._keys:
             asks = _of_postgresql if connection.dialect.name == "postgresql" else _of_others
-            self._found[name] = list(asks(connection, name))
-        return self._found[name]
+            self._keys[name] = list(asks(connection, name))
+        return self._keys[name]
 
     def check(self, connection: Connection, table: Table) -> None:
         """Refuse to sweep a table that others refer to without an index.
@@ -137,7 +137,8 @@ class ReferringKeys:
             if key.deletes.startswith("SET"):
                 continue
             schema, table = key.table
-            columns = {*key.columns, *self._referred(connection, key.table)}
+            others = self.of(connection, key.table)
+            columns = {*key.columns, *(name for other in others for name in other.referred)}
             child = bare_table(table, *map(column, columns), schema=schema).alias()
             refers = and_(
                 *(child.c[a] == source.c[b] for a, b in zip(key.columns, key.referred, strict=True))
@@ -157,9 +158,6 @@ class ReferringKeys:
                 refers = and_(refers, below)
             conditions.append(exists().select_from(child).where(refers))
         return or_(*conditions) if conditions else None
-
-    def _referred(self, connection: Connection, name: Name) -> set[str]:
-        return {each for key in self.of(connection, name) for each in key.referred}
 
 
 def name_of(connection: Connection, table: Table) -> Name:
@@ -219,7 +217,7 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
         for key in keys:
             if (key["referred_table"].lower(), key["referred_schema"]) != (table.lower(), theirs):
                 continue
-            found = ReferringKey(
+            referring = ReferringKey(
                 (theirs, child),
                 key["name"],
                 tuple(key["constrained_columns"]),
@@ -227,11 +225,8 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
                 key.get("options", {}).get("ondelete", "RESTRICT").upper(),
                 has_index=dialect in MYSQL_FAMILY,
             )
-            yield (
-                found
-                if found.has_index
-                else replace(found, has_index=_has_index(connection, found))
-            )
+            has_index = referring.has_index or _has_index(connection, referring)
+            yield replace(referring, has_index=has_index)
 
 
 _SQLITE_INDEXES: Final = text("""

@@ -7,6 +7,7 @@ unless it is part of the application's metadata (`lease_table`) and its migratio
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
@@ -135,8 +136,8 @@ class Statements:
         clock = clock_of(connection.dialect)
         left = type_coerce(c.acquired_until, clock.storage) - now
         ago = now - type_coerce(c.recorded_at, clock.storage)
-        found = select(c.holder, c.token, c.paused, c.history, left, ago).where(c.name == name)
-        row = connection.execute(found).one_or_none()
+        columns = (c.holder, c.token, c.paused, c.history, left, ago)
+        row = connection.execute(select(*columns).where(c.name == name)).one_or_none()
         if row is None:
             return LeaseState()
         holder, token, paused, history, left, ago = row
@@ -181,22 +182,15 @@ class Statements:
         except DBAPIError as error:
             if is_passing(error):
                 raise
-            if self._exists(connection):
-                return
+            with suppress(DBAPIError), connection.begin():
+                self.read(connection, "")
+                return  # somebody else has just made it
             ddl = " ".join(str(CreateTable(self.table).compile(dialect=connection.dialect)).split())
             raise StoreError(
                 f"There is no table {self.table.fullname} that we may use for the sweepers' lease, "
                 f"and none can be made: {in_short(error)}. Let somebody run: {ddl}; or sweep with "
                 "lease=False, if nobody else does."
             ) from error
-
-    def _exists(self, connection: Connection) -> bool:
-        try:
-            with connection.begin():
-                self.read(connection, "")
-        except DBAPIError:
-            return False
-        return True
 
     def add(self, connection: Connection, name: str) -> None:
         """Make a row, unless somebody else has just made it."""
@@ -344,5 +338,5 @@ class AsyncTableLeases:
         with store_errors():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(
-                    lambda each: _change(each, self._statements, work, *args, **kwargs)
+                    lambda inner: _change(inner, self._statements, work, *args, **kwargs)
                 )

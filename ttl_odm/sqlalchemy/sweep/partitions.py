@@ -19,11 +19,11 @@ from sqlalchemy import Column, MetaData, Table, text
 from ttl_odm.sqlalchemy.sweep.table_walk import qualified_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from sqlalchemy import Connection
 
-    from ttl_odm.sqlalchemy.sweep.index_windows import KeyRange
+    from ttl_odm.sqlalchemy.sweep.due import KeyRange
 
 _LEAVES: Final = text("""
 SELECT n.nspname::text, c.relname::text,
@@ -58,36 +58,59 @@ _tables: WeakKeyDictionary[Table, dict[tuple[str, str], Table]] = WeakKeyDiction
 """The leaves by the table: SQLAlchemy knows a statement again by the tables in it."""
 
 
-def leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
+def next_in_leaves(
+    connection: Connection,
+    table: Table,
+    resume: Resume | None,
+    next_range: Callable[[Table, Any], KeyRange | None],
+) -> tuple[Table, KeyRange | None] | None:
+    """Find the next rows of a table, leaf by leaf.
+
+    Args:
+        connection: One to PostgreSQL.
+        table: Partitioned, or not.
+        resume: Where the sweep goes on; None at the beginning.
+        next_range: Finds them in a leaf; gets it, and where in it to go on.
+
+    Returns:
+        The leaf and its rows; no rows when nothing is left. None if the table is to be swept as a
+        whole.
+    """
+    leaves = _leaves_of(connection, table)
+    for number, leaf in enumerate(leaves):
+        if resume is not None and leaf < resume.leaf:
+            continue
+        source = _leaf_table(table, leaf)
+        inside = resume.resume if resume is not None and leaf == resume.leaf else None
+        rows = next_range(source, inside)
+        if rows is not None and (rows.rows or rows.resume is not None):
+            following = [Resume(name) for name in leaves[number + 1 : number + 2]]
+            if rows.resume is not None:
+                following = [Resume(leaf, rows.resume)]
+            again = Resume(leaf, rows.again)
+            return source, replace(rows, again=again, resume=next(iter(following), None))
+    return (table, None) if leaves or resume is not None else None
+
+
+def _leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
     """The leaves that are to be swept in a table's stead, in order; none for the table itself."""
-    if connection.dialect.name != "postgresql":
-        return []
-    named = {"relation": qualified_name(connection, table)}
-    found = connection.execute(_LEAVES, named).all()
+    relation = {"relation": qualified_name(connection, table)}
+    leaves = connection.execute(_LEAVES, relation).all()
     translated = connection.get_execution_options().get("schema_translate_map") or {}
-    if all(usable and schema not in translated for schema, _, usable in found):
+    if all(usable and schema not in translated for schema, _, usable in leaves):
         # By an order of ours, so that others may be attached and detached meanwhile.
-        return sorted((schema, name) for schema, name, _ in found)
+        return sorted((schema, name) for schema, name, _ in leaves)
     return []
 
 
-def placed(window: KeyRange, leaves: Sequence[tuple[str, str]], number: int) -> KeyRange:
-    """A window of one of the leaves, as one of the whole table."""
-    here, following = leaves[number], leaves[number + 1 : number + 2]
-    resume = Resume(following[0]) if following else None
-    if window.resume is not None:
-        resume = Resume(here, window.resume)
-    return replace(window, again=Resume(here, window.again), resume=resume)
-
-
-def leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
+def _leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
     """A leaf, with the columns of its table."""
     known = _tables.setdefault(table, {})
     if leaf not in known:
         schema, name = leaf
         columns: list[Column[Any]] = [
-            Column(each.name, each.type, key=each.key, primary_key=each.primary_key)
-            for each in table.c
+            Column(column.name, column.type, key=column.key, primary_key=column.primary_key)
+            for column in table.c
         ]
         known[leaf] = Table(name, MetaData(), *columns, schema=schema)
     return known[leaf]

@@ -1,40 +1,45 @@
 """The sweeper's stores for SQLAlchemy: `SQLAlchemyStore` and `AsyncSQLAlchemyStore`.
 
-Both run the same functions on a `Connection`, one directly and one by ``run_sync``. Each call
-takes a connection from the engine's pool and gives it back, so that a lost one is replaced by the
-pool, and nothing is held while the sweeper pauses.
+They sweep the TTL tables of a declarative base, a registry, a MetaData, models or Tables. Both run
+the same functions on a `Connection`, one directly and one by ``run_sync``. Each call takes a
+connection from the engine's pool and gives it back, so that a lost one is replaced by the pool, and
+nothing is held while the sweeper pauses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, MetaData, Table, inspect, select
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import Mapper
+from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.purge.errors import store_errors
-from ttl_odm.sqlalchemy.purge.modes import mode_of
+from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.batch import purge
-from ttl_odm.sqlalchemy.sweep.due import count, find_due, now
+from ttl_odm.sqlalchemy.sweep.counts import count
+from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
-from ttl_odm.sqlalchemy.sweep.targets import bindings_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Hooks, Pace
+from ttl_odm.sweeper import Hooks
 from ttl_odm.sweeper.declarations import hooks_of
 
 R = TypeVar("R")
 P = ParamSpec("P")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Pace
 
     _Work = Callable[Concatenate[Connection, P], R]
@@ -66,7 +71,7 @@ class _Tables:
     def __init__(self, dialect: Dialect, targets: Any) -> None:
         self._pace = clock_of(dialect).pace  # or this dialect is none of ours
         self._dialect: Any = dialect
-        self._given = targets
+        self._targets = targets
         self._bindings: dict[str, Binding] = {}
         self._keys = ReferringKeys()
         for name in self.targets():
@@ -85,7 +90,7 @@ class _Tables:
 
     def targets(self) -> Sequence[str]:
         """Name the tables; looked for each time, since models may have been declared since."""
-        self._bindings = {binding.table.fullname: binding for binding in bindings_of(self._given)}
+        self._bindings = {binding.table.fullname: binding for binding in bindings_of(self._targets)}
         return list(self._bindings)
 
     @property
@@ -95,10 +100,63 @@ class _Tables:
         return sum((hooks_of(binding.default.owner, name) for name, binding in tables), Hooks())
 
     def _lease_table(self) -> Table | None:
-        return declared_lease_table(each.table.metadata for each in self._bindings.values())
+        return declared_lease_table(table.table.metadata for table in self._bindings.values())
 
-    def _binding(self, target: str) -> Binding:
-        return self._bindings[target]
+
+def bindings_of(targets: Any) -> list[Binding]:
+    """The policies of what a sweeper was given, tables that refer to others before these.
+
+    Raises:
+        TTLConfigurationError: Something in it is no model, or has no TTL.
+    """
+    tables = list(dict.fromkeys(_tables(targets)))
+    every = {other for table in tables for other in table.metadata.tables.values()}
+    # Unlike MetaData.sorted_tables this takes circles of foreign keys without a warning.
+    sort: Any = sort_tables_and_constraints
+    order = sort(
+        sorted(every, key=lambda table: table.fullname),
+        # True: don't go by this one.
+        filter_fn=lambda key: True if referred_table(key) is None else None,
+    )
+    ranks = {table: rank for rank, (table, _) in enumerate(order) if table is not None}
+    tables.sort(key=lambda table: ranks[table], reverse=True)
+    return [binding for binding in map(binding_of, tables) if binding is not None]
+
+
+def _tables(target: Any) -> Iterator[Table]:
+    mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
+    if isinstance(mapper, Mapper):
+        yield _bound(target, mapper.tables)
+    elif isinstance(target, Table):
+        yield _bound(target, [target])
+    elif isinstance(metadata := getattr(target, "metadata", target), MetaData):
+        yield from (table for table in metadata.tables.values() if binding_of(table) is not None)
+    elif isinstance(target, Iterable) and not isinstance(target, str):
+        for item in target:
+            yield from _tables(item)
+    else:
+        raise TTLConfigurationError(
+            f"{target!r} is nothing to sweep: give a declarative base, a registry, a MetaData, a "
+            "model, a Table, or a list of these."
+        )
+
+
+def _bound(target: Any, tables: Iterable[Any]) -> Table:
+    for table in tables:
+        if isinstance(table, Table) and binding_of(table) is not None:
+            return table
+    name = target.__name__ if isinstance(target, type) else f"Table {target.fullname!r}"
+    raise TTLConfigurationError(
+        f"{name} has no TTL, so there is nothing to sweep: declare __ttl__ on the model, or leave "
+        "it out."
+    )
+
+
+def now(connection: Connection) -> datetime:
+    """The database's present instant."""
+    clock = clock_of(connection.dialect)
+    instant = connection.execute(select(clock.literal(clock.now_at_write))).scalar_one()
+    return clock.from_storage(instant)
 
 
 class SQLAlchemyStore(_Tables):
@@ -115,16 +173,15 @@ class SQLAlchemyStore(_Tables):
 
     def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return self._run(find_due, self._binding(target))
+        return self._run(find_due, self._bindings[target])
 
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        binding = self._binding(request.target)
-        return self._run(purge, binding, request, self._keys)
+        return self._run(purge, self._bindings[request.target], request, self._keys)
 
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return self._run(count, self._binding(target))
+        return self._run(count, self._bindings[target])
 
     def now(self) -> datetime:
         """Return the database's present instant."""
@@ -149,16 +206,15 @@ class AsyncSQLAlchemyStore(_Tables):
 
     async def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return await self._run(find_due, self._binding(target))
+        return await self._run(find_due, self._bindings[target])
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        binding = self._binding(request.target)
-        return await self._run(purge, binding, request, self._keys)
+        return await self._run(purge, self._bindings[request.target], request, self._keys)
 
     async def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return await self._run(count, self._binding(target))
+        return await self._run(count, self._bindings[target])
 
     async def now(self) -> datetime:
         """Return the database's present instant."""

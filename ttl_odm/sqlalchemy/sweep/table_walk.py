@@ -31,7 +31,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.tables import key_columns
-from ttl_odm.sqlalchemy.sweep.index_windows import KeyRange
+from ttl_odm.sqlalchemy.sweep.due import KeyRange
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ _PAGES: Final = 256
 def next_range(
     connection: Connection, binding: Binding, source: Table, size: int, resume: Any
 ) -> KeyRange | None:
-    """Find the window of the next batch; see `PartIndex.next_range`.
+    """Find the range of the next batch; see `PartIndex.next_range`.
 
     Args:
         connection: Is only read from.
         binding: The policy of the rows.
         source: Where they are: the table, or one of its partitions.
         size: Rows.
-        resume: What the window before it says; None for the first one.
+        resume: What the range before it says; None for the first one.
     """
     if connection.dialect.name == "postgresql":
         return _next_pages(connection, binding, source, size, resume)
@@ -87,10 +87,10 @@ def _next_pages(
     end = first + _PAGES
     expired = _expired(connection, binding)
     bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
-    found = (
+    rows = (
         select(ctid).select_from(source).where(*bounds, expired(source)).limit(size + 1).subquery()
     )
-    count = select(func.count()).select_from(found).options(include_expired())
+    count = select(func.count()).select_from(rows).options(include_expired())
     return KeyRange(
         connection.execute(count).scalar_one(),
         lambda _: list(bounds),
@@ -132,8 +132,8 @@ def has_partitions(connection: Connection, table: Table) -> bool:
     A table that once had children counts, too.
     """
     catalog = pg_table("pg_class", column("oid"), column("relhassubclass"), schema="pg_catalog")
-    found = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
-    return bool(connection.execute(found).scalar_one())
+    has = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
+    return bool(connection.execute(has).scalar_one())
 
 
 def qualified_name(connection: Connection, table: Table) -> str:

@@ -40,22 +40,14 @@ def prepared(connection: Connection, timeout: float | None = None) -> Iterator[N
         timeout: Seconds that a statement may take, where that is set for a session (MariaDB).
     """
     dialect: Any = connection.dialect
-    if dialect.name == "sqlite":
+    if dialect.name not in MYSQL_FAMILY:
+        if dialect.name != "sqlite":
+            connection.execution_options(isolation_level=_ISOLATION)
         yield
-    elif dialect.name in MYSQL_FAMILY:
-        limits: dict[str, float] = {"innodb_lock_wait_timeout": _MYSQL_WAIT}
-        if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
-            limits["max_statement_time"] = timeout
-        with _session_variables(connection, limits):
-            yield
-    else:
-        connection.execution_options(isolation_level=_ISOLATION)
-        yield
-
-
-@contextmanager
-def _session_variables(connection: Connection, values: Mapping[str, float]) -> Iterator[None]:
-    """Set what MariaDB and MySQL know for a session only, such as how long to wait for locks."""
+        return
+    values: dict[str, float] = {"innodb_lock_wait_timeout": _MYSQL_WAIT}
+    if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
+        values["max_statement_time"] = timeout
     with connection.begin():
         # Comes before the isolation: SQLAlchemy doesn't replace a connection that is found lost
         # while that is set.
@@ -73,6 +65,7 @@ def _session_variables(connection: Connection, values: Mapping[str, float]) -> I
 
 
 def _set(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Set what MariaDB and MySQL know for a session only, such as how long to wait for locks."""
     settings = ", ".join(f"{name} = {value}" for name, value in values.items())
     connection.exec_driver_sql(f"SET SESSION {settings}")
 

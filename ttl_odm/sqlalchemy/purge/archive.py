@@ -1,0 +1,124 @@
+"""Copying expired rows to another table, in the transaction that deletes them: `Copy`.
+
+An `Archive` names the table; which columns it gets goes by their names. Whether and when rows are
+copied is known to `removal`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Table, TableClause, inspect
+from sqlalchemy import column as bare_column
+from sqlalchemy import table as bare_table
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import Mapper
+from sqlalchemy.sql.functions import FunctionElement
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import LastModified
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, ColumnElement
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper.declarations import Archive
+
+
+class UTCNow(FunctionElement[Any]):
+    """The database's now for a column of dates, in UTC."""
+
+    inherit_cache = True
+
+
+class NaiveUTCNow(UTCNow):
+    """The same for a column that knows no time zones."""
+
+    inherit_cache = True
+
+
+@compiles(UTCNow)
+def _render_utc_now(_: UTCNow, compiler: SQLCompiler, **__: Any) -> str:
+    clock = clock_of(compiler.dialect)
+    return clock.date(clock.at_write)
+
+
+@compiles(NaiveUTCNow, "postgresql")
+def _render_naive_utc_now(_: NaiveUTCNow, compiler: SQLCompiler, **__: Any) -> str:
+    # PostgreSQL would store what a clock shows in the session's time zone.
+    return f"({clock_of(compiler.dialect).at_write} AT TIME ZONE 'UTC')"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An archive and the columns that it gets from a table.
+
+    Attributes:
+        archive: Without what SQLAlchemy knows of its defaults: in an INSERT from a SELECT it would
+            evaluate one of Python's once for all rows, and the gate would look for keys to free.
+        columns: The columns of the table that it gets.
+        extra: What else it gets, by column.
+    """
+
+    archive: TableClause
+    columns: list[Column[Any]]
+    extra: dict[str, ColumnElement[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, binding: Binding, archive: Archive, where: str) -> Copy:
+        """Find what an archive has in common with a table.
+
+        Raises:
+            TTLConfigurationError: It is no table, or lacks a column.
+        """
+        table, into = binding.table, _table_of(archive)
+        # An archive with a ttl of its own keeps rows from the moment when it gets them; a date that
+        # rows bring along is copied.
+        kept = binding_of(into)
+        lifetime = () if kept is None or not kept.stamps else (kept.last_modified, kept.override)
+        own = {column.name for column in lifetime if column is not None}
+        columns: list[Column[Any]] = [
+            column for column in table.c if column.name in into.c and column.name not in own
+        ]
+        missing = [column.name for column in table.primary_key if column not in columns]
+        if into is table or missing:
+            problem = "is the table itself" if into is table else f"has no column {missing[0]!r}"
+            raise TTLConfigurationError(f"{where}: the archive {into.fullname!r} {problem}.")
+        extra: dict[str, ColumnElement[Any]] = {}
+        if archive.archived_at is not None:
+            if archive.archived_at not in into.c:
+                raise TTLConfigurationError(
+                    f"{where}: the archive {into.fullname!r} has no column {archive.archived_at!r}."
+                )
+            kind = into.c[archive.archived_at].type
+            utc_now = UTCNow() if getattr(kind, "timezone", False) else NaiveUTCNow()
+            extra[archive.archived_at] = Stamp() if isinstance(kind, LastModified) else utc_now
+        bare = bare_table(
+            into.name,
+            *(bare_column(column.name, column.type) for column in into.c),
+            schema=into.schema,
+        )
+        return cls(bare, columns, extra)
+
+    @property
+    def names(self) -> list[str]:
+        """The archive's columns, those of `columns` before those of `extra`."""
+        return [*(str(column.name) for column in self.columns), *self.extra]
+
+
+def _table_of(archive: Archive) -> Table:
+    into = archive.into
+    if callable(into) and not isinstance(into, type):
+        into = into()
+    mapper: Any = inspect(into, raiseerr=False) if isinstance(into, type) else None
+    table = mapper.local_table if isinstance(mapper, Mapper) else into
+    if isinstance(table, Table):
+        return table
+    raise TTLConfigurationError(
+        f"Archive({archive.into!r}): give a Table, a model, or a function that returns one."
+    )
