@@ -42,8 +42,8 @@ def add_sweep(
         TTLConfigurationError: `sweeper` is something else.
     """
     # No second try: the next sweep is one.
-    given: Any = {"max_retries": 0, **options}
-    return dramatiq.actor(broker=broker, actor_name=name, **given)(_run_of(sweeper))
+    settings: Any = {"max_retries": 0, **options}
+    return dramatiq.actor(broker=broker, actor_name=name, **settings)(_run_of(sweeper))
 
 
 def _run_of(sweeper: Any) -> Any:

@@ -55,10 +55,10 @@ class Sweeping(AbstractAsyncContextManager[None]):
         Raises:
             TTLConfigurationError: One of these is something else.
         """
-        for each in sweepers:
-            if not isinstance(each, (AsyncSweeper, Sweeper)):
+        for sweeper in sweepers:
+            if not isinstance(sweeper, (AsyncSweeper, Sweeper)):
                 raise TTLConfigurationError(
-                    f"Sweeping({each!r}): give sweepers, such as AsyncSweeper(engine, Base)."
+                    f"Sweeping({sweeper!r}): give sweepers, such as AsyncSweeper(engine, Base)."
                 )
         check_interval(interval, jitter)
         self._sweepers = sweepers
@@ -73,7 +73,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
     async def __aenter__(self) -> None:
         for sweeper in self._sweepers:
             task = asyncio.create_task(self._run(sweeper), name="ttl_odm sweeper")
-            task.add_done_callback(_tell)
+            task.add_done_callback(_log_end)
             self._tasks.append(task)
 
     async def __aexit__(
@@ -102,7 +102,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
             raise
 
 
-def _tell(task: asyncio.Task[object]) -> None:
+def _log_end(task: asyncio.Task[object]) -> None:
     """Log an end that nobody has asked for: the application goes on, and rows pile up."""
     if task.cancelled():
         return

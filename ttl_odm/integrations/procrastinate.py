@@ -44,13 +44,13 @@ def add_sweep(
     Raises:
         TTLConfigurationError: `sweeper` is something else.
     """
-    given: Any = {"queueing_lock": name, **options}
-    decorate: Any = app.task(name=name, **given)
-    return app.periodic(cron=cron)(decorate(_sweep_of(sweeper)))
+    settings: Any = {"queueing_lock": name, **options}
+    task: Any = app.task(name=name, **settings)
+    return app.periodic(cron=cron)(task(_sweep_of(sweeper)))
 
 
 def _sweep_of(sweeper: Any) -> Any:
-    # Periodic tasks are told when they were due.
+    # Periodic tasks get the instant at which they were due.
     def sweep(timestamp: int) -> dict[str, Any]:  # noqa: ARG001
         return _finished(sweeper.run_once())
 

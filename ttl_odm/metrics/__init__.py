@@ -4,6 +4,6 @@
 - `prometheus`: collectors for prometheus-client;
 - `opentelemetry`: instruments and spans for OpenTelemetry.
 
-They take what a sweeper tells anyway (`on_progress`, `on_report`): no query is made for a
+They take what a sweeper reports anyway (`on_progress`, `on_report`): no query is made for a
 metric, and none is made when somebody scrapes. docs/metrics.md says what each number means.
 """

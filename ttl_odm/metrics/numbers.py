@@ -16,9 +16,9 @@ from ttl_odm.sweeper import Ending
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.sweeper import Progress, SweepReport, TargetReport
+    from ttl_odm.sweeper import Progress, SweepReport
 
-Told = Iterator[tuple[str, dict[str, str], "float | None"]]
+Changes = Iterator[tuple[str, dict[str, str], "float | None"]]
 """A number's name, its labels besides the backend, and by how much it grows (counters), what was
 observed (histograms) or what it is (gauges; None when that isn't known any more)."""
 
@@ -90,7 +90,7 @@ NUMBERS: Final = (
 )
 
 
-def of_progress(progress: Progress) -> Told:
+def of_progress(progress: Progress) -> Changes:
     """Say what a batch changes."""
     labels = {"table": progress.table}
     yield "rows_deleted", labels, progress.deleted
@@ -100,28 +100,24 @@ def of_progress(progress: Progress) -> Told:
             yield "batch_duration_seconds", {**labels, "phase": phase}, seconds
 
 
-def of_report(report: SweepReport) -> Told:
+def of_report(report: SweepReport) -> Changes:
     """Say what a sweep changes, besides its batches."""
     yield "runs", {"outcome": report.outcome}, 1
     yield "leader", {}, float(report.ended not in _NOT_OURS)
-    for told, seconds in report.waited.items():
+    for reason, seconds in report.waited.items():
         # A throttle's own words are too many for a label.
-        yield "throttle_seconds", {"reason": told if told in _REASONS else "throttle"}, seconds
+        yield "throttle_seconds", {"reason": reason if reason in _REASONS else "throttle"}, seconds
     for target in report.targets:
-        yield from _of_target(target)
+        labels = {"table": target.table}
+        yield "rows_deleted", labels, 0  # so that a table without batches is there
+        for skip, rows in target.skips.items():
+            yield "rows_skipped", {**labels, "reason": skip.value}, rows
+        yield "target_failing", labels, float(target.error is not None)
+        yield "oldest_expired_age_seconds", labels, target.oldest_after
+        left = None if target.due is None else max(target.due - target.deleted, 0)
+        yield "expired_rows", labels, left
     if report.ended in _STANDING_BY:
         return
     yield "run_duration_seconds", {}, report.duration
     if not report.problems:
         yield "last_success_timestamp_seconds", {}, time.time()
-
-
-def _of_target(target: TargetReport) -> Told:
-    labels = {"table": target.table}
-    yield "rows_deleted", labels, 0  # so that a table without batches is there
-    for reason, rows in target.skips.items():
-        yield "rows_skipped", {**labels, "reason": reason.value}, rows
-    yield "target_failing", labels, float(target.error is not None)
-    yield "oldest_expired_age_seconds", labels, target.oldest_after
-    left = None if target.due is None else max(target.due - target.deleted, 0)
-    yield "expired_rows", labels, left

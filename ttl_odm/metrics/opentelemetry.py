@@ -5,7 +5,7 @@ on_progress=telemetry.on_progress, on_report=telemetry.on_report)``. It needs op
 only; without an SDK nothing is collected, and nothing fails.
 
 Each batch is a span, with the stable attributes that OpenTelemetry has for databases; one that
-failed has the status ERROR and ``error.type``. A sweeper tells of a batch when it is over, so the
+failed has the status ERROR and ``error.type``. A sweeper reports a batch when it is over, so the
 span is made then, in the trace that is current at that moment.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from ttl_odm.metrics.numbers import Number, Told
+    from ttl_odm.metrics.numbers import Changes, Number
     from ttl_odm.sweeper import Progress, SweepReport
 
 _NAME = "ttl_odm"
@@ -53,10 +53,12 @@ class SweeperTelemetry:
         self._backend = backend
         self._tracer = get_tracer(_NAME, __version__, tracer_provider=tracer_provider)
         self._gauges: dict[str, dict[_Labels, float]] = {
-            each.name: {} for each in NUMBERS if each.kind == "gauge"
+            number.name: {} for number in NUMBERS if number.kind == "gauge"
         }
         meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
-        self._adders = {each.name: adds for each in NUMBERS if (adds := self._made(meter, each))}
+        self._adders = {
+            number.name: add for number in NUMBERS if (add := self._instrument(meter, number))
+        }
 
     def on_progress(self, progress: Progress) -> None:
         """Count a batch, and make its span."""
@@ -85,8 +87,8 @@ class SweeperTelemetry:
         """Count a sweep."""
         self._take(of_report(report))
 
-    def _take(self, told: Told) -> None:
-        for name, labels, value in told:
+    def _take(self, changes: Changes) -> None:
+        for name, labels, value in changes:
             every = {**labels, "backend": self._backend}
             if name not in self._gauges:
                 self._adders[name](value, every)
@@ -95,7 +97,7 @@ class SweeperTelemetry:
             else:
                 self._gauges[name][tuple(every.items())] = value
 
-    def _made(self, meter: Meter, number: Number) -> Callable[[Any, Any], None] | None:
+    def _instrument(self, meter: Meter, number: Number) -> Callable[[Any, Any], None] | None:
         """Make an instrument, and return what is called with a value; None for a gauge."""
         # As exporters to Prometheus append the unit themselves, the names end up the same.
         name = f"{_NAME}.{number.name.removesuffix('_seconds')}"

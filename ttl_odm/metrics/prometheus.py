@@ -17,7 +17,7 @@ from ttl_odm.metrics.numbers import NUMBERS, of_progress, of_report
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from ttl_odm.metrics.numbers import Number, Told
+    from ttl_odm.metrics.numbers import Changes, Number
     from ttl_odm.sweeper import Progress, SweepReport
 
 
@@ -34,7 +34,7 @@ class SweeperMetrics:
 
     def __init__(self, backend: str, registry: CollectorRegistry = REGISTRY) -> None:
         self._backend = backend
-        self._collectors = {each.name: _made(each, registry) for each in NUMBERS}
+        self._collectors = {number.name: _collector(number, registry) for number in NUMBERS}
 
     def on_progress(self, progress: Progress) -> None:
         """Count a batch."""
@@ -44,12 +44,12 @@ class SweeperMetrics:
         """Count a sweep."""
         self._take(of_report(report))
 
-    def _take(self, told: Told) -> None:
-        for name, labels, value in told:
+    def _take(self, changes: Changes) -> None:
+        for name, labels, value in changes:
             collector, every = self._collectors[name], {**labels, "backend": self._backend}
             if value is None:  # absent, rather than an old one
                 with suppress(KeyError):  # it was never there
-                    collector.remove(*(every[each] for each in collector._labelnames))  # noqa: SLF001
+                    collector.remove(*(every[label] for label in collector._labelnames))  # noqa: SLF001
                 continue
             child = collector.labels(**every)
             if isinstance(child, Counter):
@@ -60,7 +60,7 @@ class SweeperMetrics:
                 child.set(value)
 
 
-def _made(number: Number, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+def _collector(number: Number, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
     name, labels = f"ttl_odm_{number.name}", (*number.labels, "backend")
     if number.kind == "histogram":
         return Histogram(name, number.about, labels, buckets=number.buckets, registry=registry)

@@ -1,5 +1,10 @@
 """What tests of applications that use ttl_odm need.
 
+- `clock`: `TTLClock`, which moves the now, with a module for each adapter; `plugin`: its fixture
+- `contract`: `StoreContract`, what every store has to do; `rig`: `StoreRig`, what it is run on
+- `memory`, `memory_leases`: a store in memory, and its leases
+- `leaks`: `assert_no_leaks`, which finds SQL that goes around the gate; `raw_sql`: its words
+
 Importing this package imports neither pytest nor a database library: each name is loaded when it
 is first asked for, and only `StoreContract` needs pytest. (``ttl_odm.testing.plugin``, which pytest
 loads by itself for the fixture ``ttl_clock``, does import it.)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Table
 
-_SQL_SHOWN: Final = 300
-"""Characters of a statement that a report shows."""
+_SQL_LENGTH: Final = 300
+"""Characters of a statement that a report has."""
 
 # A listener runs before the driver does, so no driver is on the stack. The last three are thin
 # layers over SQLAlchemy: the line that matters is the one that called them.
@@ -56,8 +56,8 @@ class Leak:
     """A statement that touched TTL tables without the predicate.
 
     Attributes:
-        tables: the names of these tables, in order.
-        sql: the statement as the driver got it.
+        tables: The names of these tables, in order.
+        sql: The statement as the driver got it.
         line: ``file:line in function`` of the code that sent it.
     """
 
@@ -66,7 +66,7 @@ class Leak:
     line: str
 
     def __str__(self) -> str:
-        return f"{', '.join(self.tables)}: {shorten(self.sql, _SQL_SHOWN)}\n    {self.line}"
+        return f"{', '.join(self.tables)}: {shorten(self.sql, _SQL_LENGTH)}\n    {self.line}"
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
     driver, a view, a stored procedure) can't be seen.
 
     Args:
-        watched: an Engine, Connection or Session, their async forms, or a scoped session. With
+        watched: An Engine, Connection or Session, their async forms, or a scoped session. With
             a session or an engine, everything that is sent through the engine is watched,
             whoever sends it.
 
@@ -88,7 +88,7 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
         The leaks so far; it grows while the body runs.
 
     Raises:
-        AssertionError: at the end of the body, with every leak and the line it came from.
+        AssertionError: At the end of the body, with every leak and the line it came from.
     """
     leaks: list[Leak] = []
 
@@ -106,16 +106,12 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
         for target in targets:
             event.remove(target, "before_cursor_execute", look)
     if leaks:
-        raise AssertionError(_report(leaks))
-
-
-def _report(leaks: list[Leak]) -> str:
-    listed = "\n".join(f"  {leak}" for leak in leaks)
-    return (
-        f"SQL that touches a TTL table without the predicate ({len(leaks)}):\n{listed}\n"
-        "Write it with the model or its Table, put a condition on _ts into it, or say "
-        "execution_options(include_expired=True) where expired rows are wanted."
-    )
+        listed = "\n".join(f"  {leak}" for leak in leaks)
+        raise AssertionError(
+            f"SQL that touches a TTL table without the predicate ({len(leaks)}):\n{listed}\n"
+            "Write it with the model or its Table, put a condition on _ts into it, or say "
+            "execution_options(include_expired=True) where expired rows are wanted."
+        )
 
 
 def _targets(watched: Any) -> list[Engine | Connection]:
@@ -158,14 +154,14 @@ def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
     if context.execution_options.get(INCLUDE_EXPIRED):
         return ()
     pieces = [_Raw(sql)] if context.compiled is None else _raw_pieces(context.compiled)
-    found = {
+    tables = {
         table.fullname
         for piece in pieces
         for name in tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
         for table in list(bound_tables)
         if _is(table, name) and _last_modified(table) not in names_in(piece.sql, mysql=mysql)
     }
-    return tuple(sorted(found))
+    return tuple(sorted(tables))
 
 
 def _is(table: Table, name: tuple[str, ...]) -> bool:
@@ -203,15 +199,14 @@ def _raw_within(statement: Any) -> Iterator[_Raw]:
             yield _Raw(element.text, id(element) in sources)
         elif isinstance(element, ColumnClause) and element.is_literal:
             yield _Raw(element.name)
-        elif _is_unknown_table(element) and id(element) not in inserted:
+        elif (
+            isinstance(element, TableClause)
+            and id(element) not in inserted
+            # The gate doesn't know that it has a policy.
+            and binding_of(element) is None
+            and sub_binding_of(element) is None
+        ):
             yield _Raw('"' + element.fullname.replace(".", '"."') + '"', from_clause=True)
-
-
-def _is_unknown_table(element: Any) -> bool:
-    """Whether it names a table of which the gate doesn't know that it has a policy."""
-    if not isinstance(element, TableClause):
-        return False
-    return binding_of(element) is None and sub_binding_of(element) is None
 
 
 def _sources(element: Any) -> Iterable[Any]:
@@ -228,8 +223,10 @@ def _line_of_user() -> str:
     for frame in _frames():
         root = str(frame.f_globals.get("__name__", "sqlalchemy")).partition(".")[0]
         if root not in _LIBRARIES:  # (SQLAlchemy's generated functions have no module name)
-            code = frame.f_code
-            return f"{_short(Path(code.co_filename))}:{frame.f_lineno} in {code.co_name}"
+            code, here = frame.f_code, Path.cwd()
+            file = Path(code.co_filename)
+            path = file.relative_to(here) if file.is_relative_to(here) else file
+            return f"{path}:{frame.f_lineno} in {code.co_name}"
     return "(sent by no Python code)"
 
 
@@ -247,8 +244,3 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-def _short(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path

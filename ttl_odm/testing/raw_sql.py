@@ -52,39 +52,40 @@ class _Level:
     """What is between two parentheses.
 
     Attributes:
-        statement: it has a SELECT or DELETE, so its FROM is no part of ``EXTRACT(x FROM y)``.
-        listing: a comma is followed by another table.
-        wanted: the next name is that of a table.
+        statement: It has a SELECT or DELETE, so its FROM is no part of ``EXTRACT(x FROM y)``.
+        listing: A comma is followed by another table.
+        is_next: The next name is that of a table.
     """
 
     statement: bool
     listing: bool
-    wanted: bool
+    is_next: bool
 
 
 def names_in(sql: str, *, mysql: bool = False) -> set[str]:
     """Every word and quoted name of a piece of SQL, in lower case.
 
     Args:
-        sql: the SQL; comments, literals and parameters don't count.
-        mysql: whether literals and comments are those of MySQL and MariaDB.
+        sql: The SQL; comments, literals and parameters don't count.
+        mysql: Whether literals and comments are those of MySQL and MariaDB.
     """
-    return {part for parts in _names(sql, mysql=mysql) if parts for part in parts}
+    names = (match["name"] for match in _matches(sql, mysql=mysql))
+    return {part for name in names if name is not None for part in _parts(name)}
 
 
 def tables_in(sql: str, *, mysql: bool = False, from_clause: bool = False) -> set[tuple[str, ...]]:
     """The tables that a piece of SQL reads, updates or deletes from; not those it inserts into.
 
     Args:
-        sql: a statement or a part of one.
-        mysql: whether literals and comments are those of MySQL and MariaDB.
-        from_clause: whether the piece stands where tables are named.
+        sql: A statement or a part of one.
+        mysql: Whether literals and comments are those of MySQL and MariaDB.
+        from_clause: Whether the piece stands where tables are named.
 
     Returns:
         Each table with its qualifiers before it, in lower case.
     """
-    levels = [_Level(statement=True, listing=from_clause, wanted=from_clause)]
-    found: set[tuple[str, ...]] = set()
+    levels = [_Level(statement=True, listing=from_clause, is_next=from_clause)]
+    tables: set[tuple[str, ...]] = set()
     previous = ""
     for match in _matches(sql, mysql=mysql):
         level, name, mark = levels[-1], match["name"], match["mark"]
@@ -95,44 +96,38 @@ def tables_in(sql: str, *, mysql: bool = False, from_clause: bool = False) -> se
         word = name.upper()
         if word in _TABLES_FOLLOW:
             if (previous, word) not in _NO_TABLES_AFTER and (level.statement or word != "FROM"):
-                level.listing = level.wanted = True
+                level.listing = level.is_next = True
         elif word in _TABLES_END:
-            level.listing = level.wanted = False
+            level.listing = level.is_next = False
             level.statement = level.statement or word == "SELECT"
-        elif level.wanted and word not in _BEFORE_A_TABLE:
-            found.add(_parts(name))
-            level.wanted = False
+        elif level.is_next and word not in _BEFORE_A_TABLE:
+            tables.add(_parts(name))
+            level.is_next = False
         elif word == "DELETE":
             level.statement = True
         previous = word
-    return found
+    return tables
 
 
 def _punctuation(mark: str, levels: list[_Level], previous: str) -> None:
     level = levels[-1]
     if mark == "(":
         # FROM (a JOIN b), but not JOIN b USING (column).
-        wanted = level.wanted and previous != "USING"
-        levels.append(_Level(statement=False, listing=wanted, wanted=wanted))
-        level.wanted = False
+        is_next = level.is_next and previous != "USING"
+        levels.append(_Level(statement=False, listing=is_next, is_next=is_next))
+        level.is_next = False
     elif mark == ")" and len(levels) > 1:
         levels.pop()
     elif mark == ",":
-        level.wanted = level.listing
+        level.is_next = level.listing
     elif mark == ";":
-        levels[:] = [_Level(statement=True, listing=False, wanted=False)]
+        levels[:] = [_Level(statement=True, listing=False, is_next=False)]
 
 
 def _matches(sql: str, *, mysql: bool) -> Iterator[re.Match[str]]:
     for match in (_MYSQL if mysql else _STANDARD).finditer(sql):
         if match["name"] is not None or match["mark"] is not None:
             yield match
-
-
-def _names(sql: str, *, mysql: bool) -> Iterator[tuple[str, ...]]:
-    for match in _matches(sql, mysql=mysql):
-        if match["name"] is not None:
-            yield _parts(match["name"])
 
 
 def _parts(name: str) -> tuple[str, ...]:

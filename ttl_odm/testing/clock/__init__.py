@@ -62,8 +62,8 @@ class _Clockwork:
     """What all clocks of the process share, since a process has one now.
 
     Attributes:
-        position: replaced as a whole, so that other threads always read one that there was.
-        marks: the contexts that are open, from the outermost in, each with the position to which
+        position: Replaced as a whole, so that other threads always read one that there was.
+        marks: The contexts that are open, from the outermost in, each with the position to which
             its end goes back.
     """
 
@@ -114,7 +114,7 @@ class _Clockwork:
         return [] if self.position == _UNMOVED else self._missing()
 
     def _missing(self) -> list[str]:
-        return [each for each in _ADAPTERS if each in sys.modules and each not in self._adapters]
+        return [name for name in _ADAPTERS if name in sys.modules and name not in self._adapters]
 
 
 _clockwork: Final = _Clockwork()
@@ -170,11 +170,11 @@ class TTLClock:
         puts the clock back to where it stood before.
 
         Args:
-            by: seconds, or a timedelta; negative ones move it back.
+            by: Seconds, or a timedelta; negative ones move it back.
 
         Raises:
-            TypeError: it is neither.
-            ValueError: it is not finite, or leaves the years 1 to 9999.
+            TypeError: It is neither.
+            ValueError: It is not finite, or leaves the years 1 to 9999.
         """
         step = _span(by)
         with self._moving():
@@ -198,13 +198,13 @@ class TTLClock:
         lets it go on as before.
 
         Args:
-            at: the instant (aware). None is where the clock stands, as far as that is known
+            at: The instant (aware). None is where the clock stands, as far as that is known
                 without asking: by the database that was asked last, or else by this host's clock;
                 in whole milliseconds, which every database can store.
 
         Raises:
-            TypeError: it is no datetime.
-            ValueError: it is naive.
+            TypeError: It is no datetime.
+            ValueError: It is naive.
         """
         if at is not None and not isinstance(at, datetime):
             raise TypeError(
@@ -217,7 +217,13 @@ class TTLClock:
                 "add tzinfo=datetime.timezone.utc if it is UTC."
             )
         with self._moving():
-            instant = self._stands_at() if at is None else at.astimezone(timezone.utc)
+            instant = at
+            if instant is None:
+                instant = self.moved(self._real_now())
+                if self.frozen_at is None:
+                    # Up, not down: no row that has just been stamped comes to lie in the future.
+                    instant += timedelta(microseconds=-instant.microsecond % 1000)
+            instant = instant.astimezone(timezone.utc)
             return self._move_to(_Position(_clockwork.position.offset, instant))
 
     def expiring(self, target: Any, seconds: float | timedelta) -> AbstractContextManager[TTLClock]:
@@ -231,11 +237,11 @@ class TTLClock:
                 session.flush()
 
         Args:
-            target: a class with a policy, or a row of it whose own ttl is to count.
-            seconds: until it expires, or a timedelta; negative: since it has expired.
+            target: A class with a policy, or a row of it whose own ttl is to count.
+            seconds: Until it expires, or a timedelta; negative: since it has expired.
 
         Raises:
-            TTLError: rows of the target live for ever, or their end isn't counted from their
+            TTLError: Rows of the target live for ever, or their end isn't counted from their
                 writing; then set the field that it is counted from.
         """
         left = _span(seconds)
@@ -295,13 +301,6 @@ class TTLClock:
             if known is not None:
                 return known.astimezone(timezone.utc)
         return datetime.now(timezone.utc)
-
-    def _stands_at(self) -> datetime:
-        instant = self.moved(self._real_now())
-        if self.frozen_at is None:
-            # Up, not down: no row that has just been stamped comes to lie in the future.
-            instant += timedelta(microseconds=-instant.microsecond % 1000)
-        return instant
 
 
 class _Moved:

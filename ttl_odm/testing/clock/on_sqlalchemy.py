@@ -6,7 +6,7 @@ statement that was compiled before follows, a move costs nothing, and after the 
 SQL goes out as before. It needs no DDL, no commit and no connection of its own, and holds for
 every engine, thread and session of the process.
 
-What the database does by itself tells the real time: a column's default in an INSERT of raw SQL
+What the database does by itself keeps to the real time: a column's default in an INSERT of raw SQL
 that leaves ``_ts`` out, triggers, views. DDL is left alone, or a move would outlive the test in a
 column's default.
 
@@ -37,7 +37,7 @@ from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.testing.clock.lives import life, not_counted_from_writing
+from ttl_odm.testing.clock.lifetimes import life, not_counted_from_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
     with ExitStack() as undo:
         for owner, name, value in (
             (database_clock.Sample, "now", _sample_now(clock)),
-            (context, "observe", _observing(database_clock.observe)),
+            (context, "observe", _observer(database_clock.observe)),
             (leases, "_now", _now_of_leases),
             (sys.modules[__name__], "_in_use", clock),
         ):
@@ -87,16 +87,16 @@ def lifetime(target: Any) -> timedelta | None:
         name, default, own = target.name, binding.default(), None
     else:
         inspected: Any = inspect(target, raiseerr=False)
-        found = lifetime_of(inspected.mapper) if hasattr(inspected, "mapper") else None
-        if found is None:
+        by_mapper = lifetime_of(inspected.mapper) if hasattr(inspected, "mapper") else None
+        if by_mapper is None:
             return None
-        binding, default, own = found.binding, found.default(), None
+        binding, default, own = by_mapper.binding, by_mapper.default(), None
         name = inspected.mapper.class_.__name__
-        policy = found.default.policy
+        policy = by_mapper.default.policy
         if isinstance(policy, TTL) and not isinstance(target, type):
-            if found.kind is not None:
-                default = policy.default_of(getattr(target, found.kind))
-            stored = None if found.own is None else getattr(target, found.own)
+            if by_mapper.kind is not None:
+                default = policy.default_of(getattr(target, by_mapper.kind))
+            stored = None if by_mapper.own is None else getattr(target, by_mapper.own)
             own = None if stored is None else expiry.own_ttl(policy, stored)
     if not binding.stamps:
         raise not_counted_from_writing(name, binding.last_modified.key)
@@ -114,40 +114,40 @@ def _as_moved(
     execution: Any,
     _executemany: bool,  # noqa: FBT001 (SQLAlchemy's signature)
 ) -> tuple[str, Any]:
-    clock, spelling = _in_use, _SPELLINGS.get(connection.dialect.name)
-    if clock is None or spelling is None:
+    clock, now_of = _in_use, _NOWS.get(connection.dialect.name)
+    if clock is None or now_of is None:
         return statement, parameters
     offset, frozen_at = clock.offset, clock.frozen_at
     is_moved = (offset or frozen_at) and not _as_it_is.get()
     if not is_moved or getattr(execution, "isddl", False):
         return statement, parameters
-    told, moved = spelling
-    if told.search(statement) and not _DDL.match(statement):
-        statement = told.sub(partial(moved, offset, frozen_at), statement)
+    now, moved = now_of
+    if now.search(statement) and not _DDL.match(statement):
+        statement = now.sub(partial(moved, offset, frozen_at), statement)
     return statement, parameters
 
 
-def _on_postgresql(offset: timedelta, frozen_at: datetime | None, told: re.Match[str]) -> str:
+def _on_postgresql(offset: timedelta, frozen_at: datetime | None, now: re.Match[str]) -> str:
     if frozen_at is not None:
         return f"TIMESTAMPTZ '{frozen_at.isoformat(' ')}'"
-    return f"({told[0]} + interval '{_decimal(offset, 6)} seconds')"
+    return f"({now[0]} + interval '{_decimal(offset, 6)} seconds')"
 
 
-def _on_mysql(offset: timedelta, frozen_at: datetime | None, told: re.Match[str]) -> str:
+def _on_mysql(offset: timedelta, frozen_at: datetime | None, now: re.Match[str]) -> str:
     if frozen_at is not None:
         return f"TIMESTAMP'{frozen_at.replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
-    return f"({told[0]} + INTERVAL {offset // timedelta(microseconds=1)} MICROSECOND)"
+    return f"({now[0]} + INTERVAL {offset // timedelta(microseconds=1)} MICROSECOND)"
 
 
-def _on_sqlite(offset: timedelta, frozen_at: datetime | None, told: re.Match[str]) -> str:
-    is_number = told[0].startswith("CAST")
+def _on_sqlite(offset: timedelta, frozen_at: datetime | None, now: re.Match[str]) -> str:
+    is_number = now[0].startswith("CAST")
     if frozen_at is not None:
         if is_number:
             return str((frozen_at - EPOCH) // timedelta(milliseconds=1))
         return f"'{frozen_at.replace(tzinfo=None).isoformat(' ', 'milliseconds')}000'"
     if is_number:
-        return f"({told[0]} + {offset // timedelta(milliseconds=1)})"
-    return f"{told[0][:-1]}, '{_decimal(offset, 3)} seconds')"
+        return f"({now[0]} + {offset // timedelta(milliseconds=1)})"
+    return f"{now[0][:-1]}, '{_decimal(offset, 3)} seconds')"
 
 
 def _decimal(offset: timedelta, digits: int) -> str:
@@ -158,7 +158,7 @@ def _decimal(offset: timedelta, digits: int) -> str:
 
 
 _SQLITE: Final = SQLite()
-_SPELLINGS: Final = {
+_NOWS: Final = {
     "postgresql": (re.compile(r"\b(?:statement|clock)_timestamp\(\)"), _on_postgresql),
     **dict.fromkeys(MYSQL_FAMILY, (re.compile(r"\bUTC_TIMESTAMP\(6\)"), _on_mysql)),
     "sqlite": (
@@ -166,18 +166,18 @@ _SPELLINGS: Final = {
         _on_sqlite,
     ),
 }
-"""By dialect: what asks for its now in the SQL of this package, and what is said in its place."""
+"""By dialect: what asks for its now in the SQL of this package, and what makes its replacement."""
 
 
 def _now_of_leases(connection: Connection) -> ColumnElement[Any]:
-    """The database's now, spelled so that it isn't found."""
+    """The database's now, written so that it isn't replaced."""
     clock = clock_of(connection.dialect)
     written = clock.at_write
     hidden = written.replace("(", "( ") if "(" in written else f" {written}"
     return clock.literal(clock.instant(hidden))
 
 
-def _observing(observe: Callable[[Connection], None]) -> Callable[[Connection], None]:
+def _observer(observe: Callable[[Connection], None]) -> Callable[[Connection], None]:
     """Samples of the database's clock stay unmoved; what is read from them moves."""
 
     def observe_as_it_is(connection: Connection) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Clocked, Hook, HookError, Hooking, Skip
-from ttl_odm.testing.contract.purging import DAY, HOUR
+from ttl_odm.testing.contract.batches import DAY, HOUR
 from ttl_odm.testing.rig import CanArchive, CanWrite
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def hooked(rig: StoreRig, hooks: Any = None, target: str = "carts") -> None:
     rig.add(target, [99], age=60)
 
 
-def keys_of(told: list[Purged]) -> list[int]:
-    """Return all keys that were told, in order."""
-    return sorted(key for each in told for (key,) in each.keys)
+def keys_of(events: list[Purged]) -> list[int]:
+    """Return all keys that were reported, in order."""
+    return sorted(key for purged in events for (key,) in purged.keys)
 
 
 class HookContract:
@@ -42,18 +42,18 @@ class HookContract:
         self, rig: StoreRig, when: Literal["transaction", "commit"]
     ) -> None:
         hooked(rig)
-        told: list[Purged] = []
-        report = rig.sweep(on_purged=Hook(told.append, when=when), batch_size=4)
+        events: list[Purged] = []
+        report = rig.sweep(on_purged=Hook(events.append, when=when), batch_size=4)
         assert not report.problems
-        assert keys_of(told) == list(range(10))
-        for each in told:
-            assert (each.table, each.reason) == ("carts", "expired")
-            assert each.count == len(each.keys) > 0
-            assert each.rows is None
-            assert each.duration >= 0
-            assert (each.transaction is None) is (when == "commit")
+        assert keys_of(events) == list(range(10))
+        for purged in events:
+            assert (purged.table, purged.reason) == ("carts", "expired")
+            assert purged.count == len(purged.keys) > 0
+            assert purged.rows is None
+            assert purged.duration >= 0
+            assert (purged.transaction is None) is (when == "commit")
             if isinstance(rig.store, Clocked):
-                ago = rig.run(rig.store.now()) - each.as_of
+                ago = rig.run(rig.store.now()) - purged.as_of
                 assert timedelta(0) <= ago < timedelta(minutes=10)
 
     @both_moments
@@ -61,54 +61,54 @@ class HookContract:
         self, rig: StoreRig, when: Literal["transaction", "commit"]
     ) -> None:
         hooked(rig)
-        told: list[Purged] = []
-        rig.sweep(on_purged=Hook(told.append, when=when, rows=True))
-        assert keys_of(told) == list(range(10))
-        for each in told:
-            assert each.rows is not None
-            values = [set(row.values()) for row in each.rows]
-            assert len(values) == each.count
-            assert all(key in row for (key,), row in zip(each.keys, values, strict=True))
+        events: list[Purged] = []
+        rig.sweep(on_purged=Hook(events.append, when=when, rows=True))
+        assert keys_of(events) == list(range(10))
+        for purged in events:
+            assert purged.rows is not None
+            values = [set(row.values()) for row in purged.rows]
+            assert len(values) == purged.count
+            assert all(key in row for (key,), row in zip(purged.keys, values, strict=True))
 
     def test_hooks_are_told_nothing_where_nothing_is_deleted(self, rig: StoreRig) -> None:
         hooked(rig)
         rig.sweep()
-        told: list[Purged] = []
-        rig.sweep(on_purged=[told.append, Hook(told.append, when="commit")])
-        assert told == []
+        events: list[Purged] = []
+        rig.sweep(on_purged=[events.append, Hook(events.append, when="commit")])
+        assert events == []
 
     def test_hooks_may_be_for_one_target(self, rig: StoreRig) -> None:
         hooked(rig)
         hooked(rig, target="orders")
-        told: list[Purged] = []
-        rig.sweep(on_purged={"orders": told.append})
-        assert {each.table for each in told} == {"orders"}
+        events: list[Purged] = []
+        rig.sweep(on_purged={"orders": events.append})
+        assert {purged.table for purged in events} == {"orders"}
 
     @both_moments
     def test_hooks_may_be_declared_by_the_target(
         self, rig: StoreRig, when: Literal["transaction", "commit"]
     ) -> None:
-        told: list[Purged] = []
-        hooked(rig, Hook(told.append, when=when))
+        events: list[Purged] = []
+        hooked(rig, Hook(events.append, when=when))
         rig.sweep()
-        assert keys_of(told) == list(range(10))
+        assert keys_of(events) == list(range(10))
 
     def test_a_hook_that_raises_leaves_its_batch_and_the_next_sweep_gets_it(
         self, rig: StoreRig
     ) -> None:
         hooked(rig)
-        told: list[Purged] = []
+        events: list[Purged] = []
 
         def fails_once(purged: Purged) -> None:
-            told.append(purged)
-            if len(told) == 2:
+            events.append(purged)
+            if len(events) == 2:
                 raise ValueError("not now")
 
         report = rig.sweep(on_purged=fails_once, batch_size=4)
         (target,) = report.targets
         assert isinstance(target.error, HookError)
         left = rig.keys("carts") - {99}
-        assert left == {key for (key,) in told[1].keys}
+        assert left == {key for (key,) in events[1].keys}
         assert target.skips == {Skip.HOOK: len(left)}
         assert target.deleted == 10 - len(left)
         assert rig.sweep().deleted == len(left)
@@ -131,10 +131,10 @@ class HookContract:
         if not isinstance(rig, CanWrite):
             pytest.skip("the rig writes in no transaction")
         hooked(rig)
-        told: list[Purged] = []
+        events: list[Purged] = []
 
         def write(purged: Purged) -> object:
-            told.append(purged)
+            events.append(purged)
             return rig.write(purged.transaction, str(sorted(purged.keys)))
 
         async def write_async(purged: Purged) -> None:
@@ -142,36 +142,36 @@ class HookContract:
             await result
 
         def fails_once(_: Purged) -> None:
-            if len(told) == 2:
+            if len(events) == 2:
                 raise ValueError("not now")
 
         rig.sweep(on_purged=[write_async if rig.is_async else write, fails_once], batch_size=4)
-        kept = [each for number, each in enumerate(told) if number != 1]
-        assert rig.written() == [str(sorted(each.keys)) for each in kept]
+        kept = [purged for number, purged in enumerate(events) if number != 1]
+        assert rig.written() == [str(sorted(purged.keys)) for purged in kept]
 
     @both_moments
     def test_asynchronous_hooks_are_awaited_or_refused(
         self, rig: StoreRig, when: Literal["transaction", "commit"]
     ) -> None:
         hooked(rig)
-        told: list[Purged] = []
+        events: list[Purged] = []
 
         async def hook(purged: Purged) -> None:
-            told.append(purged)
+            events.append(purged)
 
         if not rig.is_async:
             with pytest.raises(TTLConfigurationError, match="needs an AsyncSweeper"):
                 rig.sweeper(on_purged=Hook(hook, when=when))
             return
         rig.sweep(on_purged=Hook(hook, when=when))
-        assert keys_of(told) == list(range(10))
+        assert keys_of(events) == list(range(10))
 
     def test_rows_are_archived_before_they_are_deleted(self, rig: StoreRig) -> None:
         sink = archived(rig, fails_on=0)
         report = rig.sweep(batch_size=4)
         assert not report.problems
-        assert keys_of(sink.told) == list(range(10))
-        assert sum(len(each.rows or ()) for each in sink.told) == 10
+        assert keys_of(sink.events) == list(range(10))
+        assert sum(len(purged.rows or ()) for purged in sink.events) == 10
         assert (report.deleted, report.archived) == (10, 10)
         assert rig.keys("carts") == {99}
 
@@ -181,21 +181,21 @@ class HookContract:
         (target,) = report.targets
         assert isinstance(target.error, HookError)
         left = rig.keys("carts") - {99}
-        assert left == {key for (key,) in sink.told[1].keys}
+        assert left == {key for (key,) in sink.events[1].keys}
         assert target.skips == {Skip.HOOK: len(left)}
         assert target.deleted == target.archived == 10 - len(left)
 
 
 class _Sink:
-    """Keeps what it was told; fails once."""
+    """Keeps what it gets; fails once."""
 
     def __init__(self, fails_on: int) -> None:
-        self.told: list[Purged] = []
+        self.events: list[Purged] = []
         self._fails_on = fails_on
 
     def write(self, purged: Purged) -> None:
-        self.told.append(purged)
-        if len(self.told) == self._fails_on:
+        self.events.append(purged)
+        if len(self.events) == self._fails_on:
             raise OSError("the disk is full")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ttl_odm.sweeper import Ending, FuseError, LeaseState, Leasing
-from ttl_odm.testing.contract.purging import DAY, HOUR
+from ttl_odm.testing.contract.batches import DAY, HOUR
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import Lease
@@ -19,7 +19,7 @@ NAME = "ttl_odm"
 LONG = 60.0
 
 
-class _Asked:
+class _PlainLeases:
     """Leases whose methods are plain calls, whatever the store is."""
 
     def __init__(self, rig: StoreRig) -> None:
@@ -57,7 +57,7 @@ class _Asked:
 
     def acquire_at_once(self, number: int) -> list[Lease | None]:
         """Let so many try at the same time: in threads, or in tasks."""
-        holders = [f"holder {each}" for each in range(number)]
+        holders = [f"holder {place}" for place in range(number)]
         if self._rig.is_async:
 
             async def all_of_them() -> list[Any]:
@@ -85,14 +85,14 @@ class LeaseContract:
     """`Leasing.leases`, and sweepers that hold one."""
 
     @pytest.fixture
-    def leases(self, rig: StoreRig) -> _Asked:
+    def leases(self, rig: StoreRig) -> _PlainLeases:
         """Return the store's leases."""
-        return _Asked(rig)
+        return _PlainLeases(rig)
 
-    def test_a_lease_that_never_was_can_be_looked_at(self, leases: _Asked) -> None:
+    def test_a_lease_that_never_was_can_be_looked_at(self, leases: _PlainLeases) -> None:
         assert leases.read() == LeaseState()
 
-    def test_one_holds_a_lease_and_the_others_do_not(self, leases: _Asked) -> None:
+    def test_one_holds_a_lease_and_the_others_do_not(self, leases: _PlainLeases) -> None:
         lease = leases.acquired("us")
         assert (lease.name, lease.holder, lease.duration) == (NAME, "us", LONG)
         assert leases.acquire("them") is None
@@ -101,18 +101,18 @@ class LeaseContract:
         assert (state.holder, state.token) == ("us", lease.token)
         assert 0 < state.seconds_left <= LONG
 
-    def test_of_many_at_once_exactly_one_gets_it(self, leases: _Asked) -> None:
+    def test_of_many_at_once_exactly_one_gets_it(self, leases: _PlainLeases) -> None:
         granted = leases.acquire_at_once(8)
         assert sum(lease is not None for lease in granted) == 1
         assert len(granted) == 8
 
-    def test_leases_of_other_names_are_other_leases(self, leases: _Asked) -> None:
+    def test_leases_of_other_names_are_other_leases(self, leases: _PlainLeases) -> None:
         one, other = leases.acquired(), leases.acquired(name="other")
         assert leases.renew(one)
         leases.release(one)
         assert leases.read("other").holder == other.holder
 
-    def test_a_lease_that_was_given_back_is_free(self, leases: _Asked) -> None:
+    def test_a_lease_that_was_given_back_is_free(self, leases: _PlainLeases) -> None:
         first = leases.acquired()
         leases.release(first)
         state = leases.read()
@@ -120,7 +120,7 @@ class LeaseContract:
         assert leases.acquired("them").token > first.token
 
     def test_a_lease_that_has_ended_is_taken_over_with_a_larger_token(
-        self, rig: StoreRig, leases: _Asked
+        self, rig: StoreRig, leases: _PlainLeases
     ) -> None:
         first = leases.acquired("us")
         rig.end_lease(NAME)
@@ -129,7 +129,7 @@ class LeaseContract:
         assert second.token > first.token
 
     def test_who_was_taken_over_can_change_nothing_any_more(
-        self, rig: StoreRig, leases: _Asked
+        self, rig: StoreRig, leases: _PlainLeases
     ) -> None:
         first = leases.acquired("us")
         rig.end_lease(NAME)
@@ -141,7 +141,7 @@ class LeaseContract:
         assert (state.holder, state.token, state.history) == ("us", second.token, "")
         assert leases.renew(second)
 
-    def test_a_lease_that_was_given_back_cannot_be_renewed(self, leases: _Asked) -> None:
+    def test_a_lease_that_was_given_back_cannot_be_renewed(self, leases: _PlainLeases) -> None:
         lease = leases.acquired()
         leases.release(lease)
         assert not leases.renew(lease)
@@ -150,7 +150,7 @@ class LeaseContract:
         leases.release(lease)
 
     def test_a_lease_that_has_ended_is_renewed_while_nobody_has_taken_it(
-        self, rig: StoreRig, leases: _Asked
+        self, rig: StoreRig, leases: _PlainLeases
     ) -> None:
         lease = leases.acquired()
         rig.end_lease(NAME)
@@ -158,7 +158,7 @@ class LeaseContract:
         assert leases.read().holder == "us"
         assert leases.acquire("them") is None
 
-    def test_a_pause_outlives_leases_and_needs_none(self, leases: _Asked) -> None:
+    def test_a_pause_outlives_leases_and_needs_none(self, leases: _PlainLeases) -> None:
         leases.set_paused(paused=True)
         assert leases.read().paused
         lease = leases.acquired()
@@ -169,7 +169,7 @@ class LeaseContract:
         leases.set_paused(paused=False)
         assert not leases.read().paused
 
-    def test_a_history_outlives_leases(self, rig: StoreRig, leases: _Asked) -> None:
+    def test_a_history_outlives_leases(self, rig: StoreRig, leases: _PlainLeases) -> None:
         first = leases.acquired()
         assert leases.read().recorded_ago is None
         assert leases.record(first, '{"a": "ä, 😀"}')
@@ -182,13 +182,13 @@ class LeaseContract:
         assert state.recorded_ago is not None
         assert 0 <= state.recorded_ago < 600
 
-    def test_a_history_may_have_some_kilobytes(self, leases: _Asked) -> None:
+    def test_a_history_may_have_some_kilobytes(self, leases: _PlainLeases) -> None:
         lease = leases.acquired()
         assert leases.record(lease, "x" * 20_000)
         assert leases.record(lease, "y" * 20_000)
         assert leases.read().history == "y" * 20_000
 
-    def test_a_sweeper_gives_its_lease_back(self, rig: StoreRig, leases: _Asked) -> None:
+    def test_a_sweeper_gives_its_lease_back(self, rig: StoreRig, leases: _PlainLeases) -> None:
         rig.create("carts", HOUR)
         assert rig.sweep().ended is Ending.FINISHED
         state = leases.read()
@@ -196,7 +196,7 @@ class LeaseContract:
         assert state.history
 
     def test_a_sweeper_does_nothing_while_another_has_the_lease(
-        self, rig: StoreRig, leases: _Asked
+        self, rig: StoreRig, leases: _PlainLeases
     ) -> None:
         rig.create("carts", HOUR)
         rig.add("carts", [1], age=DAY)
@@ -207,7 +207,9 @@ class LeaseContract:
         assert rig.sweep(lease=False).deleted == 1
         assert leases.renew(lease)
 
-    def test_a_sweeper_takes_over_from_one_that_died(self, rig: StoreRig, leases: _Asked) -> None:
+    def test_a_sweeper_takes_over_from_one_that_died(
+        self, rig: StoreRig, leases: _PlainLeases
+    ) -> None:
         rig.create("carts", HOUR)
         rig.add("carts", [1], age=DAY)
         leases.acquired("them")
@@ -215,7 +217,7 @@ class LeaseContract:
         assert rig.sweep().deleted == 1
 
     def test_a_paused_sweeper_does_nothing_until_it_is_let(
-        self, rig: StoreRig, leases: _Asked
+        self, rig: StoreRig, leases: _PlainLeases
     ) -> None:
         rig.create("carts", HOUR)
         rig.add("carts", [1], age=DAY)
@@ -228,7 +230,7 @@ class LeaseContract:
         assert not leases.read().paused
         assert rig.sweep().deleted == 1
 
-    def test_a_pause_is_obeyed_within_one_batch(self, rig: StoreRig, leases: _Asked) -> None:
+    def test_a_pause_is_obeyed_within_one_batch(self, rig: StoreRig, leases: _PlainLeases) -> None:
         rig.create("carts", HOUR)
         for number in range(10):
             rig.add("carts", [number], age=DAY + number)
@@ -245,7 +247,7 @@ class LeaseContract:
         assert leases.read().holder is None
 
     def test_the_fuse_remembers_what_other_sweepers_found(self, rig: StoreRig) -> None:
-        _Asked(rig)
+        _PlainLeases(rig)
         rig.create("carts", HOUR)
         for _ in range(3):
             rig.add("carts", range(5), age=DAY)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ttl_odm.sweeper import Counting, FuseError
-from ttl_odm.testing.contract.purging import DAY, HOUR
+from ttl_odm.testing.contract.batches import DAY, HOUR
 
 if TYPE_CHECKING:
     from ttl_odm.testing.rig import StoreRig

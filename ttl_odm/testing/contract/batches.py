@@ -27,9 +27,10 @@ def batches(
     rig: StoreRig, target: str, size: int, parts: tuple[Part, ...] | None = None
 ) -> Iterator[BatchResult]:
     """Purge a target as the sweeper does, batch by batch."""
-    due: Due | None = rig.run(rig.store.due(target)) if parts is None else None
-    found = () if due is None else due.parts
-    for part in parts or found:
+    if parts is None:
+        due: Due | None = rig.run(rig.store.due(target))
+        parts = () if due is None else due.parts
+    for part in parts:
         resume: object = None
         while True:
             request = BatchRequest(target, part, size, resume)
@@ -63,7 +64,7 @@ class PurgeContract:
         # A store that would have to read the whole table to know says None.
         assert due.oldest in (0.0, None)
         assert due.parts == () or due.oldest is None
-        assert sum(each.deleted for each in batches(rig, "carts", 10)) == 0
+        assert sum(batch.deleted for batch in batches(rig, "carts", 10)) == 0
         assert rig.keys("carts") == {1}
 
     def test_the_oldest_expired_row_tells_how_far_behind_the_sweeper_is(
@@ -111,8 +112,8 @@ class PurgeContract:
             rig.add("carts", [number + 10], age=DAY + number, ttl=60)
             rig.add("carts", [number + 20], age=60)
         results = list(batches(rig, "carts", size))
-        assert all(0 <= each.deleted <= size for each in results)
-        assert sum(each.deleted for each in results) == 20
+        assert all(0 <= batch.deleted <= size for batch in results)
+        assert sum(batch.deleted for batch in results) == 20
         assert rig.keys("carts") == set(range(20, 30))
 
     def test_rows_that_expired_at_the_same_instant_may_be_more_than_a_batch(
@@ -122,15 +123,15 @@ class PurgeContract:
         rig.add("carts", range(50), age=DAY)
         rig.add("carts", range(50, 100), age=DAY, ttl=60)
         results = list(batches(rig, "carts", 7))
-        assert all(each.deleted <= 7 for each in results)
-        assert sum(each.deleted for each in results) == 100
+        assert all(batch.deleted <= 7 for batch in results)
+        assert sum(batch.deleted for batch in results) == 100
         assert rig.keys("carts") == set()
 
     def test_the_next_pass_begins_at_the_beginning(self, rig: StoreRig) -> None:
         rig.create("carts", HOUR)
         for age in (DAY, 2 * DAY):  # rows of the second pass expired before those of the first
             rig.add("carts", range(5), age=age)
-            assert sum(each.deleted for each in batches(rig, "carts", 2)) == 5
+            assert sum(batch.deleted for batch in batches(rig, "carts", 2)) == 5
 
     def test_a_batch_of_nothing_is_the_last(self, rig: StoreRig) -> None:
         rig.create("carts", HOUR)
@@ -138,7 +139,7 @@ class PurgeContract:
         parts = rig.run(rig.store.due("carts")).parts
         list(batches(rig, "carts", 10))
         results = list(batches(rig, "carts", 10, parts))
-        assert [(each.deleted, each.resume) for each in results] == [(0, None)] * len(parts)
+        assert [(batch.deleted, batch.resume) for batch in results] == [(0, None)] * len(parts)
 
     @pytest.mark.parametrize("ttl", [None, 60])
     def test_a_row_that_is_renewed_between_look_and_deletion_stays(
@@ -166,6 +167,6 @@ class HoldContract:
         with rig.hold("carts", 4):
             results = list(batches(rig, "carts", 100))
             assert rig.keys("carts") == {4}
-        assert sum(each.deleted for each in results) == 9
-        assert sum(each.skipped.get(Skip.LOCKED, 0) for each in results) == 1
-        assert sum(each.deleted for each in batches(rig, "carts", 100)) == 1
+        assert sum(batch.deleted for batch in results) == 9
+        assert sum(batch.skipped.get(Skip.LOCKED, 0) for batch in results) == 1
+        assert sum(batch.deleted for batch in batches(rig, "carts", 100)) == 1

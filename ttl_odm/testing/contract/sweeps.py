@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ttl_odm.sweeper import Clocked, Ending, Hook, Hooking
-from ttl_odm.testing.contract.purging import DAY, HOUR
+from ttl_odm.testing.contract.batches import DAY, HOUR
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import Progress
@@ -47,10 +47,13 @@ class SweepContract:
         rig.add("off", range(3), age=DAY)
         report = rig.sweep(batch_size=2)
         assert not report.problems
-        assert {each.table: each.deleted for each in report.targets} == {"carts": 5, "orders": 3}
-        for each in report.targets:
-            assert each.oldest_before is None or each.oldest_before > 0
-            assert each.oldest_after in (0.0, None)
+        assert {target.table: target.deleted for target in report.targets} == {
+            "carts": 5,
+            "orders": 3,
+        }
+        for target in report.targets:
+            assert target.oldest_before is None or target.oldest_before > 0
+            assert target.oldest_after in (0.0, None)
         assert rig.keys("carts") == {5, 6, 7}
         assert rig.keys("orders") == set()
         assert rig.keys("off") == {0, 1, 2}
@@ -83,20 +86,20 @@ class SweepContract:
         rig.create("carts", HOUR)
         for number in range(60):
             rig.add("carts", [number], age=DAY + number)
-        told: Counter[Any] = Counter()
+        deleted: Counter[Any] = Counter()
         options: dict[str, Any] = {"lease": False, "batch_size": 7}
         if isinstance(rig.store, Hooking):
-            options["on_purged"] = Hook(lambda purged: told.update(purged.keys), when="commit")
+            options["on_purged"] = Hook(lambda purged: deleted.update(purged.keys), when="commit")
         at_once(rig, [rig.sweeper(**options) for _ in range(3)])
         # Each may have skipped rows that another held and then gave up.
         rig.sweep(**options)
         assert rig.keys("carts") == set()
         if isinstance(rig.store, Hooking):
-            assert told == Counter({(number,): 1 for number in range(60)})
+            assert deleted == Counter({(number,): 1 for number in range(60)})
 
     def test_outside_its_window_it_sweeps_nothing(self, rig: StoreRig) -> None:
         if not isinstance(rig.store, Clocked):
-            pytest.skip("the store tells no time")
+            pytest.skip("the store has no clock")
         rig.create("carts", HOUR)
         rig.add("carts", [1], age=DAY)
         now = rig.run(rig.store.now())
