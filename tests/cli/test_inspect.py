@@ -53,17 +53,17 @@ def test_it_proposes_what_the_tables_follow_already_and_changes_nothing(filled: 
     before = legacy.contents(filled)
 
     if filled.dialect.name == "sqlite":
-        found = as_json(run("inspect", url_of(filled), "--json"))
+        inspected = as_json(run("inspect", url_of(filled), "--json"))
     else:
         finished = CliRunner().invoke(cli, ["inspect", url_of(filled), "--json"])
-        found = json.loads(finished.stdout)
+        inspected = json.loads(finished.stdout)
 
-    tables = {each["table"]: each for each in found["tables"]}
-    proposals = {name: each["proposal"] for name, each in tables.items() if each["proposal"]}
-    assert {name: each["declaration"] for name, each in proposals.items()} == DECLARATIONS
-    for each in proposals.values():
-        eval(each["declaration"], vars(ttl_odm).copy())  # noqa: S307
-        assert (each["looked_at"], each["expired"]) == (4, 1)
+    tables = {table["table"]: table for table in inspected["tables"]}
+    proposals = {name: table["proposal"] for name, table in tables.items() if table["proposal"]}
+    assert {name: proposal["declaration"] for name, proposal in proposals.items()} == DECLARATIONS
+    for proposal in proposals.values():
+        eval(proposal["declaration"], vars(ttl_odm).copy())  # noqa: S307
+        assert (proposal["looked_at"], proposal["expired"]) == (4, 1)
     assert proposals["web_sessions"]["is_indexed"] is True
     soonest = datetime.fromisoformat(proposals["web_sessions"]["lowest"]).replace(tzinfo=None)
     hour_ago = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(hours=1)
@@ -129,11 +129,11 @@ def test_a_big_table_is_estimated_and_sampled(engine: Engine) -> None:
         connection.execute(insertion, {"rows": rows})
         connection.execute(text("ANALYZE web_sessions"))
     with engine.connect() as connection, sql.reading_only(connection):
-        (found,) = sql.tables(connection)
-    assert found.rows == rows
-    assert found.is_estimated
-    assert len(found.sample) == 2 * sql.SAMPLE
-    assert len(found.values("expiry")) == 2 * sql.SAMPLE - 1  # infinity is never
+        (table,) = sql.tables(connection)
+    assert table.rows == rows
+    assert table.is_estimated
+    assert len(table.sample) == 2 * sql.SAMPLE
+    assert len(table.values("expiry")) == 2 * sql.SAMPLE - 1  # infinity is never
     engine.dispose()
 
 
@@ -161,17 +161,17 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
     with MongoClient[dict[str, Any]](mongodb_url) as client:
         try:
             database = client[name]
-            ends = [{"expiresAt": now + timedelta(hours=each)} for each in (-1, 1)]
+            ends = [{"expiresAt": now + timedelta(hours=hours)} for hours in (-1, 1)]
             database["sessions"].insert_many(ends)
             database["events"].insert_one({"at": now})
             database["events"].create_index("at", expireAfterSeconds=60)
             database["tokens"].insert_one({"exp": int(now.timestamp())})
             server = mongodb_url.partition("?")
             url = f"{server[0].rstrip('/')}/{name}?{server[2]}"
-            found = json.loads(CliRunner().invoke(cli, ["inspect", url, "--json"]).stdout)
+            inspected = json.loads(CliRunner().invoke(cli, ["inspect", url, "--json"]).stdout)
         finally:
             client.drop_database(name)
-    tables = {each["table"]: each for each in found["tables"]}
+    tables = {table["table"]: table for table in inspected["tables"]}
     assert tables["sessions"]["proposal"]["declaration"] == 'ExpireAt("expiresAt")'
     assert tables["sessions"]["proposal"]["expired"] == 1
     assert tables["events"]["proposal"]["declaration"] == 'ExpireAfter("at", 60)'
@@ -197,7 +197,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
 ) -> None:
     url, database = mongodb
     now = datetime.now(timezone.utc)
-    ends = [{"expiresAt": now + timedelta(hours=each)} for each in (-2, -1, 1)]
+    ends = [{"expiresAt": now + timedelta(hours=hours)} for hours in (-2, -1, 1)]
     database["sessions"].insert_many(ends)
     printed = CliRunner().invoke(cli, ["inspect", url]).stdout
     pasted = printed[printed.index("from ttl_odm import") :]
@@ -220,7 +220,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "complaint"),
     [
         ([], 2, "Say what to inspect"),
         (["nonsense"], 2, "'nonsense' is no database URL"),
@@ -237,11 +237,11 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
     ],
 )
 def test_mistakes_are_told_in_a_line_without_a_password(
-    arguments: list[str], status: int, said: str
+    arguments: list[str], status: int, complaint: str
 ) -> None:
     finished = CliRunner().invoke(cli, ["inspect", *arguments], env={"TTL_ODM_URL": None})
     assert finished.exit_code == status, finished.output
-    assert said in finished.stderr
+    assert complaint in finished.stderr
     assert "secret" not in finished.output
     assert "Traceback" not in finished.output
 

@@ -45,21 +45,21 @@ def app(engine: Engine) -> list[str]:
 def planned(app: list[str], *options: str, model: str = "WebSession") -> dict[str, Any]:
     finished = CliRunner().invoke(cli, ["plan", model, *app, *options, "--json"])
     assert finished.exit_code == 0, finished.output
-    found: dict[str, Any] = json.loads(finished.stdout)
-    return found
+    forecast: dict[str, Any] = json.loads(finished.stdout)
+    return forecast
 
 
-def numbers(found: list[dict[str, Any]]) -> list[int]:
-    return [each["rows"] for each in found]
+def numbers(counts: list[dict[str, Any]]) -> list[int]:
+    return [count["rows"] for count in counts]
 
 
 def test_it_counts_now_and_later_by_the_policy_as_it_is(app: list[str]) -> None:
-    found = planned(app)
-    assert (found["rows"], found["own_ttl"], found["planned"]) == (6, 2, None)
-    assert found["current"]["policy"] == "TTL(3600)"
+    forecast = planned(app)
+    assert (forecast["rows"], forecast["own_ttl"], forecast["planned"]) == (6, 2, None)
+    assert forecast["current"]["policy"] == "TTL(3600)"
     # now: 2, 3, 4; in an hour: 1 as well, and 5; 6 never
-    assert numbers(found["current"]["expired"]) == [3, 5, 5, 5, 5]
-    ages = {each["label"]: each["rows"] for each in found["ages"]}
+    assert numbers(forecast["current"]["expired"]) == [3, 5, 5, 5, 5]
+    ages = {bar["label"]: bar["rows"] for bar in forecast["ages"]}
     assert ages == {
         "10 min to 1 h": 1,
         "1 h to 6 h": 2,
@@ -81,9 +81,9 @@ def test_it_counts_now_and_later_by_the_policy_as_it_is(app: list[str]) -> None:
 def test_another_default_is_tried_before_it_is_declared(
     app: list[str], default: str, expired: list[int], lost: int, revived: int
 ) -> None:
-    found = planned(app, "--default-ttl", default)["planned"]
-    assert numbers(found["expired"]) == expired
-    assert (found["expired_at_once"], found["visible_again"]) == (lost, revived)
+    forecast = planned(app, "--default-ttl", default)["planned"]
+    assert numbers(forecast["expired"]) == expired
+    assert (forecast["expired_at_once"], forecast["visible_again"]) == (lost, revived)
     assert shop.WebSession.__ttl__ == HOUR
 
 
@@ -162,11 +162,11 @@ def fill_carts(engine: Engine, rows: int) -> None:
 def test_a_big_table_is_sampled_and_the_error_is_told(engine: Engine, app: list[str]) -> None:
     rows = 120_000
     fill_carts(engine, rows)
-    found = planned(app, "--default-ttl", str(36 * HOUR), model="Cart")
-    assert 25_000 < found["sampled_rows"] < rows
-    assert abs(found["rows"] - rows) < rows / 50
+    forecast = planned(app, "--default-ttl", str(36 * HOUR), model="Cart")
+    assert 25_000 < forecast["sampled_rows"] < rows
+    assert abs(forecast["rows"] - rows) < rows / 50
     for scenario, young in (("current", 12 * HOUR), ("planned", 18 * HOUR)):
-        now = found[scenario]["expired"][0]
+        now = forecast[scenario]["expired"][0]
         assert 0 < now["margin"] < rows / 50
         assert abs(now["rows"] - (rows - young)) <= 3 * now["margin"]
     assert planned(app, "--deep", model="Cart")["sampled_rows"] is None
@@ -188,9 +188,9 @@ def test_where_keys_make_no_sample_rows_are_drawn_one_by_one(
         connection.execute(text("INSERT INTO other VALUES (9000000000000000000, 0)"))
     policy = 'ExpireAfter("at", 86400, unit="ms")'
     with engine.connect() as connection:
-        found = measure(connection, "other", parse_policy(policy))
-    assert (found.drawn, found.total) == (Drawn.SINGLY, rows + 1)
-    expired = found.estimate("planned 0")
+        measured = measure(connection, "other", parse_policy(policy))
+    assert (measured.drawn, measured.total) == (Drawn.SINGLY, rows + 1)
+    expired = measured.estimate("planned 0")
     assert abs(expired.rows - (rows - 12 * HOUR)) <= 3 * expired.margin
 
 
@@ -224,10 +224,10 @@ def test_pages_make_a_sample_of_many_partitions_and_of_wide_rows(
         connection.execute(text("ANALYZE other"))
     policy = parse_policy(f'ExpireAfter("at", {5 * partitions} * 86400)')
     with engine.connect() as connection:
-        found = measure(connection, "other", policy, big=50_000)
-    assert found.drawn is Drawn.STRETCHES
-    assert found.sampled > 12_500
-    expired = found.estimate("planned 0")
+        measured = measure(connection, "other", policy, big=50_000)
+    assert measured.drawn is Drawn.STRETCHES
+    assert measured.sampled > 12_500
+    expired = measured.estimate("planned 0")
     assert 0 < expired.margin < rows / 10
     assert abs(expired.rows - rows / 2) <= 3 * expired.margin
 
@@ -266,12 +266,12 @@ def test_documents_are_planned(mongodb: Any) -> None:
         ]
     )
     app = ["--app", "tests.cli.documents:MODELS", "--url", url]
-    found = planned(app, "--default-ttl", "60", model="Event")
-    assert (found["rows"], found["own_ttl"]) == (4, 1)
-    assert numbers(found["current"]["expired"]) == [1, 2, 3, 3, 3]
-    assert numbers(found["planned"]["expired"]) == [2, 2, 3, 3, 3]
-    assert found["planned"]["expired_at_once"] == 1
-    assert found["ages"][-1] == {"label": "no instant", "rows": 1, "margin": 0}
+    forecast = planned(app, "--default-ttl", "60", model="Event")
+    assert (forecast["rows"], forecast["own_ttl"]) == (4, 1)
+    assert numbers(forecast["current"]["expired"]) == [1, 2, 3, 3, 3]
+    assert numbers(forecast["planned"]["expired"]) == [2, 2, 3, 3, 3]
+    assert forecast["planned"]["expired_at_once"] == 1
+    assert forecast["ages"][-1] == {"label": "no instant", "rows": 1, "margin": 0}
 
 
 async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongodb: Any) -> None:
@@ -285,10 +285,10 @@ async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongo
     database["texts"].insert_many(
         {"_id": str(key), "_ts": now - timedelta(hours=2 * (key % 2))} for key in range(count)
     )
-    async with connect("tests.cli.documents:MODELS", url) as found:
+    async with connect("tests.cli.documents:MODELS", url) as application:
         kinds = {}
         for name in ("events", "texts"):
-            measured = await counting.measure(found.engine[name], None, TTL(3600), big=100)
+            measured = await counting.measure(application.engine[name], None, TTL(3600), big=100)
             expired = measured.estimate("planned 0")
             assert abs(expired.rows - count / 2) <= 3 * expired.margin < count / 10
             kinds[name] = measured.drawn
@@ -301,15 +301,15 @@ def test_a_policy_is_tried_on_a_table_that_no_model_knows(engine: Engine) -> Non
         now = connection.execute(text("SELECT CURRENT_TIMESTAMP")).scalar_one()
         now = datetime.fromisoformat(now) if isinstance(now, str) else now
         ends = [now.replace(tzinfo=None) + timedelta(hours=left) for left in (-30, 2, 50)]
-        connection.execute(insert(legacy.RESULTS), [{"date_done": each} for each in [*ends, None]])
+        connection.execute(insert(legacy.RESULTS), [{"date_done": end} for end in [*ends, None]])
     url = engine.url.render_as_string(hide_password=False)
     policy = ["--policy", '__ttl__ = ExpireAt("date_done")  # as inspect has it']
-    found = planned(["--url", url], *policy, model="celery_taskmeta")
-    assert found["current"] is None
-    assert found["planned"]["policy"] == 'ExpireAt("date_done")'
-    assert numbers(found["planned"]["expired"]) == [1, 1, 2, 3, 3]
-    assert (found["planned"]["expired_at_once"], found["planned"]["visible_again"]) == (1, 0)
-    assert [each["label"] for each in found["ages"]] == [
+    forecast = planned(["--url", url], *policy, model="celery_taskmeta")
+    assert forecast["current"] is None
+    assert forecast["planned"]["policy"] == 'ExpireAt("date_done")'
+    assert numbers(forecast["planned"]["expired"]) == [1, 1, 2, 3, 3]
+    assert (forecast["planned"]["expired_at_once"], forecast["planned"]["visible_again"]) == (1, 0)
+    assert [bar["label"] for bar in forecast["ages"]] == [
         "in 1 d to 7 d",
         "in 6 h to 1 d",
         "in 1 h to 6 h",
@@ -320,12 +320,12 @@ def test_a_policy_is_tried_on_a_table_that_no_model_knows(engine: Engine) -> Non
 
 
 def test_another_policy_is_tried_on_a_model_that_has_one(app: list[str]) -> None:
-    found = planned(app, "--policy", 'ExpireAfter("_ts", timedelta(hours=6))')
-    assert (found["current"]["policy"], found["field"]) == ("TTL(3600)", "_ts")
+    forecast = planned(app, "--policy", 'ExpireAfter("_ts", timedelta(hours=6))')
+    assert (forecast["current"]["policy"], forecast["field"]) == ("TTL(3600)", "_ts")
     # Rows of 2 h and 30 min live, and ttls of their own are gone: 6, of 9 h, had none to end it.
-    assert numbers(found["current"]["expired"]) == [3, 5, 5, 5, 5]
-    assert numbers(found["planned"]["expired"]) == [3, 3, 6, 6, 6]
-    assert (found["planned"]["expired_at_once"], found["planned"]["visible_again"]) == (1, 1)
+    assert numbers(forecast["current"]["expired"]) == [3, 5, 5, 5, 5]
+    assert numbers(forecast["planned"]["expired"]) == [3, 3, 6, 6, 6]
+    assert (forecast["planned"]["expired_at_once"], forecast["planned"]["visible_again"]) == (1, 1)
 
 
 @sqlite
@@ -335,11 +335,11 @@ def test_a_policy_is_tried_on_a_model_that_has_none(engine: Engine, app: list[st
         connection.execute(insert(legacy.TOKENS), [{"issued_at": 1, "expires_in": 0}])
     app = ["--app", "tests.cli.legacy:METADATA", *app[2:]]
     policy = 'TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")'
-    found = planned(app, "--policy", policy, model="oauth2_token")
-    assert numbers(found["planned"]["expired"]) == [0] * 5
+    forecast = planned(app, "--policy", policy, model="oauth2_token")
+    assert numbers(forecast["planned"]["expired"]) == [0] * 5
     policy = 'ExpireAfter("issued_at", 30 * 86400, unit="s")'
-    found = planned(app, "--policy", policy, model="oauth2_token")
-    assert numbers(found["planned"]["expired"]) == [1] * 5
+    forecast = planned(app, "--policy", policy, model="oauth2_token")
+    assert numbers(forecast["planned"]["expired"]) == [1] * 5
     assert binding_of(legacy.TOKENS) is None
 
 
@@ -387,9 +387,9 @@ def test_kinds_of_rows_have_the_one_default_that_is_planned(engine: Engine) -> N
     assert table is not None
     for planned_, expired in ((None, 1), (TTL(30), 2), (TTL(300), 0)):
         with engine.connect() as connection:
-            found = measure(connection, table.table, planned_)
+            measured = measure(connection, table.table, planned_)
         scenario = "current" if planned_ is None else "planned"
-        assert found.estimate(f"{scenario} 0") == Estimate(expired)
+        assert measured.estimate(f"{scenario} 0") == Estimate(expired)
 
 
 def test_documents_of_a_collection_without_a_class_are_planned(mongodb: Any) -> None:
@@ -398,8 +398,8 @@ def test_documents_of_a_collection_without_a_class_are_planned(mongodb: Any) -> 
     database["hits"].insert_many(
         {"at": now - timedelta(hours=hours)} for hours in (1, 3, 50, 24 * 29)
     )
-    found = planned(["--url", url], "--policy", 'ExpireAfter("at", 2 * 3600)', model="hits")
-    assert numbers(found["planned"]["expired"]) == [3, 4, 4, 4, 4]
+    forecast = planned(["--url", url], "--policy", 'ExpireAfter("at", 2 * 3600)', model="hits")
+    assert numbers(forecast["planned"]["expired"]) == [3, 4, 4, 4, 4]
     finished = CliRunner().invoke(
         cli, ["plan", "nothing", "--url", url, "--policy", 'ExpireAt("at")']
     )

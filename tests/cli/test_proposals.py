@@ -28,15 +28,15 @@ EPOCH = int(NOW.timestamp())
 
 def table(name: str, *rows: dict[str, Any], **fields: Any) -> Table:
     kinds = {
-        key: each if isinstance(each, Field) else Field(key, each) for key, each in fields.items()
+        key: kind if isinstance(kind, Field) else Field(key, kind) for key, kind in fields.items()
     }
     return Table(name, list(kinds.values()), rows, len(rows))
 
 
 def proposed(*args: Any, **fields: Any) -> Proposal:
-    found = propose(table(*args, **fields), NOW).proposal
-    assert found is not None
-    return found
+    proposal = propose(table(*args, **fields), NOW).proposal
+    assert proposal is not None
+    return proposal
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def proposed(*args: Any, **fields: Any) -> Proposal:
     ],
 )
 def test_a_name_for_the_end_of_a_row_is_an_expire_at(name: str) -> None:
-    found = proposed("web_sessions", **{name: Kind.AWARE})
-    assert found.policy == ExpireAt(name)
+    proposal = proposed("web_sessions", **{name: Kind.AWARE})
+    assert proposal.policy == ExpireAt(name)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_the_end_of_something_else_in_the_row_is_a_remark_only() -> None:
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("us", 1_000_000)])
 def test_the_unit_of_an_epoch_is_told_by_its_values(unit: Any, factor: int) -> None:
     rows = [{"expires": (EPOCH + n) * factor} for n in (-5, 0, 5, 10)]
-    found = proposed("cache", *rows, expires=Kind.INTEGER)
-    assert found.policy == ExpireAt("expires", unit=unit)
-    assert (found.expired, found.looked_at) == (2, 4)
+    proposal = proposed("cache", *rows, expires=Kind.INTEGER)
+    assert proposal.policy == ExpireAt("expires", unit=unit)
+    assert (proposal.expired, proposal.looked_at) == (2, 4)
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "said"),
+    ("kind", "value", "remark"),
     [
         (Kind.INTEGER, 86_400, "no epoch time"),
         (Kind.FLOAT, 1.7e9, "floats"),
@@ -84,39 +84,39 @@ def test_the_unit_of_an_epoch_is_told_by_its_values(unit: Any, factor: int) -> N
         (Kind.OTHER, b"x", "no dates"),
     ],
 )
-def test_values_that_can_not_be_compared_are_a_remark(kind: Kind, value: Any, said: str) -> None:
+def test_values_that_can_not_be_compared_are_a_remark(kind: Kind, value: Any, remark: str) -> None:
     verdict = propose(table("cache", {"expires": value}, expires=kind), NOW)
     assert verdict.proposal is None
-    assert said in verdict.remarks[0]
+    assert remark in verdict.remarks[0]
 
 
 def test_iso_text_in_utc_is_taken() -> None:
     rows = [{"expires": "2026-01-01T12:00:00Z"}, {"expires": "2026-01-01T12:00:01.5Z"}]
-    found = proposed("links", *rows, expires=Kind.TEXT)
-    assert found.policy == ExpireAt("expires", unit="iso")
-    assert found.expired == 1
+    proposal = proposed("links", *rows, expires=Kind.TEXT)
+    assert proposal.policy == ExpireAt("expires", unit="iso")
+    assert proposal.expired == 1
 
 
 def test_a_lifetime_counts_from_the_beginning_of_the_row() -> None:
     rows = [{"issued_at": EPOCH - 100, "expires_in": own} for own in (100, 101, 0, None)]
-    found = proposed("token", *rows, issued_at=Kind.INTEGER, expires_in=Kind.INTEGER)
-    wanted = TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")
-    assert found.policy == wanted
-    assert found.expired == 1
-    assert any("keep_last_modified" in each for each in found.cautions)
+    proposal = proposed("token", *rows, issued_at=Kind.INTEGER, expires_in=Kind.INTEGER)
+    expected = TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")
+    assert proposal.policy == expected
+    assert proposal.expired == 1
+    assert any("keep_last_modified" in caution for caution in proposal.cautions)
 
 
 def test_an_end_wins_over_a_lifetime_and_ends_are_ranked() -> None:
-    found = proposed(
+    proposal = proposed(
         "access_tokens",
         created_at=Kind.AWARE,
         lifetime=Kind.INTEGER,
         token_expires_at=Kind.AWARE,
         expires_at=Kind.AWARE,
     )
-    assert found.policy == ExpireAt("expires_at")
-    assert found.confidence is Confidence.CLEAR
-    assert "token_expires_at may be the end as well" in found.cautions[0]
+    assert proposal.policy == ExpireAt("expires_at")
+    assert proposal.confidence is Confidence.CLEAR
+    assert "token_expires_at may be the end as well" in proposal.cautions[0]
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_an_end_wins_over_a_lifetime_and_ends_are_ranked() -> None:
     ],
 )
 def test_what_usually_passes_is_a_guess(name: str, field: str, seconds: int) -> None:
-    found = proposed(name, **{field: Kind.AWARE})
-    assert found.policy == ExpireAfter(field, seconds)
-    assert found.confidence is Confidence.GUESS
+    proposal = proposed(name, **{field: Kind.AWARE})
+    assert proposal.policy == ExpireAfter(field, seconds)
+    assert proposal.confidence is Confidence.GUESS
 
 
 @pytest.mark.parametrize("name", ["users", "orders", "jobs", "catalog", "blogs", "clocks"])
@@ -149,8 +149,8 @@ def test_a_ttl_index_of_mongodb_is_clear() -> None:
 
 def test_local_time_is_noticed() -> None:
     ahead = Field("created_at", Kind.NAIVE, highest=datetime(2026, 1, 1, 13))  # noqa: DTZ001
-    found = proposed("sessions", created_at=ahead)
-    assert any("seems to be local time" in each for each in found.cautions)
+    proposal = proposed("sessions", created_at=ahead)
+    assert any("seems to be local time" in caution for caution in proposal.cautions)
 
 
 def test_a_table_of_ours_and_one_that_can_not_be_read_are_remarks() -> None:

@@ -45,8 +45,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def options_of(command: str) -> list[str]:
     return sorted(
         opt
-        for each in cli.commands[command].params
-        for opt in each.opts
+        for parameter in cli.commands[command].params
+        for opt in parameter.opts
         if opt.startswith("-") and opt not in APART
     )
 
@@ -54,9 +54,9 @@ def options_of(command: str) -> list[str]:
 def flags_of(command: str) -> set[str]:
     return {
         opt
-        for each in cli.commands[command].params
-        for opt in each.opts
-        if getattr(each, "is_flag", False)
+        for parameter in cli.commands[command].params
+        for opt in parameter.opts
+        if getattr(parameter, "is_flag", False)
     }
 
 
@@ -71,10 +71,10 @@ def lines(draw: Any) -> list[str]:
 
 def call(line: list[str], **environment: str | None) -> Result:
     result = CliRunner().invoke(cli, line, env={"TTL_ODM_URL": None, **environment})
-    said = result.stdout + result.stderr
-    assert result.exit_code in set(Status), (line, said, result.exception)
+    output = result.stdout + result.stderr
+    assert result.exit_code in set(Status), (line, output, result.exception)
     assert isinstance(result.exception, (SystemExit, type(None))), (line, result.exception)
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     return result
 
 
@@ -145,5 +145,5 @@ def test_no_command_prints_a_password_of_a_url_in_the_wrong_place(
 
 @given(st.text("abz09-_.~%"))
 def test_what_drivers_quote_loses_its_password(middle: str) -> None:
-    said = without_passwords(f"could not open postgresql://me:s3cr3t{middle}@host/db now")
-    assert said == "could not open postgresql://me:***@host/db now"
+    output = without_passwords(f"could not open postgresql://me:s3cr3t{middle}@host/db now")
+    assert output == "could not open postgresql://me:***@host/db now"

@@ -43,9 +43,9 @@ settings_tables = st.builds(
     st.dictionaries(st.sampled_from(["sweep", "check", "plan", "swep"]), tables, max_size=2),
 )
 files = st.one_of(
-    settings_tables.map(lambda each: {"tool": {"ttl_odm": each}}),
-    values.map(lambda each: {"tool": {"ttl_odm": each}}),
-    values.map(lambda each: {"tool": each}),
+    settings_tables.map(lambda value: {"tool": {"ttl_odm": value}}),
+    values.map(lambda value: {"tool": {"ttl_odm": value}}),
+    values.map(lambda value: {"tool": value}),
     st.dictionaries(text, values, max_size=2),
 )
 
@@ -53,7 +53,7 @@ files = st.one_of(
 def toml(value: Any) -> str:
     """Write a value, tables inline."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{toml(key)} = {toml(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{toml(key)} = {toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, bool):
@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_any_file_ends_in_a_documented_status(
     folder: Path, content: dict[str, Any], command: str
 ) -> None:
-    lines = [f"{toml(key)} = {toml(each)}" for key, each in content.items()]
+    lines = [f"{toml(key)} = {toml(item)}" for key, item in content.items()]
     (folder / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
     call([command, *(["Cart"] if command == "plan" else [])])
 

@@ -128,11 +128,11 @@ def test_a_ttl_is_seconds_or_an_error_of_ours_and_read_or_ignored(value: Any) ->
     assert read is None or (type(read) is int and (read == -1 or 0 < read < 2**31))
     for rule in (default_ttl, row_ttl):
         try:
-            said = rule(value)
+            seconds = rule(value)
         except InvalidTTL as error:
             check_message(error)
         else:
-            assert said is None or said == -1 or 0 < said < 2**31
+            assert seconds is None or seconds == -1 or 0 < seconds < 2**31
 
 
 @given(anything)

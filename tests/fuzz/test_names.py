@@ -56,16 +56,18 @@ def test_what_is_read_of_a_table_of_any_name_leads_to_a_line_that_finds_it_again
     name: str, end: str, others: list[str]
 ) -> None:
     engine = create_engine("sqlite://", poolclass=StaticPool)
-    columns = [Column(each, Integer) for each in others if each.lower() not in (end.lower(), "id0")]
+    columns = [
+        Column(other, Integer) for other in others if other.lower() not in (end.lower(), "id0")
+    ]
     Table(
         name, MetaData(), Column("id0", Integer, primary_key=True), Column(end, DateTime), *columns
     ).create(engine)
     with engine.connect() as connection, reading_only(connection):
-        found = [propose(each, now(connection)) for each in tables(connection)]
+        verdicts = [propose(table, now(connection)) for table in tables(connection)]
         metadata = MetaData()
         metadata.reflect(connection)
     engine.dispose()
-    (verdict,) = found
+    (verdict,) = verdicts
     assert verdict.table.name == name
     if {"_ts", "ttl"} <= {end, *others}:
         return
@@ -95,4 +97,4 @@ def test_the_index_that_is_proposed_is_on_that_column(name: str, end: str) -> No
         metadata.reflect(connection)
     engine.dispose()
     (index,) = metadata.tables[name].indexes
-    assert [each.name for each in index.columns] == [end]
+    assert [column.name for column in index.columns] == [end]
