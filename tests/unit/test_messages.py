@@ -14,7 +14,7 @@ import pytest
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLError
 from ttl_odm.core import as_policy, default_ttl, row_ttl
 from ttl_odm.core.lifetime import interval
-from ttl_odm.core.values import shown
+from ttl_odm.core.values import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,12 +99,12 @@ def test_a_slip_is_told_in_full(
 
 def test_a_value_is_shown_whole_up_to_eighty_characters_and_cut_beyond() -> None:
     longest = "x" * 78
-    assert shown(longest) == f"'{longest}'"
-    assert shown(longest + "x") == "'" + "x" * 76 + "..."
+    assert short_repr(longest) == f"'{longest}'"
+    assert short_repr(longest + "x") == "'" + "x" * 76 + "..."
 
 
 def test_an_int_that_python_refuses_to_print_is_shown_by_its_type() -> None:
-    assert shown(10**5000) == "<int>"
+    assert short_repr(10**5000) == "<int>"
 
 
 def test_a_timedelta_in_a_message_is_shown_as_python_writes_it() -> None:

@@ -1,9 +1,9 @@
 """The default ttl as its owner declares it at this moment.
 
 A declaration may change while the application runs, and may be a function; a changed default acts
-at once, on every row. So each adapter asks again for every operation. What was read last is
+at once, on every row. So each adapter reads it again for every operation. What was read last is
 remembered with the declaration that it was read from: as long as that very object stands there,
-asking costs one comparison, and `ttl_odm.core.policy` isn't run.
+that costs one comparison, and `ttl_odm.core.policy` isn't run.
 
 This module must not know where a default goes: into SQL, a filter or an object in memory.
 """
@@ -39,7 +39,7 @@ class DeclaredTTL:
         owner: That.
         shape: What of the policy can't change while the application runs; None where all can.
         seen: The declaration that was read last.
-        is_fixed: Whether `seen` asks no function, so that it gives the same default each time.
+        is_fixed: Whether `seen` has no function to call, and so gives the same default each time.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DeclaredTTL:
         read: Callable[[], object] | None = None,
         refine: Callable[[Policy], Policy] | None = None,
     ) -> None:
-        """Remember the owner; what it declares is read when it is asked for."""
+        """Remember the owner; what it declares is read when it is needed."""
         self.owner = owner
         self.shape = None if bound is None else shape_of(bound)
         self.seen: object = UNREAD
@@ -61,7 +61,7 @@ class DeclaredTTL:
 
     @property
     def policy(self) -> Policy:
-        """The policy that is declared at this moment; its functions are not asked.
+        """The policy that is declared at this moment; its functions are not called.
 
         Raises:
             InvalidTTL: The declaration is no ttl.
@@ -86,10 +86,10 @@ class DeclaredTTL:
 
     @property
     def settled(self) -> Policy:
-        """The policy at this moment, with what its functions tell in their place.
+        """The policy at this moment, with what its functions return in their place.
 
         Raises:
-            InvalidTTL: As `policy` does; or a function told no ttl.
+            InvalidTTL: As `policy` does; or a function returned no ttl.
             TTLConfigurationError: As `policy` does.
         """
         policy = self.policy
@@ -103,7 +103,7 @@ class DeclaredTTL:
             `ExpireAt` 0, since the column holds the instant itself.
 
         Raises:
-            InvalidTTL: As `policy` does; or a function told no ttl.
+            InvalidTTL: As `policy` does; or a function returned no ttl.
             TTLConfigurationError: As `policy` does.
         """
         policy = self.policy

@@ -81,7 +81,7 @@ def expires_at(
     """Return the instant from which a row does not exist.
 
     Args:
-        policy: How the row expires. A default that is a function is asked.
+        policy: How the row expires. A default that is a function is called.
         instant: What the policy's date field holds, see `instant_of`. For `ExpireAfter` and
             `ExpireAt` also a list, of which the earliest date counts, as in MongoDB.
         own: What the row's own ttl field holds, for `TTL`.
@@ -188,51 +188,46 @@ def instant_of(policy: Policy, value: object) -> datetime | None:
         return _from_iso(value) if isinstance(value, str) else None
     if policy.unit is None or isinstance(value, bool) or not isinstance(value, int):
         return None
-    return _from_epoch(value, policy.unit)
+    try:
+        return _EPOCH + value * _UNITS[policy.unit]
+    except OverflowError:
+        return None if value > 0 else EARLIEST
 
 
 def _earliest(value: object, policy: Policy) -> datetime | None:
     values = value if isinstance(value, (list, tuple)) else (value,)
-    instants = (instant_of(policy, each) for each in values)
-    return min((each for each in instants if each is not None), default=None)
+    instants = (instant_of(policy, element) for element in values)
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def _instant_in(zone: str, value: datetime, *, later: timedelta = timedelta(0)) -> datetime | None:
-    """Read one datetime; what lies past a datetime's range is None (late) or `EARLIEST` (early)."""
+    """Read a datetime in UTC, a naive one in a zone ("UTC", "local" or an IANA name).
+
+    What lies past a datetime's range is None (late) or `EARLIEST` (early).
+    """
     try:
-        return _in_utc(value + later, zone)
+        instant = value + later
+        if instant.utcoffset() is not None:
+            return instant.astimezone(timezone.utc)
+        if zone == "UTC":
+            return instant.replace(tzinfo=timezone.utc)
+        info = None  # of a naive datetime, astimezone() takes the system's local time
+        if zone != "local":
+            from zoneinfo import ZoneInfo  # noqa: PLC0415 (costs time: only where it is needed)
+
+            info = ZoneInfo(zone)
+        # With an offset that changes then, a wall time means two instants.
+        readings = (instant.replace(tzinfo=info, fold=fold) for fold in (0, 1))
+        return max(reading.astimezone(timezone.utc) for reading in readings)
     except (OverflowError, ValueError, OSError):  # the last two: the C library, for "local"
         return None if value >= datetime(1970, 1, 1, tzinfo=value.tzinfo) else EARLIEST
 
 
-def _in_utc(instant: datetime, zone: str) -> datetime:
-    """Return the instant in UTC, a naive one read in a zone ("UTC", "local" or an IANA name)."""
-    if instant.utcoffset() is not None:
-        return instant.astimezone(timezone.utc)
-    if zone == "UTC":
-        return instant.replace(tzinfo=timezone.utc)
-    info = None  # of a naive datetime, astimezone() takes the system's local time
-    if zone != "local":
-        from zoneinfo import ZoneInfo  # noqa: PLC0415 (costs time: only where it is needed)
-
-        info = ZoneInfo(zone)
-    # With an offset that changes then, a wall time means two instants.
-    readings = (instant.replace(tzinfo=info, fold=fold) for fold in (0, 1))
-    return max(reading.astimezone(timezone.utc) for reading in readings)
-
-
-def _from_epoch(number: int, unit: str) -> datetime | None:
-    try:
-        return _EPOCH + number * _UNITS[unit]
-    except OverflowError:
-        return None if number > 0 else EARLIEST
-
-
 def _from_iso(text: str) -> datetime | None:
-    found = _ISO.fullmatch(text)
-    if found is None:
+    match = _ISO.fullmatch(text)
+    if match is None:
         return None
-    *parts, fraction = found.groups()
+    *parts, fraction = match.groups()
     # Nanoseconds count as the whole microsecond that they begin.
     microseconds = -(-int((fraction or "").ljust(9, "0")) // 1000)
     try:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ttl_odm.core.expiry import earlier, latest_end
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.values import row_ttl, shown
+from ttl_odm.core.values import row_ttl, short_repr
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_only_if(only_if: OnlyIf | None) -> None:
     """
     if only_if is not None and only_if not in get_args(OnlyIf):
         choices = ", ".join(map(repr, get_args(OnlyIf)))
-        raise TTLConfigurationError(f"only_if={shown(only_if)}: give {choices} or None.")
+        raise TTLConfigurationError(f"only_if={short_repr(only_if)}: give {choices} or None.")
 
 
 def grants(only_if: OnlyIf | None, present: datetime | None, new: datetime | None) -> bool:
@@ -107,7 +107,8 @@ def interval(at_most_every: float | timedelta) -> timedelta:
         duration = timedelta(0)
     if isinstance(at_most_every, bool) or duration <= timedelta(0):
         raise TTLConfigurationError(
-            f"at_most_every={shown(at_most_every)}: give seconds or a timedelta of more than 0."
+            f"at_most_every={short_repr(at_most_every)}: give seconds or a timedelta of more "
+            "than 0."
         )
     return duration
 

@@ -5,7 +5,7 @@ check again: a number of seconds that is no ttl raises `InvalidTTL`, any other s
 `TTLConfigurationError`, with the field, the value and what to write instead.
 
 A default ttl may be a function, and may differ between the kinds of rows of one table. Both are
-asked for at the moment when a value is needed, never when the policy is made.
+read at the moment when a value is needed, never when the policy is made.
 
 This module must not know which database the named fields live in, nor whether they exist there;
 the adapters check that.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from ttl_odm.core.values import MAX_TTL, default_ttl, shown, whole_seconds
+from ttl_odm.core.values import MAX_TTL, default_ttl, short_repr, whole_seconds
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 Values = Literal["strict", "lenient"]
@@ -27,10 +27,10 @@ Unit = Literal["s", "ms", "us", "iso"]
 Null = Literal["never", "expired"]
 
 Default = int | float | timedelta | None
-"""What a default ttl may be given as."""
+"""What a program may write for a default ttl."""
 
 DefaultSource = Default | Callable[[], Default]
-"""A default ttl, or a function without arguments that tells it."""
+"""A default ttl, or a function without arguments that returns it."""
 
 Declared = int | None | Callable[[], Default]
 """A `DefaultSource` as a policy keeps it: whole seconds, -1, None, or the function."""
@@ -43,7 +43,7 @@ class TTL:
     """A default ttl for the container, and perhaps one of each row's own (the Cosmos DB contract).
 
     The first argument is the default ttl: seconds, -1 (on, but never by default), None (TTL is
-    off), or a function without arguments that tells one of these, and is asked each time a
+    off), or a function without arguments that returns one of these, and is called each time a
     statement runs. Where one table holds several kinds of rows, it is a mapping of such defaults,
     and ``by`` names the field that tells the kinds apart::
 
@@ -70,7 +70,7 @@ class TTL:
         max_lifetime: Seconds after its creation that a row lives at most; None for no limit.
         created: The field with the instant of the creation; None where there is no limit.
         values: Whether a row's own ttl is checked when it is written ("strict") or stored as
-            given ("lenient"); None leaves that to the adapter.
+            it is ("lenient"); None leaves that to the adapter.
         timezone: What naive datetimes in `last_modified` and `created` mean: "UTC", "local" or an
             IANA name.
         unit: "s", "ms" or "us" where `last_modified` holds epoch integers, "iso" where it holds
@@ -115,10 +115,9 @@ class TTL:
             _check_field(by, "TTL.by")
             if by in (last_modified, override):
                 raise _misdeclared(by, "TTL.by", "name a field of its own, with the row's kind")
-        _check_created(created, max_lifetime, {last_modified, override, by})
+        limit = _limit(max_lifetime, created, {last_modified, override, by})
         _check_choice(values, ("strict", "lenient", None), "TTL.values")
-        _check_timezone(timezone, "TTL.timezone")
-        _check_unit(unit, "TTL.unit")
+        _check_reading(timezone, unit, "TTL")
         declared, kinds = _defaults(default, by, other)
         _store(
             self,
@@ -128,7 +127,7 @@ class TTL:
             last_modified=last_modified,
             override=override,
             never=_never_values(never),
-            max_lifetime=None if max_lifetime is None else _longest(max_lifetime),
+            max_lifetime=limit,
             created=created,
             values=values,
             timezone=timezone,
@@ -142,22 +141,22 @@ class TTL:
         Seconds, -1 (on, but never by default) or None (TTL is off). A function is called.
 
         Raises:
-            InvalidTTL: The function told no ttl.
+            InvalidTTL: The function returned no ttl.
         """
-        return _told(self.declared_default, "TTL.default()")
+        return _current(self.declared_default, "TTL.default()")
 
     @property
     def defaults(self) -> dict[Any, int | None]:
         """The default ttl at this moment of each kind that is listed; functions are called.
 
         Raises:
-            InvalidTTL: A function told no ttl.
+            InvalidTTL: A function returned no ttl.
         """
-        return {kind: _told(declared, f"TTL[{kind!r}]()") for kind, declared in self.kinds}
+        return {kind: _current(declared, f"TTL[{kind!r}]()") for kind, declared in self.kinds}
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it stays as it is, since no function has to be asked for a default."""
+        """Whether it stays as it is, since no function has to be called for a default."""
         every = (self.declared_default, *(declared for _, declared in self.kinds))
         return not any(map(callable, every))
 
@@ -174,10 +173,10 @@ class TTL:
 
     @property
     def settled(self) -> TTL:
-        """The same policy as it is at this moment, with what its functions tell in their place.
+        """The same policy as it is at this moment, with what its functions return in their place.
 
         Raises:
-            InvalidTTL: A function told no ttl.
+            InvalidTTL: A function returned no ttl.
         """
         if self.is_fixed:
             return self
@@ -202,11 +201,11 @@ class TTL:
             kind: What the field `by` holds.
 
         Raises:
-            InvalidTTL: The function told no ttl.
+            InvalidTTL: The function returned no ttl.
         """
         for listed, declared in self.kinds:
             if listed == kind:
-                return _told(declared, f"TTL[{kind!r}]()")
+                return _current(declared, f"TTL[{kind!r}]()")
         return self.default
 
     def with_default(self, value: DefaultSource) -> TTL:
@@ -274,13 +273,12 @@ class ExpireAfter:
     ) -> None:
         """Check and normalise; see the class for the arguments."""
         _check_field(field, "ExpireAfter.field")
-        _check_timezone(timezone, "ExpireAfter.timezone")
-        _check_unit(unit, "ExpireAfter.unit")
+        _check_reading(timezone, unit, "ExpireAfter")
         whole = whole_seconds(seconds, lowest=0)
         if whole is None:
             message = (
-                f"ExpireAfter.seconds = {shown(seconds)} is no duration: give whole seconds from "
-                f"0 to {MAX_TTL} as an int, an integral float or a timedelta."
+                f"ExpireAfter.seconds = {short_repr(seconds)} is no duration: give whole seconds "
+                f"from 0 to {MAX_TTL} as an int, an integral float or a timedelta."
             )
             raise InvalidTTL(message)
         _store(self, field=field, seconds=whole, timezone=timezone, unit=unit)
@@ -314,8 +312,7 @@ class ExpireAt:
         """Check; see the class for the arguments."""
         _check_field(field, "ExpireAt.field")
         _check_choice(null, ("never", "expired"), "ExpireAt.null")
-        _check_timezone(timezone, "ExpireAt.timezone")
-        _check_unit(unit, "ExpireAt.unit")
+        _check_reading(timezone, unit, "ExpireAt")
         _store(self, field=field, null=null, timezone=timezone, unit=unit)
 
 
@@ -342,34 +339,34 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
 
 
 def _defaults(
-    given: object, by: str | None, other: object
+    default: object, by: str | None, other: object
 ) -> tuple[Declared, tuple[tuple[Any, Declared], ...]]:
     """Read the first argument of `TTL`: the default of all other rows, and that of each kind."""
-    if not isinstance(given, Mapping):
+    if not isinstance(default, Mapping):
         fix = "give a mapping of defaults as the first argument"
         if by is not None:
-            raise _misdeclared(given, f"TTL(by={by!r}).default", fix)
+            raise _misdeclared(default, f"TTL(by={by!r}).default", fix)
         if other is not None:
             raise _misdeclared(other, "TTL.other", f"{fix}, and by='field'")
-        return _declared(given, "TTL.default"), ()
+        return _declared(default, "TTL.default"), ()
     if by is None:
         fix = "add by='field', which tells the kinds of rows apart"
-        raise _misdeclared(dict(given), "TTL.default", fix)
-    if None in given:
+        raise _misdeclared(dict(default), "TTL.default", fix)
+    if None in default:
         raise _misdeclared(None, "a kind of TTL", "rows without a kind have the default other=")
-    kinds = [(kind, _declared(each, f"TTL[{kind!r}]")) for kind, each in given.items()]
+    kinds = [(kind, _declared(value, f"TTL[{kind!r}]")) for kind, value in default.items()]
     # In an order of their own: equal mappings make equal policies.
     return _declared(other, "TTL.other"), tuple(sorted(kinds, key=repr))
 
 
-def _declared(given: object, where: str) -> Declared:
-    if callable(given) and not isinstance(given, type):
-        source: Callable[[], Any] = given
+def _declared(value: object, where: str) -> Declared:
+    if callable(value) and not isinstance(value, type):
+        source: Callable[[], Any] = value
         return source
-    return default_ttl(given, where=where)
+    return default_ttl(value, where=where)
 
 
-def _told(declared: Declared, where: str) -> int | None:
+def _current(declared: Declared, where: str) -> int | None:
     return default_ttl(declared(), where=where) if callable(declared) else declared
 
 
@@ -380,7 +377,7 @@ def _store(policy: Policy, **fields: object) -> None:
 
 
 def _misdeclared(value: object, where: str, fix: str) -> TTLConfigurationError:
-    return TTLConfigurationError(f"{where} = {shown(value)}: {fix}.")
+    return TTLConfigurationError(f"{where} = {short_repr(value)}: {fix}.")
 
 
 def _check_field(name: object, where: str) -> None:
@@ -390,24 +387,22 @@ def _check_field(name: object, where: str) -> None:
         raise _misdeclared(name, where, "give the name of a field as a str")
 
 
-def _check_created(created: object, max_lifetime: object, others: set[str | None]) -> None:
-    if created is None and max_lifetime is None:
-        return
+def _limit(max_lifetime: object, created: object, others: set[str | None]) -> int | None:
+    """Read the limit to all lives, which needs a field to count from."""
     if max_lifetime is None:
-        raise _misdeclared(created, "TTL.created", "add max_lifetime=seconds, which it is for")
+        if created is not None:
+            raise _misdeclared(created, "TTL.created", "add max_lifetime=seconds, which it is for")
+        return None
     if created is None:
         fix = "add created='field', the instant that max_lifetime counts from"
         raise _misdeclared(max_lifetime, "TTL.max_lifetime", fix)
     _check_field(created, "TTL.created")
     if created in others:
         raise _misdeclared(created, "TTL.created", "name a field of its own, which no write resets")
-
-
-def _longest(given: object) -> int:
-    seconds = whole_seconds(given, lowest=1)
+    seconds = whole_seconds(max_lifetime, lowest=1)
     if seconds is None:
         fix = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
-        raise _misdeclared(given, "TTL.max_lifetime", fix)
+        raise _misdeclared(max_lifetime, "TTL.max_lifetime", fix)
     return seconds
 
 
@@ -416,24 +411,22 @@ def _check_choice(value: object, choices: tuple[str | None, ...], where: str) ->
         raise _misdeclared(value, where, "give " + " or ".join(map(repr, choices)))
 
 
-def _check_unit(value: object, where: str) -> None:
-    _check_choice(value, ("s", "ms", "us", "iso", None), where)
-
-
-def _check_timezone(name: object, where: str) -> None:
-    if name in ("UTC", "local"):
+def _check_reading(timezone: object, unit: object, policy: str) -> None:
+    """Refuse a zone or a unit that doesn't say how a field is read."""
+    _check_choice(unit, ("s", "ms", "us", "iso", None), f"{policy}.unit")
+    if timezone in ("UTC", "local"):
         return
     fix = "give 'UTC', 'local' or an IANA name such as 'Europe/Paris'"
-    if not isinstance(name, str):
-        raise _misdeclared(name, where, fix)
+    if not isinstance(timezone, str):
+        raise _misdeclared(timezone, f"{policy}.timezone", fix)
     # Here and not above: zoneinfo would double the time that `import ttl_odm` takes.
     from zoneinfo import ZoneInfo  # noqa: PLC0415
 
     try:
-        ZoneInfo(name)
+        ZoneInfo(timezone)
     except (KeyError, ValueError, OSError) as error:  # OSError: a folder of zones ("America")
         fix += " (on a system without time zone data: install tzdata)"
-        raise _misdeclared(name, where, fix) from error
+        raise _misdeclared(timezone, f"{policy}.timezone", fix) from error
 
 
 def _never_values(values: object) -> tuple[int, ...]:
@@ -442,5 +435,5 @@ def _never_values(values: object) -> tuple[int, ...]:
     for value in values:
         is_int = isinstance(value, int) and not isinstance(value, bool)
         if not is_int or not -_INT64_LIMIT <= value < _INT64_LIMIT:
-            raise _misdeclared(values, "TTL.never", f"{shown(value)} is no 64-bit int")
+            raise _misdeclared(values, "TTL.never", f"{short_repr(value)} is no 64-bit int")
     return tuple(int(value) for value in values)

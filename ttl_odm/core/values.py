@@ -21,7 +21,7 @@ NEVER: Final = -1
 MAX_TTL: Final = 2_147_483_647
 """The longest ttl in seconds (68 years): the largest int32."""
 
-_SHOWN_CHARACTERS: Final = 80
+_REPR_CHARACTERS: Final = 80
 
 
 def default_ttl(value: object, *, where: str = "__ttl__") -> int | None:
@@ -103,14 +103,14 @@ def integral(value: object) -> int | None:
     return None
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a short repr for an error message, whatever the value is."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to print an int of more than 4300 digits
         text = f"<{type(value).__name__}>"
-    if len(text) > _SHOWN_CHARACTERS:
-        return text[: _SHOWN_CHARACTERS - 3] + "..."
+    if len(text) > _REPR_CHARACTERS:
+        return text[: _REPR_CHARACTERS - 3] + "..."
     return text
 
 
@@ -123,7 +123,7 @@ def _strict(value: object, where: str, special: str) -> int | None:
     seconds = whole_seconds(value, lowest=1)
     if seconds is None:
         message = (
-            f"{where} = {shown(value)} is no ttl: give {special}, or whole seconds from 1 to "
+            f"{where} = {short_repr(value)} is no ttl: give {special}, or whole seconds from 1 to "
             f"{MAX_TTL} as an int, an integral float or a timedelta."
         )
         raise InvalidTTL(message)
