@@ -33,7 +33,7 @@ class _Verdict(FunctionElement[bool]):
 
     def __init__(self, binding: Binding, columns: SourceColumns) -> None:
         """Take the columns as arguments, so that aliasing and cache keys see them."""
-        super().__init__(*columns.given())
+        super().__init__(*columns.present())
         self.binding = binding
 
     def source(self) -> SourceColumns:
@@ -61,7 +61,7 @@ class ExpiresAt(FunctionElement[datetime]):
 
     def __init__(self, binding: Binding, columns: SourceColumns) -> None:
         """Take the columns as arguments, as `_Verdict` does."""
-        super().__init__(*columns.given())
+        super().__init__(*columns.present())
         self.binding = binding
 
 

@@ -16,10 +16,9 @@ from sqlalchemy import ColumnElement, Table, and_, select
 from sqlalchemy.exc import IntegrityError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables
+from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import RestrictingKey, restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
 from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
 

@@ -16,10 +16,13 @@ from sqlalchemy import Table
 
 from ttl_odm.core.policy import TTL, ExpireAt, Policy
 from ttl_odm.core.values import NEVER
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import ANNOTATED
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Column, ColumnElement, FromClause
 
     from ttl_odm.sqlalchemy.time.instants import Instants
@@ -32,8 +35,8 @@ class Variant:
     """A default of its own for some rows of a table: a single-table subclass, or a kind.
 
     Attributes:
-        default: that default.
-        identities: what the discriminator says of these rows: the kind; or the subclass itself,
+        default: That default.
+        identities: What the discriminator says of these rows: the kind; or the subclass itself,
             and those under it that have no default of their own.
     """
 
@@ -46,9 +49,9 @@ class MaxLifetime:
     """A limit to lives that no write prolongs: `TTL.max_lifetime`.
 
     Attributes:
-        created: the column that it is counted from.
-        instants: how that column keeps instants.
-        seconds: the limit.
+        created: The column that it is counted from.
+        instants: How that column keeps instants.
+        seconds: The limit.
     """
 
     created: Column[Any]
@@ -61,20 +64,20 @@ class Binding:
     """A table's policy.
 
     Attributes:
-        table: the table that holds the columns.
-        last_modified: the column that lives are counted from: of the row's last modification, or
+        table: The table that holds the columns.
+        last_modified: The column that lives are counted from: of the row's last modification, or
             the date field of `ExpireAfter` and `ExpireAt`, which no write resets (see `stamps`).
-        override: the column of the row's own ttl, or None where rows can't have one.
-        policy: what was declared when the table was bound.
-        instants: how `last_modified` keeps instants.
-        max_lifetime: the limit to lives, however often they are prolonged; None for none.
-        default: the container's default ttl.
-        discriminator: the column that tells single-table subclasses, or kinds, apart.
-        variants: subclasses, or kinds, that have a default of their own.
-        sweep: how the sweeper finds expired rows: by the two indexes of
+        override: The column of the row's own ttl, or None where rows can't have one.
+        policy: What was declared when the table was bound.
+        instants: How `last_modified` keeps instants.
+        max_lifetime: The limit to lives, however often they are prolonged; None for none.
+        default: The container's default ttl.
+        discriminator: The column that tells single-table subclasses, or kinds, apart.
+        variants: Subclasses, or kinds, that have a default of their own.
+        sweep: How the sweeper finds expired rows: by the two indexes of
             `ttl_odm.sqlalchemy.policy.schema`, or by walking the table. A column that isn't of the
             contract has one index, if it has one: then the sweeper looks whether it is there.
-        default_before: what the column had for a default of SQLAlchemy's before it was stamped,
+        default_before: What the column had for a default of SQLAlchemy's before it was stamped,
             to be put back when the table is unbound.
     """
 
@@ -124,7 +127,7 @@ class Binding:
         return (NEVER, *(self.policy.never if isinstance(self.policy, TTL) else ()))
 
     def columns_of(self, source: FromClause) -> SourceColumns:
-        """The columns of this binding as an alias (or the table itself) spells them."""
+        """The columns of this binding as an alias (or the table itself) has them."""
         if source is self.table:
             created = None if self.max_lifetime is None else self.max_lifetime.created
             return SourceColumns(self.last_modified, self.override, self.discriminator, created)
@@ -137,7 +140,7 @@ class Binding:
         )
 
     def columns_from(self, columns: list[ColumnElement[Any]]) -> SourceColumns:
-        """The inverse of `SourceColumns.given`."""
+        """The inverse of `SourceColumns.present`."""
         rest = iter(columns)
         return SourceColumns(
             next(rest),
@@ -172,9 +175,9 @@ class SubBinding:
     It stands in ``Table.info`` where the base's table has its `Binding`.
 
     Attributes:
-        table: the subclass's own table.
-        base: the policy of the table at the root, which holds the contract columns.
-        keys: each key column of this table, with the column of the root that it equals.
+        table: The subclass's own table.
+        base: The policy of the table at the root, which holds the contract columns.
+        keys: Each key column of this table, with the column of the root that it equals.
     """
 
     table: Table
@@ -182,7 +185,7 @@ class SubBinding:
     keys: tuple[tuple[Column[Any], Column[Any]], ...]
 
     def keys_of(self, source: FromClause) -> list[tuple[ColumnElement[Any], Column[Any]]]:
-        """The keys as an alias (or the table itself) spells them, with the root's columns."""
+        """The keys as an alias (or the table itself) has them, with the root's columns."""
         if source is self.table:
             return list(self.keys)
         return [(source.c[own.key], root) for own, root in self.keys]
@@ -197,7 +200,7 @@ class SourceColumns:
     discriminator: ColumnElement[Any] | None
     created: ColumnElement[Any] | None
 
-    def given(self) -> list[ColumnElement[Any]]:
+    def present(self) -> list[ColumnElement[Any]]:
         """Those that there are, in order."""
         columns = (self.last_modified, self.override, self.discriminator, self.created)
         return [column for column in columns if column is not None]
@@ -207,35 +210,46 @@ bound_tables: WeakSet[Table] = WeakSet()
 """Every table with a policy, and every one that hangs on such a table, while it is in use."""
 
 
-def bind(table: Table, found: Binding | SubBinding) -> None:
+def bind(table: Table, binding: Binding | SubBinding) -> None:
     """Put a policy on a table."""
-    table.info[INFO_KEY] = found
+    table.info[INFO_KEY] = binding
     bound_tables.add(table)
 
 
 def binding_of(table: object) -> Binding | None:
     """The policy of a table, or None where it has none."""
-    found = _info_of(table)
-    return found if isinstance(found, Binding) else None
+    info = _info_of(table)
+    return info if isinstance(info, Binding) else None
 
 
 def sub_binding_of(table: object) -> SubBinding | None:
     """What a table of a joined subclass hangs on, or None where it is something else."""
-    found = _info_of(table)
-    return found if isinstance(found, SubBinding) else None
+    info = _info_of(table)
+    return info if isinstance(info, SubBinding) else None
 
 
 def root_binding_of(table: object) -> Binding | None:
     """The policy of a class's table, or of the table at the root that it hangs on."""
-    found = _info_of(table)
-    if isinstance(found, SubBinding):
-        return found.base
-    return found if isinstance(found, Binding) else None
+    info = _info_of(table)
+    return info.base if isinstance(info, SubBinding) else info
 
 
-def _info_of(table: object) -> object:
+def _info_of(table: object) -> Binding | SubBinding | None:
     # A wrapped Table carries its own __dict__; the policy is on the original.
-    if not isinstance(table, Table):
-        return None
-    source: Table = getattr(table, ANNOTATED, table)
-    return source.info.get(INFO_KEY)
+    original = getattr(table, ANNOTATED, table)
+    return original.info.get(INFO_KEY) if isinstance(original, Table) else None
+
+
+def key_columns(table: Table) -> Sequence[Column[Any]]:
+    """The primary key of a table.
+
+    Raises:
+        TTLConfigurationError: It has none.
+    """
+    columns = list(table.primary_key.columns)
+    if not columns:
+        raise TTLConfigurationError(
+            f"Table {table.fullname!r} has no primary key, so its expired rows can't be named; "
+            "declare primary_key=True on its key columns."
+        )
+    return columns

@@ -10,12 +10,9 @@ from sqlalchemy.exc import NoReferenceError
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import ForeignKeyConstraint
-
-    Keys = Sequence[Sequence[Any]]
-    Layer = list[tuple[Binding, Keys]]
 
 
 class RestrictingKey:
@@ -24,7 +21,7 @@ class RestrictingKey:
     def __init__(self, constraint: ForeignKeyConstraint) -> None:
         """Take the constraint apart."""
         self.columns: list[Column[Any]] = [element.parent for element in constraint.elements]
-        self.referred_columns: list[Column[Any]] = [e.column for e in constraint.elements]
+        self.referred_columns = [element.column for element in constraint.elements]
 
     def refers_to_another_row(self) -> ColumnElement[bool]:
         """The condition for rows that it doesn't make refer to themselves, which is no obstacle."""
@@ -42,22 +39,14 @@ def restricting_children(table: Table) -> Iterator[tuple[Binding, RestrictingKey
             continue
         for constraint in other.foreign_key_constraints:
             action = (constraint.ondelete or "").upper()
-            if action.startswith(("CASCADE", "SET")):
-                continue
-            if all(_refers_to(element, table) for element in constraint.elements):
+            if not action.startswith(("CASCADE", "SET")) and referred_table(constraint) is table:
                 yield binding, RestrictingKey(constraint)
-
-
-def _refers_to(element: Any, table: Table) -> bool:
-    try:
-        return element.column.table is table
-    except NoReferenceError:  # a table that isn't declared (yet): it holds no row of ours
-        return False
 
 
 def referred_table(constraint: ForeignKeyConstraint) -> Table | None:
     """The table that a foreign key refers to; None where that isn't declared (yet)."""
     try:
-        return constraint.referred_table
-    except NoReferenceError:
+        columns = [element.column for element in constraint.elements]
+    except NoReferenceError:  # such a table holds no row of ours
         return None
+    return columns[0].table

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.instants import Instants
 
+    SQL = ColumnElement[Any]
+    Condition = ColumnElement[bool]
+
 
 class Predicate:
     """Builds predicates for one database.
 
     Args:
-        clock: the database's clock.
-        writing: the predicate goes into an UPDATE or DELETE: it is judged at the moment of
+        clock: The database's clock.
+        writing: The predicate goes into an UPDATE or DELETE: it is judged at the moment of
             the write.
         overridable: ``include_expired`` makes it true for every row.
         now: SQL for another instant to judge by, in the unit of ``_ts``.
@@ -49,36 +52,31 @@ class Predicate:
         self._now = clock.literal(now or (clock.now_at_write if writing else clock.now))
         self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
 
-    def live(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+    def live(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not expired."""
-        usual = self._live_but_for_the_cap(binding, columns)
-        if binding.max_lifetime is None:
-            return usual
-        column_format = binding.max_lifetime.instants.on(self._clock)
-        created = _created(columns)
-        return and_(usual, column_format.ahead(created, self._capped_before(binding, columns)))
-
-    def _live_but_for_the_cap(
-        self, binding: Binding, columns: SourceColumns
-    ) -> ColumnElement[bool]:
         age = self._seconds(binding, columns, "inherited_age")
         column_format, start = binding.instants.on(self._clock), columns.last_modified
-        inherited = column_format.ahead(start, self._now - self._clock.span(age))
+        live = column_format.ahead(start, self._now - self._clock.span(age))
         if binding.nulls_expire:
-            inherited = and_(inherited, or_(start.is_not(None), age > _integer(FOREVER)))
-        if columns.override is None:
-            return inherited
-        own = self._own(columns)
-        is_own_ahead = column_format.ahead_after(start, self._life(binding, own), self._now)
-        return or_(
-            # A "never" may pass here: the last condition lets it in anyway.
-            and_(or_(own.is_(None), *self._no_ttl(binding, own)), inherited),
-            and_(own > _integer(0), *self._at_most(binding, own), is_own_ahead),
-            # TTL is off. By the same bound value, since each costs more than the comparison does.
-            or_(_is_never(binding, own), age > _integer(FOREVER)),
-        )
+            live = and_(live, or_(start.is_not(None), age > _integer(FOREVER)))
+        if columns.override is not None:
+            own = self._own(columns)
+            is_own_ahead = column_format.ahead_after(start, self._life(binding, own), self._now)
+            is_never = or_(*(own == _integer(never) for never in binding.nevers))
+            live = or_(
+                # A "never" may pass here: the last condition lets it in anyway.
+                and_(or_(own.is_(None), *self._no_ttl(binding, own)), live),
+                and_(own > _integer(0), *self._at_most(binding, own), is_own_ahead),
+                # TTL is off. By the same bound value, since each costs more than the comparison.
+                or_(is_never, age > _integer(FOREVER)),
+            )
+        if binding.max_lifetime is not None:
+            column_format, created = binding.max_lifetime.instants.on(self._clock), columns.created
+            assert created is not None  # noqa: S101 (a binding with a limit has it)
+            live = and_(live, column_format.ahead(created, self._too_old(binding, columns)))
+        return live
 
-    def expired(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+    def expired(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have expired: what `live` is not.
 
         Spelled out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
@@ -90,10 +88,10 @@ class Predicate:
                 self.own_end_passed(binding, columns),
             )
         if binding.max_lifetime is not None:
-            expired = or_(expired, self.cap_passed(binding, columns))
+            expired = or_(expired, self.max_lifetime_passed(binding, columns))
         return expired
 
-    def inherited_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+    def inherited_end_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True where a row that inherits the default would have expired."""
         age = self._seconds(binding, columns, "inherited_age")
         start = columns.last_modified
@@ -103,7 +101,7 @@ class Predicate:
             passed = or_(passed, and_(start.is_(None), age <= _integer(FOREVER)))
         return passed
 
-    def own_end_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+    def own_end_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True where a row has its own ttl and has outlived it."""
         own, start = self._own(columns), columns.last_modified
         slack = self._seconds(binding, columns, "own_slack")
@@ -115,42 +113,39 @@ class Predicate:
             ),
         )
 
-    def cap_passed(self, binding: Binding, columns: SourceColumns) -> ColumnElement[bool]:
+    def max_lifetime_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True where a row is older than any may become."""
         assert binding.max_lifetime is not None  # noqa: S101 (nobody asks otherwise)
-        column_format, created = binding.max_lifetime.instants.on(self._clock), _created(columns)
-        return column_format.reached(created, self._capped_before(binding, columns))
+        assert columns.created is not None  # noqa: S101 (a binding with a limit has it)
+        column_format = binding.max_lifetime.instants.on(self._clock)
+        return column_format.reached(columns.created, self._too_old(binding, columns))
 
-    def expires_at(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
+    def expires_at(self, binding: Binding, columns: SourceColumns) -> SQL:
         """The instant of expiry in the storage type; NULL for never."""
-        end = self._usual_end(binding, columns)
-        if binding.max_lifetime is None:
-            return end
-        created = binding.max_lifetime.instants.on(self._clock).instant(_created(columns))
-        cap = created + self._clock.span(self._seconds(binding, columns, "max_life"))
-        cap = self._in_range(binding.max_lifetime.instants, cap)
-        return case((cap < end, cap), (end.is_(None), cap), else_=end)
-
-    def _usual_end(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
+        span = self._clock.span
         start = binding.instants.on(self._clock).instant(columns.last_modified)
-        inherited = start + self._clock.span(self._seconds(binding, columns, "inherited_life"))
+        end = start + span(self._seconds(binding, columns, "inherited_life"))
         if binding.nulls_expire:
             earliest = self._clock.literal(self._clock.earliest)
-            inherited = case((columns.last_modified.is_(None), earliest), else_=inherited)
-        if columns.override is None:
-            return self._in_range(binding.instants, inherited)
-        own = self._own(columns)
-        own_life = self._clock.span(self._seconds(binding, columns, "own_life"))
-        own_end = start + self._clock.span(self._life(binding, own)) + own_life
-        return self._in_range(
-            binding.instants,
-            case(
-                (self._inherits(binding, own), inherited),
+            end = case((columns.last_modified.is_(None), earliest), else_=end)
+        if columns.override is not None:
+            own = self._own(columns)
+            own_life = span(self._seconds(binding, columns, "own_life"))
+            own_end = start + span(self._life(binding, own)) + own_life
+            end = case(
+                (self._inherits(binding, own), end),
                 (self._has_own(binding, own), own_end),
-            ),
-        )
+            )
+        end = self._in_range(binding.instants, end)
+        if binding.max_lifetime is None:
+            return end
+        assert columns.created is not None  # noqa: S101 (a binding with a limit has it)
+        created = binding.max_lifetime.instants.on(self._clock).instant(columns.created)
+        limit = created + span(self._seconds(binding, columns, "max_life"))
+        limit = self._in_range(binding.max_lifetime.instants, limit)
+        return case((limit < end, limit), (end.is_(None), limit), else_=end)
 
-    def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> ColumnElement[Any]:
+    def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> SQL:
         """What the default that a row inherits means, as a bound value."""
         otherwise = SecondsParameter(binding.default, part, self._overruled_by)
         # An abstract class has no rows of its own.
@@ -169,44 +164,44 @@ class Predicate:
             else_=otherwise,
         )
 
-    def _capped_before(self, binding: Binding, columns: SourceColumns) -> ColumnElement[Any]:
-        """The latest instant of creation whose rows are too old."""
+    def _too_old(self, binding: Binding, columns: SourceColumns) -> SQL:
+        """The latest instant of creation whose rows are older than any may become."""
         return self._now - self._clock.span(self._seconds(binding, columns, "max_age"))
 
-    def _own(self, columns: SourceColumns) -> ColumnElement[Any]:
+    def _own(self, columns: SourceColumns) -> SQL:
         return type_coerce(columns.override, Integer())
 
-    def _life(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[Any]:
+    def _life(self, binding: Binding, own: SQL) -> SQL:
         """A row's own ttl as seconds to count with."""
         if binding.instants.native:
             return own
         # A column that is not ours may hold what no sum of instants can take.
         return case((own <= _integer(MAX_TTL), own), else_=_integer(MAX_TTL))
 
-    def _no_ttl(self, binding: Binding, own: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    def _no_ttl(self, binding: Binding, own: SQL) -> list[Condition]:
         """What an own ttl is that doesn't count."""
         too_long = [] if binding.instants.native else [own > _integer(MAX_TTL)]
         return [own <= _integer(0), *too_long]
 
-    def _inherits(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
+    def _inherits(self, binding: Binding, own: SQL) -> Condition:
         nevers = (own != _integer(never) for never in binding.nevers)
         return or_(own.is_(None), and_(or_(*self._no_ttl(binding, own)), *nevers))
 
-    def _has_own(self, binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
+    def _has_own(self, binding: Binding, own: SQL) -> Condition:
         nevers = (own != _integer(never) for never in binding.nevers if never > 0)
         return and_(own > _integer(0), *self._at_most(binding, own), *nevers)
 
-    def _at_most(self, binding: Binding, own: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    def _at_most(self, binding: Binding, own: SQL) -> list[Condition]:
         return [] if binding.instants.native else [own <= _integer(MAX_TTL)]
 
-    def _in_range(self, instants: Instants, end: ColumnElement[Any]) -> ColumnElement[Any]:
+    def _in_range(self, instants: Instants, end: SQL) -> SQL:
         """NULL for an instant that Python has no datetime for."""
         if instants.native:
             return end
         return case((end < self._clock.literal(self._clock.latest), end))
 
 
-def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
+def grouped(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
     """A user's conditions, so that the predicate can follow with AND.
 
     SQLAlchemy puts no parentheses around text, nor around what a user's own construct renders:
@@ -215,14 +210,5 @@ def grouped(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
     return (Grouping(and_(*conditions)),) if conditions else ()
 
 
-def _created(columns: SourceColumns) -> ColumnElement[Any]:
-    assert columns.created is not None  # noqa: S101 (a binding with a cap has it)
-    return columns.created
-
-
-def _is_never(binding: Binding, own: ColumnElement[Any]) -> ColumnElement[bool]:
-    return or_(*(own == _integer(n) for n in binding.nevers))
-
-
-def _integer(value: int) -> ColumnElement[Any]:
+def _integer(value: int) -> SQL:
     return literal_column(str(value), Integer())

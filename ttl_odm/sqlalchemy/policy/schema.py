@@ -35,7 +35,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
-    from sqlalchemy.sql.compiler import IdentifierPreparer
+    from sqlalchemy.sql.compiler import DDLCompiler, IdentifierPreparer, SQLCompiler
 
 
 class TTLCheck(CheckConstraint):
@@ -47,11 +47,11 @@ class TTLCheck(CheckConstraint):
 
 
 @compiles(TTLCheck)
-def _render_check(constraint: TTLCheck, compiler: Any, **_: Any) -> str:
+def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: Any) -> str:
     check = f"CHECK ({constraint.sqltext})"
     if compiler.dialect.name in MYSQL_FAMILY:
         return check
-    return f"CONSTRAINT {compiler.preparer.quote(constraint.name)} {check}"
+    return f"CONSTRAINT {compiler.preparer.quote(str(constraint.name))} {check}"
 
 
 class AddSweepColumns(ExecutableDDLElement):
@@ -65,7 +65,7 @@ class AddSweepColumns(ExecutableDDLElement):
 
 
 @compiles(AddSweepColumns)
-def _render_sweep_columns(ddl: AddSweepColumns, compiler: Any, **_: Any) -> str:
+def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: Any) -> str:
     columns = sweep_columns(ddl, compiler.preparer).values()
     parts = [*columns, *sweep_indexes(ddl, compiler.preparer)]
     return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
@@ -96,19 +96,19 @@ class InheritedEnd(FunctionElement[Any]):
 
 
 class OwnEnd(FunctionElement[Any]):
-    """The end of a row's own ttl, as the index over the rows that have one spells it."""
+    """The end of a row's own ttl, as the index over the rows that have one has it."""
 
     inherit_cache = True
 
 
 @compiles(InheritedEnd)
-def _render_inherited_end(element: InheritedEnd, compiler: Any, **kw: Any) -> str:
+def _render_inherited_end(element: InheritedEnd, compiler: SQLCompiler, **kw: Any) -> str:
     (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
     return clock_of(compiler.dialect).inherited_end(stamp)
 
 
 @compiles(OwnEnd)
-def _render_own_end(element: OwnEnd, compiler: Any, **kw: Any) -> str:
+def _render_own_end(element: OwnEnd, compiler: SQLCompiler, **kw: Any) -> str:
     stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
     return clock_of(compiler.dialect).own_end(stamp, ttl)
 
@@ -144,11 +144,12 @@ def add_index_on(column: Column[Any]) -> None:
     table = column.table
     lists = [list(index.expressions) for index in table.indexes]
     lists += [
-        list(each.columns)
-        for each in table.constraints
-        if isinstance(each, (UniqueConstraint, PrimaryKeyConstraint))
+        list(constraint.columns)
+        for constraint in table.constraints
+        if isinstance(constraint, (UniqueConstraint, PrimaryKeyConstraint))
     ]
-    is_indexed = column.index or column.unique or any(each[0] is column for each in lists if each)
+    begins_one = any(columns[0] is column for columns in lists if columns)
+    is_indexed = column.index or column.unique or begins_one
     if not is_indexed and not (isinstance(column.type, String) and column.type.length is None):
         Index(index_name(table.name, f"{column.name}_ttl"), column)
 

@@ -25,10 +25,9 @@ from sqlalchemy.util import await_only
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import SubBinding, sub_binding_of
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, is_one_of

@@ -20,9 +20,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery

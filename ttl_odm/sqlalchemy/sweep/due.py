@@ -296,7 +296,7 @@ class PartIndex:
         passed = {
             Part.INHERITING: predicate.inherited_end_passed,
             Part.OWN: predicate.own_end_passed,
-            Part.CAPPED: predicate.cap_passed,
+            Part.CAPPED: predicate.max_lifetime_passed,
         }[self._part]
         return passed(self._binding, self._binding.columns_of(source))
 

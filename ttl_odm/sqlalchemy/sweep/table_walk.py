@@ -28,9 +28,9 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.tables import key_columns
 from ttl_odm.sqlalchemy.sweep.due import KeyRange
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

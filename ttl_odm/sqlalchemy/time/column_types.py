@@ -105,7 +105,7 @@ class Seconds(TypeDecorator[int]):
         """Whole seconds, -1 or None.
 
         Raises:
-            InvalidTTL: anything else; nothing is sent to the database.
+            InvalidTTL: Anything else; nothing is sent to the database.
         """
         try:
             return row_ttl(value, where=self.where)

@@ -44,6 +44,8 @@ from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.time.clock import Clock
@@ -76,19 +78,44 @@ class Instants:
         self._zone = zone
         self._unit = unit
         self._formats: dict[str, ColumnFormat] = {}
-        fix = _fix_for(column.type, unit, native=self.native)
+        fix = self._fix()
         if fix is not None:
             raise TTLConfigurationError(
                 f"{where}: column {column.name!r} is {column.type!r}, and the policy has "
                 f"unit={unit!r}: {fix}."
             )
 
+    def _fix(self) -> str | None:
+        """What to write instead; None where the type and the unit fit."""
+        type_, unit = self.column.type, self._unit
+        affinity = _affinity(type_)
+        if self.native or issubclass(affinity, (DateTime, Date)):
+            return None if unit is None else "it holds dates, so leave unit out"
+        if issubclass(affinity, Integer):
+            return None if unit in PER_SECOND else f"for epoch integers write {_EPOCH_UNITS}"
+        if not issubclass(affinity, String) or issubclass(affinity, Enum):
+            return (
+                "name a column of datetimes, of dates, of epoch integers (with "
+                f"{_EPOCH_UNITS}) or of ISO-8601 strings in UTC (with unit='iso')"
+            )
+        if unit != "iso":
+            return "if it holds ISO-8601 strings in UTC, write unit='iso'"
+        length = getattr(type_, "length", None)
+        if length is not None and length < _SHORTEST_ISO:
+            return f"an ISO-8601 string in UTC has {_SHORTEST_ISO} characters or more"
+        return None
+
     def on(self, clock: Clock) -> ColumnFormat:
         """How the column keeps instants on a database."""
-        found = self._formats.get(clock.family)
-        if found is None:
-            found = self._formats[clock.family] = self._format_on(clock)
-        return found
+        column_format = self._formats.get(clock.family)
+        if column_format is None:
+            if self.native:
+                kind = ColumnFormat if self.column.nullable else Native
+                column_format = kind(clock, clock.storage)
+            else:
+                column_format = self._adopted_on(clock)
+            self._formats[clock.family] = column_format
+        return column_format
 
     def stored(self, moment: ColumnElement[Any]) -> ColumnElement[Any]:
         """A moment of the database's clock as a value for the column."""
@@ -103,24 +130,26 @@ class Instants:
         """Seconds by which a moment may grow when it is stored."""
         return 2 * 86_400 if issubclass(_affinity(self.column.type), Date) else 1
 
-    def _format_on(self, clock: Clock) -> ColumnFormat:  # noqa: PLR0911 (a table)
-        if self.native:
-            return (ColumnFormat if self.column.nullable else Native)(clock, clock.storage)
+    def _adopted_on(self, clock: Clock) -> ColumnFormat:
         kept: Any = kept_type(self.column.type, clock.family)
         affinity, dialect = _affinity(kept), dialect_time_of(clock.family)
-        offsets = offsets_of(self._zone)
         if issubclass(affinity, Integer):
             assert self._unit is not None  # noqa: S101 (it was checked)
             return Epochs(clock, BigInteger(), dialect=dialect, unit=self._unit)
         if issubclass(affinity, String):
-            length = getattr(kept, "length", None)
-            return IsoStrings(
-                clock, String(), dialect=dialect, offsets=offsets_of("UTC"), length=length
-            )
+            utc, length = offsets_of("UTC"), getattr(kept, "length", None)
+            return IsoStrings(clock, String(), dialect=dialect, offsets=utc, length=length)
+        offsets = offsets_of(self._zone)
         if issubclass(affinity, Date):
             raw = String() if dialect.text_dates else Date()
             return Days(clock, raw, dialect=dialect, offsets=offsets)
-        precision = _precision(kept, clock.family)
+        # The steps in which the column keeps time, in microseconds.
+        digits = 6
+        if clock.family == "mysql":
+            digits = getattr(kept, "fsp", None) or 0
+        elif clock.family == "postgresql" and isinstance(kept, PG_TIMESTAMP):
+            digits = 6 if kept.precision is None else kept.precision
+        precision = int(10 ** (6 - digits))
         if clock.family == "postgresql" and kept.timezone:
             return ColumnFormat(clock, clock.storage, precision)
         if clock.family == "mysql" and isinstance(kept, TIMESTAMP):
@@ -131,11 +160,12 @@ class Instants:
             clock, dialect.wall_type, precision=precision, dialect=dialect, offsets=offsets
         )
 
-    def _check_text(self, kept: Any) -> None:
-        usual = DateTime().dialect_impl(_dialect("sqlite"))
+    def _check_text(self, kept: TypeEngine[Any]) -> None:
+        """Refuse datetimes that are texts of another form than SQLAlchemy's own on SQLite."""
+        usual = compat.storage_format(DateTime().dialect_impl(_dialect("sqlite")))
         form = compat.storage_format(kept.dialect_impl(_dialect("sqlite")))
-        in_seconds, *_ = str(compat.storage_format(usual)).split(".")
-        if form not in (compat.storage_format(usual), in_seconds):
+        in_seconds, *_ = str(usual).split(".")
+        if form not in (usual, in_seconds):
             raise TTLConfigurationError(
                 f"Column {self.column.table.fullname}.{self.column.name} stores its datetimes in a "
                 f"format of its own on SQLite ({form!r}), in which they can't be compared: leave "
@@ -165,33 +195,13 @@ class Stored(FunctionElement[Any]):
 
 
 @compiles(Stored)
-def _render_stored(element: Stored, compiler: Any, **kw: Any) -> str:
+def _render_stored(element: Stored, compiler: SQLCompiler, **kw: Any) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     clock = clock_of(compiler.dialect)
     (moment,) = element.clauses
     # Not by type_coerce(), which would take an instant's own type from a bound value.
     stored = element.instants.on(clock).stored(SQLTemplate("{0}", clock.storage, moment))
-    return str(compiler.process(stored, **kw))
-
-
-def _fix_for(type_: TypeEngine[Any], unit: str | None, *, native: bool) -> str | None:
-    """What to write instead; None where the type and the unit fit."""
-    affinity = _affinity(type_)
-    if native or issubclass(affinity, (DateTime, Date)):
-        return None if unit is None else "it holds dates, so leave unit out"
-    if issubclass(affinity, Integer):
-        return None if unit in PER_SECOND else f"for epoch integers write {_EPOCH_UNITS}"
-    if not issubclass(affinity, String) or issubclass(affinity, Enum):
-        return (
-            "name a column of datetimes, of dates, of epoch integers (with "
-            f"{_EPOCH_UNITS}) or of ISO-8601 strings in UTC (with unit='iso')"
-        )
-    if unit != "iso":
-        return "if it holds ISO-8601 strings in UTC, write unit='iso'"
-    length = getattr(type_, "length", None)
-    if length is not None and length < _SHORTEST_ISO:
-        return f"an ISO-8601 string in UTC has {_SHORTEST_ISO} characters or more"
-    return None
+    return compiler.process(stored, **kw)
 
 
 def _affinity(type_: TypeEngine[Any]) -> type[Any]:
@@ -211,15 +221,6 @@ def kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:
 
 
 @cache
-def _dialect(family: str) -> Any:
-    return registry.load(family)()
-
-
-def _precision(type_: TypeEngine[Any], family: str) -> int:
-    """The steps in which a column of datetimes keeps time, in microseconds."""
-    digits: int | None = 6
-    if family == "mysql":
-        digits = getattr(type_, "fsp", None) or 0
-    elif family == "postgresql" and isinstance(type_, PG_TIMESTAMP):
-        digits = 6 if type_.precision is None else type_.precision
-    return int(10 ** (6 - (6 if digits is None else digits)))
+def _dialect(family: str) -> Dialect:
+    dialect: Dialect = registry.load(family)()
+    return dialect

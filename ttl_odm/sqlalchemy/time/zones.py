@@ -12,14 +12,12 @@ latest instant that it can mean, so that nothing expires early there either.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zoneinfo import ZoneInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _YEARS: Final = 10
 """How far the offsets reach, into the past and into the future."""
@@ -52,7 +50,7 @@ class Offsets:
     def by_wall_time(self) -> list[tuple[int, int]]:
         """From which wall time on an offset counts, the latest first.
 
-        Wall times are told as the Unix time of the same clock face in UTC. A wall time that a
+        Wall times are given as the Unix time of the same clock face in UTC. A wall time that a
         change repeats counts from its second occurrence; one that a change leaves out is read with
         the offset before the change.
         """
@@ -71,38 +69,24 @@ def offsets_of(zone: str) -> Offsets:
         return Offsets((), 0, 0, 0)
     year = datetime.now(timezone.utc).year
     begin, end = (
-        int(datetime(each, 1, 1, tzinfo=timezone.utc).timestamp())
-        for each in (year - _YEARS, year + _YEARS + 1)
+        int(datetime(bound, 1, 1, tzinfo=timezone.utc).timestamp())
+        for bound in (year - _YEARS, year + _YEARS + 1)
     )
-    offset_at = _local if zone == "local" else _named(ZoneInfo(zone))
-    changes = [(begin, offset_at(begin))]
-    for day in range(begin, end, _DAY):
-        last = changes[-1][1]
-        if offset_at(day + _DAY) != last:
-            changes.append((_change(offset_at, day, day + _DAY), offset_at(day + _DAY)))
-    every = [offset for _, offset in changes]
-    return Offsets(tuple(reversed(changes)), min(every), max(every), end)
+    info = None if zone == "local" else ZoneInfo(zone)
 
-
-def _local(instant: int) -> int:
-    return time.localtime(instant).tm_gmtoff
-
-
-def _named(zone: ZoneInfo) -> Callable[[int], int]:
     def offset_at(instant: int) -> int:
-        offset = datetime.fromtimestamp(instant, zone).utcoffset()
+        if info is None:
+            return time.localtime(instant).tm_gmtoff
+        offset = datetime.fromtimestamp(instant, info).utcoffset()
         return 0 if offset is None else round(offset.total_seconds())
 
-    return offset_at
-
-
-def _change(offset_at: Callable[[int], int], before: int, after: int) -> int:
-    """The first second of the offset that counts at ``after``, and not at ``before``."""
-    wanted = offset_at(after)
-    while after - before > 1:
-        middle = (before + after) // 2
-        if offset_at(middle) == wanted:
-            after = middle
-        else:
-            before = middle
-    return after
+    changes = [(begin, offset_at(begin))]
+    for day in range(begin, end, _DAY):
+        before, after = changes[-1][1], offset_at(day + _DAY)
+        if after != before:
+            # The first second of the offset that counts at the end of the day.
+            seconds = range(day + 1, day + _DAY + 1)
+            first = bisect_left(seconds, x=True, key=lambda second: offset_at(second) == after)
+            changes.append((seconds[first], after))
+    offsets = [offset for _, offset in changes]
+    return Offsets(tuple(reversed(changes)), min(offsets), max(offsets), end)
