@@ -204,7 +204,7 @@ class Script:
     def Nothing(self, _: object) -> None:  # noqa: N802
         """Answer a command that only tells something, or asks for nothing in particular."""
 
-    Emit = Tell = AskThrottle = Nothing
+    Emit = CallHooks = AskThrottle = Nothing
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [command for command in self.asked if isinstance(command, kind)]

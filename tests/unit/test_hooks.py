@@ -46,10 +46,10 @@ def broken(_: Purged) -> None:
 async def test_hooks_are_called_at_their_moment() -> None:
     inside, after = Heard(), Heard()
     hooks = Hooks.of([Hook(inside, rows=True), Hook(after, when="commit", rows=True)])
-    hooks.tell(PURGED)
+    hooks.call(PURGED)
     assert (inside.purged, after.purged) == ([PURGED], [])
-    hooks.tell(PURGED, "commit")
-    await hooks.tell_async(PURGED, "commit")
+    hooks.call(PURGED, "commit")
+    await hooks.call_async(PURGED, "commit")
     assert len(inside.purged) == 1
     assert after.purged == [replace(PURGED, transaction=None)] * 2
 
@@ -57,7 +57,7 @@ async def test_hooks_are_called_at_their_moment() -> None:
 def test_only_who_asks_for_rows_gets_them() -> None:
     keys, rows = Heard(), Heard()
     hooks = Hooks.of([keys, Hook(rows, rows=True)])
-    hooks.tell(PURGED)
+    hooks.call(PURGED)
     assert keys.purged == [replace(PURGED, rows=None)]
     assert rows.purged == [PURGED]
     assert hooks.wants_rows("carts")
@@ -67,12 +67,12 @@ def test_only_who_asks_for_rows_gets_them() -> None:
 def test_hooks_may_be_for_one_target() -> None:
     carts, everything = Heard(), Heard()
     hooks = Hooks.of({"carts": [carts]}) + Hooks.of(everything)
-    hooks.tell(PURGED)
-    hooks.tell(replace(PURGED, table="orders"))
+    hooks.call(PURGED)
+    hooks.call(replace(PURGED, table="orders"))
     assert [each.table for each in carts.purged] == ["carts"]
     assert [each.table for each in everything.purged] == ["carts", "orders"]
-    assert not Hooks.of({"carts": carts}).tells("orders")
-    assert Hooks.of({"carts": carts}).tells("carts")
+    assert not Hooks.of({"carts": carts}).watches("orders")
+    assert Hooks.of({"carts": carts}).watches("carts")
 
 
 def test_no_hooks_are_false() -> None:
@@ -88,7 +88,7 @@ async def test_an_asynchronous_hook_is_awaited() -> None:
     async def hook(purged: Purged) -> None:
         heard.append(purged)
 
-    await Hooks.of(hook).tell_async(PURGED)
+    await Hooks.of(hook).call_async(PURGED)
     assert len(heard) == 1
 
 
@@ -107,23 +107,23 @@ def test_an_asynchronous_hook_is_never_dropped_silently() -> None:
     async def waits(_: Purged) -> None: ...
 
     with pytest.raises(HookError, match="needs an AsyncSweeper"):
-        Hooks.of(waits).tell(PURGED)
+        Hooks.of(waits).call(PURGED)
 
 
 async def test_a_hook_that_raises_is_named_with_what_it_said() -> None:
     message = r"^The hook broken failed on 2 rows of carts: no thanks$"
     with pytest.raises(HookError, match=message) as raised:
-        Hooks.of(broken).tell(PURGED)
+        Hooks.of(broken).call(PURGED)
     assert isinstance(raised.value.__cause__, ValueError)
     with pytest.raises(HookError, match=message) as raised:
-        await Hooks.of(broken).tell_async(PURGED)
+        await Hooks.of(broken).call_async(PURGED)
     assert isinstance(raised.value.__cause__, ValueError)
 
 
 def test_hooks_after_one_that_raised_are_not_called() -> None:
     heard = Heard()
     with pytest.raises(HookError):
-        Hooks.of([broken, heard]).tell(PURGED)
+        Hooks.of([broken, heard]).call(PURGED)
     assert heard.purged == []
 
 
@@ -191,4 +191,4 @@ def test_an_awaitable_that_is_no_coroutine_is_refused_too() -> None:
             yield
 
     with pytest.raises(HookError, match="needs an AsyncSweeper"):
-        Hooks.of(lambda _: Later()).tell(PURGED)
+        Hooks.of(lambda _: Later()).call(PURGED)

@@ -40,7 +40,7 @@ from ttl_odm.sweeper import (
     StoreError,
 )
 from ttl_odm.sweeper.batch_gate import ATTEMPTS
-from ttl_odm.sweeper.commands import CountDue, Emit, FindDue, ListTargets, PurgeBatch, Tell
+from ttl_odm.sweeper.commands import CallHooks, CountDue, Emit, FindDue, ListTargets, PurgeBatch
 from ttl_odm.sweeper.plan import run_once
 
 
@@ -316,12 +316,12 @@ def test_hooks_after_the_commit_are_told_each_batch() -> None:
     batches = [BatchResult(1, "x", purged=[ROWS]), BatchResult(1, purged=[ROWS, ROWS])]
     script = Script({"a": [OWN, NOTHING]}, batches)
     script.run(hooks=hooks)
-    assert script.of(Tell) == [Tell(hooks, ROWS)] * 3
+    assert script.of(CallHooks) == [CallHooks(hooks, ROWS)] * 3
 
 
 def test_a_hook_that_fails_after_the_commit_is_reported_and_stops_nothing() -> None:
     batches = [BatchResult(1, "x", purged=[ROWS]), BatchResult(1, purged=[ROWS])]
-    report = Script({"a": [OWN, NOTHING]}, batches, instead={Tell: [BROKEN]}).run()
+    report = Script({"a": [OWN, NOTHING]}, batches, instead={CallHooks: [BROKEN]}).run()
     (target,) = report.targets
     assert (target.deleted, target.error, target.oldest_after) == (2, BROKEN, 0.0)
     assert report.problems == ("a: the hook broke",)

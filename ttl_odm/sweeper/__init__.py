@@ -7,10 +7,10 @@ database.
 What users hold:
 
 - `sweeper`: `Sweeper` and `AsyncSweeper`: a store, the plan and the driver that fits.
-- `options`: what a sweeper can be told: `SweepOptions`.
-- `hooks`: what is told about purged rows, and to whom: `Purged`, `Hook`, `ArchiveSink`.
+- `options`: the keyword arguments of a sweeper: `SweepOptions`.
+- `hooks`: who hears of purged rows, and what: `Purged`, `Hook`, `ArchiveSink`.
 - `declarations`: what a model declares besides its policy: purge, `Archive`, hooks, sweep.
-- `report`: what a sweep tells about itself: `Progress`, `SweepReport`.
+- `report`: what a sweep reports: `Progress`, `SweepReport`.
 - `stop`: asking a sweeper to stop, also by signals.
 
 How a sweep goes:

@@ -96,7 +96,7 @@ class PurgeBatch(Command[BatchResult]):
 
 
 @dataclass(frozen=True, slots=True)
-class Tell(Command[None]):
+class CallHooks(Command[None]):
     """Call the hooks that run after the commit."""
 
     hooks: Hooks
@@ -136,6 +136,6 @@ class Record(Command[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Emit(Command[None]):
-    """Tell whoever watches; what that raises is the caller's, and ends the driver."""
+    """Report to whoever watches; what that raises is the caller's, and ends the driver."""
 
     event: Progress | SweepReport

@@ -1,8 +1,8 @@
 """What a model declares of its expired rows besides ``__ttl__``, read alike by every adapter.
 
 ``__ttl_purge__`` says who deletes, or how; ``__ttl_archive__`` where rows are kept;
-``__ttl_on_purged__`` whom to tell; ``__ttl_sweep__`` how the sweeper finds them. They are read when
-they are needed, since an archive may be declared after the model.
+``__ttl_on_purged__`` who hears of them; ``__ttl_sweep__`` how the sweeper finds them. They are read
+when they are needed, since an archive may be declared after the model.
 
 What an archive is in a database (a table, a collection) and whether it fits is for the adapter's
 purge room. This module must not know any database.
@@ -85,7 +85,7 @@ def archive_of(owner: type) -> Archive | ArchiveSink | None:
 
 
 def hooks_of(owner: type, table: str) -> Hooks:
-    """Whom a model tells of its purged rows, for its table.
+    """Whom a model calls for its purged rows, for its table.
 
     Raises:
         TTLConfigurationError: ``__ttl_on_purged__`` is neither a hook nor a list of hooks.

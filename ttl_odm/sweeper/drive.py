@@ -160,8 +160,8 @@ def _do(command: c.Command[Any], ports: Ports) -> object:
             return None
         case c.AskThrottle():
             return ports.throttle and ports.throttle()
-        case c.Tell(hooks, purged):
-            hooks.tell(purged, "commit")
+        case c.CallHooks(hooks, purged):
+            hooks.call(purged, "commit")
             return None
     local = ports.local(command)
     if local is not None:
@@ -222,8 +222,8 @@ async def _do_async(command: c.Command[Any], ports: Ports) -> object:
             return await _interruptible(partial(ports.stop.wait_async, seconds), ports)
         case c.AskThrottle():
             return ports.throttle and await _interruptible(ports.throttle, ports)
-        case c.Tell(hooks, purged):
-            return await _undivided(hooks.tell_async(purged, "commit"), ports)
+        case c.CallHooks(hooks, purged):
+            return await _undivided(hooks.call_async(purged, "commit"), ports)
 
     async def ask() -> object:
         with timed() as watch:

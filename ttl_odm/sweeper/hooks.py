@@ -1,11 +1,12 @@
-"""What is told about rows that were purged, and to whom: `Purged`, `Hook`, `Hooks`, `ArchiveSink`.
+"""Who hears of rows that were purged, and what: `Purged`, `Hook`, `Hooks`, `ArchiveSink`.
 
 A hook runs at one of two moments. Inside the deleting transaction it can write to the same
 database, so that both happen or neither does (an outbox); if it raises, the batch rolls back.
-After the commit it knows that the rows are gone, but a process that dies in between tells nobody.
+After the commit it knows that the rows are gone, but if the process dies in between nobody hears
+of them.
 
-This module must not know any database, nor whether its caller is a coroutine: `Hooks.tell` and
-`Hooks.tell_async` are the only two places that differ.
+This module must not know any database, nor whether its caller is a coroutine: `Hooks.call` and
+`Hooks.call_async` are the only two places that differ.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Hook:
 
     Attributes:
         call: Gets a `Purged`.
-        when: ``"transaction"``: each purged row is told at least once. ``"commit"``: at most once.
+        when: ``"transaction"``: called for each purged row at least once. ``"commit"``: at most.
         rows: Whether it needs the values of the rows, not only their keys.
     """
 
@@ -113,7 +114,7 @@ class Hook:
 class Hooks:
     """All hooks of a sweeper, with the target that each is for (None: for all).
 
-    A store asks `tells` and `wants_rows` before it deletes, and calls `tell` or `tell_async`
+    A store asks `watches` and `wants_rows` before it deletes, and calls `call` or `call_async`
     before it commits. False when there are none.
     """
 
@@ -141,7 +142,7 @@ class Hooks:
     def __add__(self, other: Hooks) -> Hooks:
         return Hooks(self.entries + other.entries)
 
-    def tells(self, table: str) -> bool:
+    def watches(self, table: str) -> bool:
         """Whether anybody wants to know what was purged from this table."""
         return any(True for _ in self._of(table))
 
@@ -154,7 +155,7 @@ class Hooks:
         """Whether one of them has to be awaited."""
         return any(hook.is_async for _, hook in self.entries)
 
-    def tell(self, purged: Purged, when: When = "transaction") -> None:
+    def call(self, purged: Purged, when: When = "transaction") -> None:
         """Call the hooks of a moment.
 
         Raises:
@@ -167,8 +168,8 @@ class Hooks:
             except Exception as error:
                 raise _failed("hook", hook.call, purged, error) from error
 
-    async def tell_async(self, purged: Purged, when: When = "transaction") -> None:
-        """Call the hooks of a moment, and await those that are coroutines; see `tell`."""
+    async def call_async(self, purged: Purged, when: When = "transaction") -> None:
+        """Call the hooks of a moment, and await those that are coroutines; see `call`."""
         for hook, details in self._calls(purged, when):
             try:
                 with phase("hook"):

@@ -1,4 +1,4 @@
-"""What a sweeper can be told: `SweepOptions`, and `Settings`, which the plan gets.
+"""The keyword arguments of a sweeper, `SweepOptions`, and `Settings`, which the plan gets.
 
 The options are documented here once, for both sweepers and everything that makes one (the command
 line, the integrations). They are checked when the sweeper is made, against what its store offers:
@@ -72,7 +72,7 @@ class SweepOptions(TypedDict, total=False):
         force: Delete although `max_fraction`, `max_jump` or the store warns.
         dry_run: Count what is due, and delete nothing.
 
-    Whom to tell:
+    Who hears of it:
         on_purged: A function that gets a `Purged` for each batch, a `Hook`, a list of these, or a
             mapping from targets to these.
         on_progress: Called with a `Progress` after each batch. What it raises ends the sweep.
@@ -138,7 +138,7 @@ class Settings:
         fuse: What stops a target when far too much is due; None for no fuse.
         force: Whether to delete in spite of it.
         dry_run: Whether to count only.
-        hooks: Whom to tell, besides what the store's targets declare.
+        hooks: Whom to call, besides what the store's targets declare.
     """
 
     pace: Pacing

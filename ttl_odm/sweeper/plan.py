@@ -1,4 +1,4 @@
-"""The sweep as a plan: a generator that says what to do next and is told what came of it.
+"""The sweep as a plan: a generator that says what to do next and gets what came of it.
 
 It yields commands and gets replies; errors of the store are thrown into it. So everything that
 is a decision (which batch, how large, whether to try again, when to stop) runs without a database,
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper.batch_gate import ATTEMPTS, LOOK, BatchGate
 from ttl_odm.sweeper.commands import (
+    CallHooks,
     CountDue,
     Emit,
     FindDue,
@@ -25,7 +26,6 @@ from ttl_odm.sweeper.commands import (
     Now,
     Pause,
     PurgeBatch,
-    Tell,
 )
 from ttl_odm.sweeper.report import Ending, Progress, SweepReport, TargetReport
 from ttl_odm.sweeper.store import BatchRequest, StoreError
@@ -333,7 +333,7 @@ class _TargetSweep:
         self._archived += result.archived
         self._skips.update(result.skipped)
         self._problem = self._problem or result.failure
-        after: Mapping[Phase, float] = yield from self._tell(result)
+        after: Mapping[Phase, float] = yield from self._call_hooks(result)
         yield from Emit(
             Progress(
                 self._target,
@@ -348,20 +348,20 @@ class _TargetSweep:
         )
         return size, result
 
-    def _tell(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
+    def _call_hooks(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
         """Call the hooks after the commit; a failure is reported, and undoes nothing."""
         if not result.purged:
             return {}
         began = yield from Now()
         for purged in result.purged:
             try:
-                yield from Tell(self._hooks, purged)
+                yield from CallHooks(self._hooks, purged)
             except Exception as error:  # noqa: BLE001 (a HookError, or a bug in one: reported)
                 self._problem = self._problem or error
         return {"after_commit": (yield from Now()) - began}
 
     def _remember(self, report: TargetReport) -> None:
-        """Tell the history how many rows had expired, if that is known, and how fast it was."""
+        """Note how many rows had expired, if that is known, and how fast the sweep was."""
         if self._problem is None and self._counted is not None:
             self._history.add(self._target, self._counted.due)
         elif self._problem is None and self._is_complete:

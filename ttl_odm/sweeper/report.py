@@ -1,4 +1,4 @@
-"""What a sweep tells about itself: `Progress` while it runs, `SweepReport` when it is done.
+"""What a sweep reports: `Progress` while it runs, `SweepReport` when it is done.
 
 Both are plain values, made for people who read logs at night and for machines alike. Times are
 durations: a report holds no instant, since the host's clock may be wrong and the database's was

@@ -117,7 +117,7 @@ class BatchRequest:
         part: One of those that `due` gave.
         size: Rows, at most.
         resume: Where the batch before this one ended; None at the beginning of a part.
-        hooks: Whom to tell. Always empty for a store that isn't `Hooking`.
+        hooks: Whom to call. Always empty for a store that isn't `Hooking`.
         timeout: Seconds that each statement may take, where the database can limit that; None for
             what the connection has.
         force: Whether the person who runs this has confirmed what a store would otherwise refuse,
@@ -142,8 +142,8 @@ class BatchResult:
         resume: Where the next batch of this part goes on; None after the last one.
         archived: Rows of these that were copied to an archive before.
         skipped: Expired rows that were left, by reason.
-        purged: What `BatchRequest.hooks` were told, for the hooks after the commit; one for each
-            table where they have something to tell.
+        purged: What `BatchRequest.hooks` got, for the hooks after the commit; one for each table
+            that they watch.
         failure: What a hook or an archive raised. The batch was then rolled back and nothing was
             deleted; `skipped` counts its rows, and `resume` leads past them.
         elapsed: Seconds that the store took. The driver fills this in, and the next.
@@ -253,10 +253,10 @@ class AsyncClocked(Protocol):
 
 @runtime_checkable
 class Hooking(Protocol):
-    """A store, synchronous or not, whose `purge` tells `BatchRequest.hooks`.
+    """A store, synchronous or not, whose `purge` calls `BatchRequest.hooks`.
 
-    It calls `Hooks.tell` (or `Hooks.tell_async`) after its rows are deleted and before it commits,
-    and rolls back on a `HookError`: see `BatchResult.failure`.
+    It does so by `Hooks.call` (or `Hooks.call_async`) after its rows are deleted and before it
+    commits, and rolls back on a `HookError`: see `BatchResult.failure`.
     """
 
     @property

@@ -309,7 +309,7 @@ class InMemoryStore(_Memory):
             if batch.rows and batch.table.sink is not None:
                 archive(batch.table.sink, batch.purged)
             if batch.rows:
-                request.hooks.tell(batch.purged)
+                request.hooks.call(batch.purged)
         return batch.result()
 
 
@@ -342,5 +342,5 @@ class AsyncInMemoryStore(_Memory):
             if batch.rows and batch.table.sink is not None:
                 await archive_async(batch.table.sink, batch.purged)
             if batch.rows:
-                await request.hooks.tell_async(batch.purged)
+                await request.hooks.call_async(batch.purged)
         return batch.result()

@@ -93,7 +93,7 @@ class Remover:
 
     @property
     def _tells(self) -> bool:
-        return self.mode.sink is not None or self.hooks.tells(self.name)
+        return self.mode.sink is not None or self.hooks.watches(self.name)
 
     @property
     def _shows_rows(self) -> bool:
@@ -161,7 +161,7 @@ class Remover:
         try:
             if self.mode.sink is not None:
                 await archive_async(self.mode.sink, inside)
-            await self.hooks.tell_async(inside)
+            await self.hooks.call_async(inside)
         except HookError as error:
             cause = error.__cause__
             if isinstance(cause, PyMongoError) and is_passing(cause):

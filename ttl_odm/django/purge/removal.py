@@ -97,7 +97,7 @@ class Removal:
     @property
     def is_plain(self) -> bool:
         """Whether nothing hangs on the rows, so that one statement will do."""
-        told = self._sink is not None or self.hooks.tells(self._table)
+        told = self._sink is not None or self.hooks.watches(self._table)
         return not told and Collector(self.using).can_fast_delete(self.model)
 
     def by_statement(self, queryset: Any, *, by_key: bool = False) -> int:
@@ -125,9 +125,9 @@ class Removal:
         collector.collect(objs)
         with options.purging(_family(self.model)):
             collector.delete()
-        if not self.hooks.tells(self._table):
+        if not self.hooks.watches(self._table):
             return []
-        self.hooks.tell(replace(purged, transaction=connection))
+        self.hooks.call(replace(purged, transaction=connection))
         return [purged]
 
     def _purged(self, objs: Sequence[Any]) -> Purged:

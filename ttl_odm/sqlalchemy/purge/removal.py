@@ -1,6 +1,6 @@
-"""Removing expired rows in a transaction: archived if their model says so, and told to its hooks.
+"""Removing expired rows in a transaction: archived and reported to hooks if their model says so.
 
-A `Removal` takes rows of one table. By one statement, where that suffices: a DELETE, which tells
+A `Removal` takes rows of one table. By one statement, where that suffices: a DELETE, which gives
 the rows by RETURNING, or passes them to the archive on PostgreSQL. Otherwise it locks the rows,
 copies what has to be copied, and deletes them by their keys, or as objects in the mode ``"orm"``.
 
@@ -63,7 +63,7 @@ class Mode:
         copy: To be copied to a table.
         sink: To be given to a sink.
         orm: To be deleted through a session, as objects of this class.
-        hooks: Whom to tell.
+        hooks: Whom to call.
     """
 
     copy: Copy | None = None
@@ -131,7 +131,7 @@ class Removal:
     Attributes:
         connection: The one with that transaction.
         binding: The table.
-        hooks: Whom to tell, besides the sink of the model.
+        hooks: Whom to call, besides the sink of the model.
         reason: Why the rows go.
         source: Where they are, if not in the binding's table: one of its partitions.
         archived: How many were archived so far.
@@ -160,34 +160,34 @@ class Removal:
         if mode.orm is not None or subtables(self.binding, dialect.name):
             return False
         if mode.copy is not None:
-            return dialect.name == "postgresql" and not self._tells
-        return dialect.delete_returning or not self._tells
+            return dialect.name == "postgresql" and not self._is_reported
+        return dialect.delete_returning or not self._is_reported
 
     @property
     def leaves_no_trace(self) -> bool:
-        """Whether rows just go: nothing is archived, told, or run for them."""
+        """Whether rows just go: nothing is archived, reported, or run for them."""
         mode = self.mode
-        return mode.copy is None and mode.orm is None and not self._tells
+        return mode.copy is None and mode.orm is None and not self._is_reported
 
     @property
     def _table(self) -> Table:
         return self.binding.table if self.source is None else self.source
 
     @property
-    def _tells(self) -> bool:
-        return self.mode.sink is not None or self.hooks.tells(self.binding.table.fullname)
+    def _is_reported(self) -> bool:
+        return self.mode.sink is not None or self.hooks.watches(self.binding.table.fullname)
 
     @property
-    def _shows_rows(self) -> bool:
+    def _needs_rows(self) -> bool:
         return self.mode.sink is not None or self.hooks.wants_rows(self.binding.table.fullname)
 
     def _columns(self) -> list[ColumnElement[Any]]:
         """What has to be known of each row: its key, or all of it, and when that was."""
         table, clock = self._table, clock_of(self.connection.dialect)
-        if not self._tells:
+        if not self._is_reported:
             return list(key_columns(table))
         now = clock.literal(clock.now_at_write).label("ttl_odm_as_of")
-        return [*(table.c if self._shows_rows else key_columns(table)), now]
+        return [*(table.c if self._needs_rows else key_columns(table)), now]
 
     def by_statement(self, statement: SweepDelete) -> int:
         """Remove the rows that a DELETE finds, and return how many."""
@@ -199,7 +199,7 @@ class Removal:
                 count = self._execute(insert(copy.archive).from_select(copy.names, moved))
             self.archived += count
             return count
-        if not self._tells:
+        if not self._is_reported:
             return self._execute(statement)
         rows = self.connection.execute(statement.returning(*self._columns())).all()
         self._note(rows)
@@ -243,7 +243,7 @@ class Removal:
             connection.execute(SweepDelete(sub.table).where(theirs))
         expired = expired_in(connection, self.binding, table)
         deleted = self._execute(SweepDelete(table).where(chosen, expired))
-        if self._tells or self.mode.copy is not None:
+        if self._is_reported or self.mode.copy is not None:
             _check(deleted, len(held))
         self._note(rows)
         return deleted
@@ -301,7 +301,7 @@ class Removal:
         return [self._table.c[column.key] for column in copy.columns]
 
     def _note(self, rows: Sequence[Row[Any]]) -> None:
-        if self._tells:
+        if self._is_reported:
             self._noted += rows
 
     def _execute(self, statement: Any) -> int:
@@ -309,11 +309,11 @@ class Removal:
         options = {"preserve_rowcount": True}
         return self.connection.execute(statement, execution_options=options).rowcount
 
-    def tell(self) -> list[Purged]:
-        """Give the rows to the model's sink and tell the hooks of the transaction.
+    def report(self) -> list[Purged]:
+        """Give the rows to the model's sink, and call the hooks of the transaction.
 
         Returns:
-            What the hooks after the commit are to be told.
+            What the hooks after the commit are to get.
 
         Raises:
             HookError: One of them raised.
@@ -324,24 +324,24 @@ class Removal:
         if self.mode.sink is not None:
             self.archived += purged.count
 
-        async def tell_async(inside: Purged) -> None:
+        async def report_async(inside: Purged) -> None:
             if self.mode.sink is not None:
                 await archive_async(self.mode.sink, inside)
-            await self.hooks.tell_async(inside)
+            await self.hooks.call_async(inside)
 
         if self.connection.dialect.is_async:
             proxy = compat.async_connection(self.connection)
-            await_only(tell_async(replace(purged, transaction=proxy)))
+            await_only(report_async(replace(purged, transaction=proxy)))
         else:
             inside = replace(purged, transaction=self.connection)
             if self.mode.sink is not None:
                 archive(self.mode.sink, inside)
-            self.hooks.tell(inside)
+            self.hooks.call(inside)
         return [purged]
 
     def _purged(self) -> Purged:
         table = self._table
-        columns: list[Any] = list(table.c if self._shows_rows else key_columns(table))
+        columns: list[Any] = list(table.c if self._needs_rows else key_columns(table))
         names = [str(column.name) for column in columns]
         places = [columns.index(key) for key in key_columns(table)]
         clock = clock_of(self.connection.dialect)
@@ -351,7 +351,7 @@ class Removal:
             count=len(self._noted),
             as_of=clock.from_storage(max(row[-1] for row in self._noted)),
             rows=[dict(zip(names, row, strict=False)) for row in self._noted]
-            if self._shows_rows
+            if self._needs_rows
             else None,
             duration=time.monotonic() - self._began,
             reason=self.reason,
@@ -362,7 +362,7 @@ def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElem
     """Delete rows that are in the way of a write, in the write's transaction.
 
     They are archived like any others, and the hooks of their model that run inside the
-    transaction are told. Those after the commit are not: the commit is the application's.
+    transaction are called. Those after the commit are not: the commit is the application's.
 
     Args:
         connection: The one that the write is about to use.
@@ -381,7 +381,7 @@ def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElem
         deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
     else:
         deleted = removal.by_key([doomed], waits=True)
-    removal.tell()
+    removal.report()
     return deleted
 
 

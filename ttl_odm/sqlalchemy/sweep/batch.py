@@ -53,7 +53,7 @@ def purge(
     Args:
         connection: One fresh from the pool.
         binding: The table.
-        request: What is wanted.
+        request: What to purge.
         keys: The foreign keys that refer to the store's tables.
     """
     with prepared(connection, request.timeout):
@@ -72,7 +72,7 @@ def _purge(
     batch = None
     try:
         try:
-            # A purge that a crash undoes is only done again, if nobody was told of it.
+            # A purge that a crash undoes is only done again, if nobody heard of it.
             lazily = Removal(connection, binding, request.hooks).leaves_no_trace
             with writing(connection, table, timeout, lazily=lazily):
                 with phase("find"):
@@ -90,7 +90,7 @@ def _purge(
                 connection, binding, request, batch.range, batch.source, keys=keys
             ).run()
     except HookError as error:
-        assert batch is not None  # noqa: S101 (there was a batch to tell of)
+        assert batch is not None  # noqa: S101 (there was a batch to report)
         return _left_behind(batch, Skip.HOOK, error)
     except IntegrityError:
         # A foreign key to a row of this range was written a moment ago, or a trigger objects.
@@ -150,11 +150,11 @@ class _Batch:
         """Whether some of the rows may go although this came of all of them together."""
         if isinstance(error, (IntegrityError, StaleDataError)) or is_locked(error):
             return True
-        # The archive may have refused a row, which only the archive's own statement tells.
+        # The archive may have refused a row, which only the archive's own statement shows.
         return self.removals[0].mode.copy is not None and not is_passing(error)
 
     def run(self) -> BatchResult:
-        """Remove the rows, and tell.
+        """Remove the rows, and report them.
 
         Raises:
             DBAPIError: Somebody holds one of them, or another row refers to one.
@@ -162,7 +162,7 @@ class _Batch:
         """
         deleted = self._remove()
         # The rows before those that they referred to.
-        purged = [item for removal in reversed(self.removals) for item in removal.tell()]
+        purged = [item for removal in reversed(self.removals) for item in removal.report()]
         again = self._is_crowded and deleted == self.request.size
         skips = self._skips() if deleted < self.range.rows and not again else {}
         return BatchResult(
@@ -277,5 +277,5 @@ class _CarefulBatch(_Batch):
         if self._blocked is not None and rows:
             restricted = self.count(self._blocked)
         if restricted:
-            self.keys.tell(self.connection, self.binding.table)
+            self.keys.log(self.connection, self.binding.table)
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}

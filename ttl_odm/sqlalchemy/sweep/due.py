@@ -163,7 +163,7 @@ def finite_defaults(binding: Binding) -> list[int]:
 
 
 def seconds_of(overdue: Any, clock: Clock) -> float:
-    """The seconds of a difference between two instants, as the database tells it."""
+    """The seconds of a difference between two instants, as the database has it."""
     if isinstance(overdue, timedelta):
         return overdue.total_seconds()
     return float(overdue / (clock.per_second or 1))

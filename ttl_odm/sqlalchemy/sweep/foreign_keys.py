@@ -78,7 +78,7 @@ class ReferringKeys:
         self._keys.clear()
         self._logged.clear()
 
-    def tell(self, connection: Connection, table: Table) -> None:
+    def log(self, connection: Connection, table: Table) -> None:
         """Log, once in a sweep, what may keep rows of a table from being deleted."""
         name = name_of(connection, table)
         if name not in self._logged:
