@@ -13,7 +13,7 @@ from tests.migrations.conftest import models
 from tests.migrations.projects import catalogue, lines
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.alembic.target_schema import Wanted
+from ttl_odm.alembic.target_schema import TargetSchema
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -111,6 +111,6 @@ def test_a_limit_brings_an_index_on_the_creation(engine: Engine, project: Any) -
 
 
 def test_a_view_of_the_living_does_not_overlook_a_limit() -> None:
-    wanted = Wanted.of("events", TTL(60, max_lifetime=600, created="ends"), None)
+    wanted = TargetSchema.of("events", TTL(60, max_lifetime=600, created="ends"), None)
     with pytest.raises(TTLConfigurationError, match="enforce= knows no max_lifetime"):
         wanted.live(postgresql.dialect())

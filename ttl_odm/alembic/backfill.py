@@ -26,6 +26,7 @@ from sqlalchemy import (
 
 from ttl_odm.alembic.reflection import read_columns
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.alembic.runner import Runner
-    from ttl_odm.alembic.target_schema import Wanted
+    from ttl_odm.alembic.target_schema import TargetSchema
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -42,47 +43,35 @@ _SECONDS_BETWEEN_LINES: Final = 10.0
 
 
 def instant_of(source: Column[Any], dialect: Dialect) -> str:
-    """SQL for the instant that a column of dates and times holds, in the unit of ``_ts``.
-
-    Naive values are read as UTC. NULL where there is no instant: NULL itself, PostgreSQL's
-    infinity, MariaDB's zero dates, and text that SQLite can't read as a date.
-    """
-    name = dialect.identifier_preparer.quote(source.name)
+    """SQL for the instant that a column of dates and times holds, in the unit of ``_ts``."""
+    # MySQL's TIMESTAMP is stored in UTC.
+    zoned = type(source.type).__name__ == "TIMESTAMP"
     if dialect.name == "postgresql":
-        aware = isinstance(source.type, DateTime) and source.type.timezone
-        value = name if aware else f"CAST({name} AS timestamp) AT TIME ZONE 'UTC'"
-        return f"(CASE WHEN isfinite({name}) THEN {value} END)"
-    if dialect.name == "sqlite":
-        moment = f"CAST(ROUND((julianday({name}) - 2440587.5) * 86400000) AS INTEGER)"
-        # A number would be taken for a Julian day.
-        return f"(CASE WHEN typeof({name}) = 'text' THEN {moment} END)"
-    if type(source.type).__name__ == "TIMESTAMP":
-        # Stored in UTC; any other function would read it in the session's time zone.
-        return f"CAST(UNIX_TIMESTAMP({name}) * 1000000 AS SIGNED)"
-    return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {name})"
+        zoned = isinstance(source.type, DateTime) and source.type.timezone
+    name = dialect.identifier_preparer.quote(source.name)
+    return clock_of(dialect).instant_of_column(name, zoned=zoned)
 
 
 def capped(instant: str, since: str, dialect: Dialect) -> str:
     """An instant, or the migration's if that is earlier: nobody was modified in the future."""
-    least = "MIN" if dialect.name == "sqlite" else "LEAST"
-    return f"{least}({instant}, {since})"
+    return clock_of(dialect).least(instant, since)
 
 
 class Backfill:
     """One walk over a table.
 
     Args:
-        runner: runs the statements.
-        wanted: the table.
+        runner: Runs the statements.
+        target: The table.
         since: SQL for the ``_ts`` that old rows have.
         instant: SQL for the one they are to get; None to keep it.
-        rewriting: write every row, also where nothing changes (see `sqlite`).
+        rewriting: Write every row, also where nothing changes (see `sqlite`).
     """
 
     def __init__(
         self,
         runner: Runner,
-        wanted: Wanted,
+        target: TargetSchema,
         *,
         since: str,
         instant: str | None,
@@ -90,12 +79,12 @@ class Backfill:
     ) -> None:
         """Read the table's key."""
         self._runner = runner
-        self._label = wanted.table.fullname
-        table = read_columns(runner.connection, wanted.table.name, wanted.table.schema)
+        self._label = target.table.fullname
+        table = read_columns(runner.connection, target.table.name, target.table.schema)
         self._table = table
         rowid: Any = literal_column("rowid")
         self._key: list[ColumnElement[Any]] = list(table.primary_key) or [rowid]
-        stamp = table.c[wanted.last_modified.name]
+        stamp = table.c[target.last_modified.name]
         old: ColumnElement[Any] = literal_column(since)
         new: ColumnElement[Any] = literal_column(
             since if instant is None else capped(instant, since, runner.dialect)
@@ -108,15 +97,11 @@ class Backfill:
             self._change = update(table).values({stamp: value})
         else:
             self._change = update(table).where(stamp == old, new.is_not(None)).values({stamp: new})
-        for name in self._kept_on_update():
-            self._change = self._change.values({table.c[name]: table.c[name]})
-
-    def _kept_on_update(self) -> list[str]:
-        """Columns that MariaDB would set to now because we write the row."""
-        if self._runner.dialect.name not in MYSQL_FAMILY:
-            return []
-        names = {"schema": self._table.schema, "table": self._table.name}
-        return list(self._runner.connection.execute(_ON_UPDATE, names).scalars())
+        if runner.dialect.name in MYSQL_FAMILY:
+            names = {"schema": table.schema, "table": table.name}
+            # What the database would set to now because we write the row.
+            for name in runner.connection.execute(_ON_UPDATE, names).scalars():
+                self._change = self._change.values({table.c[name]: table.c[name]})
 
     def run(self) -> None:
         """Walk."""
@@ -125,11 +110,16 @@ class Backfill:
         last: Any = None
         with _progress(self._label, total) as advance, self._waiting_briefly():
             while True:
-                bound = self._bound(last, settings.batch_rows)
-                statement = self._change.where(self._within(last, bound))
+                after = and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
+                # The last key of the next batch, None where the table ends before it is full.
+                query = select(*self._key).select_from(self._table).order_by(*self._key)
+                query = query.where(after).offset(settings.batch_rows - 1).limit(1)
+                bound = connection.execute(query).one_or_none()
+                within = after if bound is None else and_(after, self._compare("<=", bound))
+                statement = self._change.where(within)
                 begin = monotonic()
                 self._runner.patiently(
-                    lambda each=statement: connection.execute(each),  # type: ignore[misc]
+                    lambda statement=statement: connection.execute(statement),  # type: ignore[misc]
                     "locks on rows",
                 )
                 advance(settings.batch_rows)
@@ -140,23 +130,10 @@ class Backfill:
                     # One writer at a time: let the others have theirs.
                     sleep(monotonic() - begin)
 
-    def _bound(self, last: Any, rows: int) -> Any:
-        """The last key of the next batch, None where the table ends before it is full."""
-        query = select(*self._key).select_from(self._table).order_by(*self._key)
-        query = query.where(self._after(last)).offset(rows - 1).limit(1)
-        return self._runner.connection.execute(query).one_or_none()
-
-    def _within(self, last: Any, bound: Any) -> ColumnElement[bool]:
-        after = self._after(last)
-        return after if bound is None else and_(after, self._compare("<=", bound))
-
-    def _after(self, last: Any) -> ColumnElement[bool]:
-        return and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
-
     def _compare(self, sign: str, key: Any) -> ColumnElement[bool]:
         if len(self._key) == 1:
             return self._key[0].op(sign, is_comparison=True)(key[0])
-        types = [each.type for each in self._key]
+        types = [column.type for column in self._key]
         return tuple_(*self._key).op(sign, is_comparison=True)(tuple_(*key, types=types))
 
     @contextmanager
@@ -196,15 +173,15 @@ def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
             yield lambda rows: bar.update(task, advance=rows)
         return
     done = 0
-    told = monotonic()
+    reported_at = monotonic()
     log.info("backfill of %s: %d rows", label, total)
 
     def advance(rows: int) -> None:
-        nonlocal done, told
+        nonlocal done, reported_at
         done = min(done + rows, total)
-        if monotonic() - told >= _SECONDS_BETWEEN_LINES:
+        if monotonic() - reported_at >= _SECONDS_BETWEEN_LINES:
             log.info("backfill of %s: %d of %d rows", label, done, total)
-            told = monotonic()
+            reported_at = monotonic()
 
     yield advance
     log.info("backfill of %s: done", label)

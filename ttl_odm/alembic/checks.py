@@ -1,4 +1,4 @@
-"""What is checked before the first DDL, and the one error that says no.
+"""What is checked before the first DDL.
 
 Every check here only reads. So a migration that can't work, or would do what nobody wants, is
 refused while the table is still as it was.
@@ -18,129 +18,127 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 if TYPE_CHECKING:
     from sqlalchemy import Column, Connection
 
-    from ttl_odm.alembic.reflection import Found
-    from ttl_odm.alembic.target_schema import Wanted
+    from ttl_odm.alembic.reflection import ExistingSchema
+    from ttl_odm.alembic.target_schema import TargetSchema
 
 
-def refuse_existing(wanted: Wanted, found: Found, *, keep_ttl: bool) -> None:
+def refuse_existing(target: TargetSchema, existing: ExistingSchema, *, keep_ttl: bool) -> None:
     """Refuse a table that has what the operation would add."""
-    there = [name for name in wanted.table.c.keys() if name in found.columns]  # noqa: SIM118
-    if keep_ttl and there == [wanted.own_ttl.name]:
+    there = [name for name in target.table.c.keys() if name in existing.columns]  # noqa: SIM118
+    if keep_ttl and there == [target.own_ttl.name]:
         return
-    if len(there) == len(wanted.table.c):
+    if len(there) == len(target.table.c):
         raise MigrationRefusedError(
-            f"Table {wanted.label} already has TTL: its columns {', '.join(there)} are there. "
+            f"Table {target.label} already has TTL: its columns {', '.join(there)} are there. "
             "Use op.alter_ttl() to change it or to add what it lacks."
         )
-    if there == [wanted.own_ttl.name]:
+    if there == [target.own_ttl.name]:
         raise MigrationRefusedError(
-            f"Table {wanted.label} already has a column {there[0]!r}. If it holds rows' own ttl "
+            f"Table {target.label} already has a column {there[0]!r}. If it holds rows' own ttl "
             "in seconds, write op.add_ttl(..., keep_ttl=True) to take it over; else rename it."
         )
     if there:
         raise MigrationRefusedError(
-            f"Table {wanted.label} already has a column {there[0]!r}, which op.add_ttl() did not "
+            f"Table {target.label} already has a column {there[0]!r}, which op.add_ttl() did not "
             "begin to add. Drop or rename it first."
         )
 
 
-def refuse_missing(wanted: Wanted, found: Found) -> None:
+def refuse_missing(target: TargetSchema, existing: ExistingSchema) -> None:
     """Refuse a table without TTL where an operation changes or removes it."""
-    missing = [name for name in (LAST_MODIFIED, OWN_TTL) if name not in found.columns]
+    missing = [name for name in (LAST_MODIFIED, OWN_TTL) if name not in existing.columns]
     if missing:
         raise MigrationRefusedError(
-            f"Table {wanted.label} has no TTL: it has no column {' and no '.join(missing)}. "
+            f"Table {target.label} has no TTL: it has no column {' and no '.join(missing)}. "
             "Use op.add_ttl()."
         )
 
 
-def refuse_kept(connection: Connection, wanted: Wanted, found: Found) -> None:
+def refuse_kept(connection: Connection, target: TargetSchema, existing: ExistingSchema) -> None:
     """Refuse a column of rows' own ttl that is no such column, or holds what is no ttl."""
-    name = wanted.own_ttl.name
-    if not isinstance(found.columns[name].type, Integer):
+    name = target.own_ttl.name
+    if not isinstance(existing.columns[name].type, Integer):
         raise MigrationRefusedError(
-            f"Table {wanted.label}: keep_ttl=True takes over column {name!r}, which is "
-            f"{found.columns[name].type!r}; a row's own ttl is a whole number of seconds."
+            f"Table {target.label}: keep_ttl=True takes over column {name!r}, which is "
+            f"{existing.columns[name].type!r}; a row's own ttl is a whole number of seconds."
         )
-    if found.check != "missing":
+    if existing.check != "missing":
         return
     dialect = connection.dialect
     wrong = connection.scalar(
-        text(f"SELECT count(*) FROM {wanted.plain(dialect)} WHERE NOT ({wanted.check.sqltext})")
+        text(f"SELECT count(*) FROM {target.plain(dialect)} WHERE NOT ({target.check.sqltext})")
     )
     if wrong:
         raise MigrationRefusedError(
-            f"Table {wanted.label}: {wrong:,} rows hold a {name} that is none (it is NULL, -1 or "
+            f"Table {target.label}: {wrong:,} rows hold a {name} that is none (it is NULL, -1 or "
             f"over 0). Set {name} to NULL or -1 in these rows first."
         )
 
 
-def refuse_source(wanted: Wanted, found: Found, name: str) -> Column[Any]:
+def refuse_source(target: TargetSchema, existing: ExistingSchema, name: str) -> Column[Any]:
     """Refuse a column that no instant can be read from; return it otherwise."""
-    column = found.columns.get(name)
+    column = existing.columns.get(name)
     if column is None:
         raise MigrationRefusedError(
-            f"Table {wanted.label} has no column {name!r} for backfill={name!r}; it has "
-            f"{', '.join(found.columns)}. Write 'now' for a life that starts at the migration."
+            f"Table {target.label} has no column {name!r} for backfill={name!r}; it has "
+            f"{', '.join(existing.columns)}. Write 'now' for a life that starts at the migration."
         )
     if not isinstance(column.type, (DateTime, Date)):
         raise MigrationRefusedError(
-            f"Table {wanted.label}: backfill={name!r} is {column.type!r}. It takes a column of "
+            f"Table {target.label}: backfill={name!r} is {column.type!r}. It takes a column of "
             "dates and times (a naive one is read as UTC). For other columns write "
             "backfill='now', and set _ts with statements of your own."
         )
-    if not found.primary_key:
+    if not existing.primary_key:
         raise MigrationRefusedError(
-            f"Table {wanted.label} has no primary key, by which backfill={name!r} walks it in "
+            f"Table {target.label} has no primary key, by which backfill={name!r} walks it in "
             "batches. Write backfill='now', or add a key."
         )
     return column
 
 
 def refuse_expiring(
-    connection: Connection, wanted: Wanted, instant: str, at_most: float | None
+    connection: Connection, target: TargetSchema, instant: str, at_most: float | None
 ) -> None:
     """Refuse to let more than a part of the rows expire at once.
 
     Args:
-        connection: where to count.
-        wanted: the table, with the default ttl that will hold.
+        connection: Where to count.
+        target: The table, with the default ttl that will hold.
         instant: SQL for what a row's last modification will be.
-        at_most: the part, 0 to 1; None for any.
+        at_most: The part, 0 to 1; None for any.
     """
-    seconds = wanted.seconds
+    seconds = target.seconds
     if at_most is None or seconds is None or seconds == NEVER:
         return
     clock = clock_of(connection.dialect)
     gone = f"{instant} <= {clock.now} - {seconds} * {clock.second}"
     counting = text(
         f"SELECT count(*), coalesce(sum(CASE WHEN {gone} THEN 1 ELSE 0 END), 0) "
-        f"FROM {wanted.plain(connection.dialect)}"
+        f"FROM {target.plain(connection.dialect)}"
     )
     rows, expired = connection.execute(counting).one()
     if rows and expired > at_most * rows:
         raise MigrationRefusedError(
-            f"Table {wanted.label}: {int(expired):,} of {rows:,} rows ({expired / rows:.1%}) would "
+            f"Table {target.label}: {int(expired):,} of {rows:,} rows ({expired / rows:.1%}) would "
             f"expire at once with a default ttl of {seconds:,} seconds, and max_expired_now="
             f"{at_most} allows {at_most:.1%}. Raise the default ttl, or the limit."
         )
 
 
-def refuse_partitioned(connection: Connection, wanted: Wanted) -> None:
+def refuse_partitioned(connection: Connection, target: TargetSchema) -> None:
     """Refuse indexes that PostgreSQL can't build while others write."""
     if connection.dialect.name != "postgresql":
         return
     kind = text("SELECT relkind FROM pg_class WHERE oid = CAST(:table AS regclass)")
-    names = {"table": wanted.plain(connection.dialect)}
+    names = {"table": target.plain(connection.dialect)}
     if connection.scalar(kind, names) in ("p", b"p"):
         raise MigrationRefusedError(
-            f"Table {wanted.label} is partitioned, and PostgreSQL builds or drops no index of such "
+            f"Table {target.label} is partitioned, and PostgreSQL builds or drops no index of such "
             "a table while others write. Write in_transaction=True, which locks it until the "
             "transaction ends, or do without indexes (sweep='scan')."
         )
 
-
-_NO_RIGHT: Final = "This database user may not change table {table}: {reason}. Nothing was changed."
 
 _POSTGRESQL_RIGHTS: Final = text(
     "SELECT current_user, current_setting('transaction_read_only') = 'on', "
@@ -160,13 +158,13 @@ _MYSQL_RIGHTS: Final = text(
 )
 
 
-def refuse_without_rights(connection: Connection, wanted: Wanted) -> None:
+def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
     """Refuse a user who may not do what the operation does."""
     dialect = connection.dialect
     reason = None
     if dialect.name == "postgresql":
-        found = connection.execute(_POSTGRESQL_RIGHTS, {"table": wanted.plain(dialect)}).one()
-        user, read_only, owns, may_create = found
+        names = {"table": target.plain(dialect)}
+        user, read_only, owns, may_create = connection.execute(_POSTGRESQL_RIGHTS, names).one()
         if read_only:
             reason = "its transactions are read-only (transaction_read_only is on)"
         elif not owns:
@@ -177,14 +175,17 @@ def refuse_without_rights(connection: Connection, wanted: Wanted) -> None:
         if connection.exec_driver_sql("PRAGMA query_only").scalar():
             reason = "the connection is read-only (PRAGMA query_only)"
     else:
-        table = wanted.table
+        table = target.table
         user, read_only, role, may_alter = connection.execute(
             _MYSQL_RIGHTS, {"schema": table.schema, "table": table.name}
         ).one()
-        # What a role may do is not told by these views; the server itself says no then.
+        # What a role may do is not in these views; the server itself says no then.
         if not may_alter and role is None:
             reason = f"{user} lacks ALTER; GRANT ALTER, INDEX, CREATE, DROP and UPDATE on it"
         elif read_only and not may_alter:
             reason = "the server is read-only"
     if reason:
-        raise MigrationRefusedError(_NO_RIGHT.format(table=wanted.label, reason=reason))
+        raise MigrationRefusedError(
+            f"This database user may not change table {target.label}: {reason}. Nothing was "
+            "changed."
+        )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ttl_odm.alembic.steps import Steps
-    from ttl_odm.alembic.target_schema import Wanted
+    from ttl_odm.alembic.target_schema import TargetSchema
 
 Enforce = Literal["view", "rls"]
 
@@ -36,33 +36,31 @@ def refuse_unenforceable(enforce: str | None, dialect_name: str, *, off: bool = 
         )
 
 
-class Enforcing:
+class Enforcement:
     """The view and the policies of one table."""
 
     def __init__(self, steps: Steps) -> None:
-        """Spell the names."""
+        """Quote the names."""
         self._steps = steps
-        wanted, preparer = steps.wanted, steps.dialect.identifier_preparer
-        schema = wanted.table.schema
-        full = f"{preparer.quote_schema(schema)}." if schema else ""
-        self._view = f"{full}{preparer.quote(wanted.name_of('', 'live'))}"
-        self._hiding = preparer.quote(wanted.name_of("rls_", "ttl_live"))
-        passing = wanted.name_of("rls_", "ttl_all")
-        self._passing = preparer.quote(passing)
+        target = steps.target
+        self._view = f"{steps.schema}{steps.quote(target.name_of('', 'live'))}"
+        self._hiding = steps.quote(target.name_of("rls_", "ttl_live"))
+        passing = target.name_of("rls_", "ttl_all")
+        self._passing = steps.quote(passing)
         self._passing_name = "'" + passing.replace("'", "''") + "'"
         self._oid = "'" + steps.table.replace("'", "''") + "'::regclass"
-        self._live = wanted.live(steps.dialect)
-        self._seconds = wanted.seconds
+        self._live = target.live(steps.dialect)
+        self._seconds = target.seconds
 
     def put(self, enforce: str | None) -> None:
-        """Make what is wanted, anew if it is there."""
+        """Make it, anew if it is there."""
         if enforce == "view":
             self._put_view()
         elif enforce == "rls":
             self._put_policies()
 
     def change(self, enforce: str | None) -> None:
-        """Make what is wanted, or take it "off", or make anew what is there."""
+        """Make it, or take it "off", or make anew what is there, with another default ttl."""
         if self._steps.dialect.name != "postgresql":
             return
         if enforce == "off":
@@ -70,23 +68,19 @@ class Enforcing:
         elif enforce is not None:
             self.put(enforce)
         else:
-            self.renew()
-
-    def renew(self) -> None:
-        """Make anew what is there, with another default ttl."""
-        if self._steps.found.view:
-            self._put_view()
-        if self._steps.found.policies:
-            self._put_policies()
+            if self._steps.existing.view:
+                self._put_view()
+            if self._steps.existing.policies:
+                self._put_policies()
 
     def drop(self) -> None:
         """Take off what is there."""
-        run, found, table = self._steps.run, self._steps.found, self._steps.table
+        run, existing, table = self._steps.run, self._steps.existing, self._steps.table
         if self._steps.dialect.name != "postgresql":
             return
-        if self._steps.there(found.view):
+        if self._steps.is_there(existing.view):
             run.briefly([f"DROP VIEW IF EXISTS {self._view}"])
-        if self._steps.there(found.policies):
+        if self._steps.is_there(existing.policies):
             inner = (
                 f"IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid} "
                 f"AND polname = {self._passing_name}) THEN "
@@ -97,10 +91,11 @@ class Enforcing:
             run.briefly([f"DROP POLICY IF EXISTS {self._hiding} ON {table}", _done(inner)])
 
     def _put_view(self) -> None:
-        found = self._steps.found
         live = f"SELECT * FROM {self._steps.table} WHERE {self._live}"
         # Never over a view of somebody else's.
-        create = "CREATE OR REPLACE" if self._steps.there(found.view) else "CREATE"
+        create = (
+            "CREATE OR REPLACE" if self._steps.is_there(self._steps.existing.view) else "CREATE"
+        )
         self._steps.run.briefly(
             [
                 f"{create} VIEW {self._view} AS {live}",
@@ -150,7 +145,7 @@ _ENFORCED_DEFAULTS: Final = text(
 ).bindparams(note=_NOTE)
 
 
-def enforced_defaults(connection: Connection, wanted: Wanted) -> set[str]:
+def enforced_defaults(connection: Connection, target: TargetSchema) -> set[str]:
     """Which default ttls the view and the policies of a table hold, as text."""
-    names = {"table": wanted.plain(connection.dialect), "live": wanted.name_of("", "live")}
+    names = {"table": target.plain(connection.dialect), "live": target.name_of("", "live")}
     return set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())

@@ -11,59 +11,114 @@ from typing import TYPE_CHECKING, Final
 
 from alembic.operations import Operations
 
+from ttl_odm.alembic import checks
 from ttl_odm.alembic.backfill import Backfill, capped, instant_of
-from ttl_odm.alembic.checks import (
-    refuse_existing,
-    refuse_expiring,
-    refuse_kept,
-    refuse_missing,
-    refuse_partitioned,
-    refuse_source,
-    refuse_without_rights,
-)
-from ttl_odm.alembic.enforcement import Enforcing, refuse_unenforceable
+from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp, written
 from ttl_odm.alembic.postgresql import PostgreSQLSteps
 from ttl_odm.alembic.progress import Progress
-from ttl_odm.alembic.reflection import Found, look
+from ttl_odm.alembic.reflection import ExistingSchema, read_schema
 from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
-from ttl_odm.alembic.target_schema import Wanted
+from ttl_odm.alembic.target_schema import TargetSchema
 from ttl_odm.core.policy import as_policy
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ttl_odm.alembic.steps import Steps
 
 _STEPS: Final[dict[str, type[Steps]]] = {
-    "postgresql": PostgreSQLSteps,
-    "sqlite": SQLiteSteps,
-    **dict.fromkeys(MYSQL_FAMILY, MySQLSteps),
+    steps.family.family: steps for steps in (PostgreSQLSteps, MySQLSteps, SQLiteSteps)
 }
+
+
+class _Migration:
+    """One operation on one table: what the three do alike."""
+
+    def __init__(self, operations: Operations, op: AddTTLOp | AlterTTLOp | DropTTLOp) -> None:
+        where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
+        try:
+            policy = as_policy(op.default_ttl, where=where)
+            self.target = TargetSchema.of(op.table_name, policy, op.schema)
+        except (InvalidTTL, TTLConfigurationError) as error:
+            raise MigrationRefusedError(str(error)) from error
+        self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+        self.dialect = self.runner.dialect
+
+    def read(self) -> ExistingSchema:
+        """What the table has; nothing for a script."""
+        clock_of(self.dialect)  # Says which databases there are.
+        if self.runner.offline:
+            return ExistingSchema()
+        return read_schema(self.runner.connection, self.target)
+
+    def steps(self, existing: ExistingSchema) -> Steps:
+        """The steps of this database."""
+        return _STEPS[clock_of(self.dialect).family](self.runner, self.target, existing)
+
+    def index_dates(
+        self, existing: ExistingSchema, sweep: str | None, misplaced: Mapping[str, object]
+    ) -> None:
+        """A table that has its dates already only gets the index, or loses it.
+
+        To add it again does no harm.
+
+        Args:
+            existing: What the table has.
+            sweep: "index" adds it, "scan" drops it.
+            misplaced: The options that have no meaning here, and whether they were used.
+        """
+        target, runner = self.target, self.runner
+        used = [name for name, value in misplaced.items() if value]
+        if used:
+            raise MigrationRefusedError(
+                f"Table {target.label}: {written(target.policy)} adds nothing but an index, so "
+                f"{', '.join(used)} has no meaning here. Leave it out."
+            )
+        if not runner.offline:
+            if target.dates not in existing.columns:
+                raise MigrationRefusedError(
+                    f"Table {target.label} has no column {target.dates!r}; it has "
+                    f"{', '.join(existing.columns)}."
+                )
+            checks.refuse_without_rights(runner.connection, target)
+        with runner.outside_transactions():
+            if sweep == "index":
+                self.steps(existing).add_indexes()
+            elif sweep == "scan":
+                self.steps(existing).drop_indexes()
 
 
 @Operations.implementation_for(AddTTLOp)
 def _add(operations: Operations, op: AddTTLOp) -> None:
-    wanted = _wanted(op)
-    _choose(op.sweep, "sweep", ("index", "scan"))
-    _check_part(op.max_expired_now)
-    runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+    migration = _Migration(operations, op)
+    _check_options(op)
+    runner, target = migration.runner, migration.target
     refuse_unenforceable(op.enforce, runner.dialect.name)
-    progress = Progress(runner, "add", wanted.table.fullname)
-    found = _found(runner, wanted)
-    if wanted.dates is not None:
-        _add_over_dates(runner, wanted, found, op)
+    progress = Progress(runner, "add", target.table.fullname)
+    existing = migration.read()
+    if target.dates is not None:
+        misplaced = {
+            "backfill": op.backfill != "now",
+            "touch_trigger": op.touch_trigger,
+            "enforce": op.enforce,
+            "keep_ttl": op.keep_ttl,
+            "max_expired_now": op.max_expired_now is not None,
+        }
+        # No index is what "scan" asks for, and whose it is that is there, nobody knows.
+        migration.index_dates(existing, "index" if op.sweep == "index" else None, misplaced)
         return
-    source = _check_add(runner, wanted, found, op, resumes=progress.resumes)
+    source = _check_add(runner, target, existing, op, resumes=progress.resumes)
     if progress.state == "finished":
         progress.resume()
         return
     with runner.outside_transactions():
-        steps = _steps(runner, wanted, found)
+        steps = migration.steps(existing)
         progress.resume() if progress.resumes else progress.begin()
         never = op.backfill is None
         steps.add_columns(never=never, note=lambda since: progress.note("begun", since=since))
@@ -72,7 +127,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
                 assert progress.since is not None  # noqa: S101 (noted with the columns)
                 Backfill(
                     runner,
-                    wanted,
+                    target,
                     since=progress.since,
                     instant=source,
                     rewriting=steps.rewrites_rows,
@@ -83,43 +138,13 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
             steps.add_indexes()
         if op.touch_trigger:
             steps.add_trigger()
-        Enforcing(steps).put(op.enforce) if op.enforce else None
+        if op.enforce:
+            Enforcement(steps).put(op.enforce)
         progress.finish()
 
 
-def _add_over_dates(runner: Runner, wanted: Wanted, found: Found, op: AddTTLOp) -> None:
-    """A table that has its dates already only gets the index; to add it again does no harm."""
-    others = {
-        "backfill": op.backfill != "now",
-        "touch_trigger": op.touch_trigger,
-        "enforce": op.enforce,
-        "keep_ttl": op.keep_ttl,
-        "max_expired_now": op.max_expired_now is not None,
-    }
-    _refuse_over_dates(runner, wanted, found, [name for name, given in others.items() if given])
-    with runner.outside_transactions():
-        if op.sweep == "index":
-            _steps(runner, wanted, found).add_indexes()
-
-
-def _refuse_over_dates(runner: Runner, wanted: Wanted, found: Found, misplaced: list[str]) -> None:
-    if misplaced:
-        raise MigrationRefusedError(
-            f"Table {wanted.label}: {written(wanted.policy)} adds nothing but an index, so "
-            f"{', '.join(misplaced)} has no meaning here. Leave it out."
-        )
-    if runner.offline:
-        return
-    if wanted.dates not in found.columns:
-        raise MigrationRefusedError(
-            f"Table {wanted.label} has no column {wanted.dates!r}; it has "
-            f"{', '.join(found.columns)}."
-        )
-    refuse_without_rights(runner.connection, wanted)
-
-
 def _check_add(
-    runner: Runner, wanted: Wanted, found: Found, op: AddTTLOp, *, resumes: bool
+    runner: Runner, target: TargetSchema, existing: ExistingSchema, op: AddTTLOp, *, resumes: bool
 ) -> str | None:
     """Refuse what can't be added; return SQL for the instants that old rows get."""
     from_column = op.backfill not in ("now", None)
@@ -132,52 +157,60 @@ def _check_add(
             )
         return None
     if not resumes:
-        refuse_existing(wanted, found, keep_ttl=op.keep_ttl)
+        checks.refuse_existing(target, existing, keep_ttl=op.keep_ttl)
         if op.sweep == "index" and not runner.in_transaction:
-            refuse_partitioned(runner.connection, wanted)
-        refuse_without_rights(runner.connection, wanted)
-    kept = op.keep_ttl and wanted.own_ttl.name in found.columns
+            checks.refuse_partitioned(runner.connection, target)
+        checks.refuse_without_rights(runner.connection, target)
+    kept = op.keep_ttl and target.own_ttl.name in existing.columns
     if kept and not resumes:
-        refuse_kept(runner.connection, wanted, found)
+        checks.refuse_kept(runner.connection, target, existing)
         if op.backfill is None:
             raise MigrationRefusedError(
-                f"Table {wanted.label}: backfill=None would overwrite the ttl of rows that "
+                f"Table {target.label}: backfill=None would overwrite the ttl of rows that "
                 "keep_ttl=True keeps. Write backfill='now'."
             )
     if not from_column:
         return None
     assert op.backfill is not None  # noqa: S101 (it names a column)
-    source = instant_of(refuse_source(wanted, found, op.backfill), runner.dialect)
+    column = checks.refuse_source(target, existing, op.backfill)
+    source = instant_of(column, runner.dialect)
     if not resumes:
         now = clock_of(runner.dialect).now
         instant = f"COALESCE({capped(source, now, runner.dialect)}, {now})"
-        refuse_expiring(runner.connection, wanted, instant, op.max_expired_now)
+        checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
     return source
 
 
 @Operations.implementation_for(AlterTTLOp)
 def _alter(operations: Operations, op: AlterTTLOp) -> None:
-    wanted = _wanted(op)
-    if op.sweep is not None:
-        _choose(op.sweep, "sweep", ("index", "scan"))
-    _check_part(op.max_expired_now)
-    runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+    migration = _Migration(operations, op)
+    _check_options(op)
+    runner, target = migration.runner, migration.target
     refuse_unenforceable(op.enforce, runner.dialect.name, off=True)
-    found = _found(runner, wanted)
-    if wanted.dates is not None:
-        _alter_over_dates(runner, wanted, found, op)
+    existing = migration.read()
+    if target.dates is not None:
+        misplaced = {
+            "touch_trigger": op.touch_trigger is not None,
+            "enforce": op.enforce,
+            "max_expired_now": op.max_expired_now is not None,
+        }
+        migration.index_dates(existing, op.sweep, misplaced)
         return
     if runner.offline:
         # The columns and the CHECK are there, or there would be nothing to alter.
-        found = replace(found, columns=dict(wanted.table.c), check="there", stamps=True)
+        existing = replace(existing, columns=dict(target.table.c), check="there", stamps=True)
     else:
-        refuse_missing(wanted, found)
-        refuse_without_rights(runner.connection, wanted)
+        checks.refuse_missing(target, existing)
+        checks.refuse_without_rights(runner.connection, target)
         if op.sweep == "index" and not runner.in_transaction:
-            refuse_partitioned(runner.connection, wanted)
-        _check_alter(runner, wanted, op)
+            checks.refuse_partitioned(runner.connection, target)
+        quote = runner.dialect.identifier_preparer.quote
+        own, stamp = quote(target.own_ttl.name), quote(target.last_modified.name)
+        # Rows with a ttl of their own don't follow the default.
+        instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
+        checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
     with runner.outside_transactions():
-        steps = _steps(runner, wanted, found)
+        steps = migration.steps(existing)
         if not runner.offline:
             steps.add_columns(never=False, note=lambda _: None)
             steps.settle()
@@ -187,89 +220,42 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             steps.drop_indexes()
         if op.touch_trigger is not None:
             steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
-        Enforcing(steps).change(op.enforce)
-
-
-def _alter_over_dates(runner: Runner, wanted: Wanted, found: Found, op: AlterTTLOp) -> None:
-    others = {
-        "touch_trigger": op.touch_trigger is not None,
-        "enforce": op.enforce,
-        "max_expired_now": op.max_expired_now is not None,
-    }
-    _refuse_over_dates(runner, wanted, found, [name for name, given in others.items() if given])
-    with runner.outside_transactions():
-        steps = _steps(runner, wanted, found)
-        if op.sweep == "index":
-            steps.add_indexes()
-        elif op.sweep == "scan":
-            steps.drop_indexes()
-
-
-def _check_alter(runner: Runner, wanted: Wanted, op: AlterTTLOp) -> None:
-    quote = runner.dialect.identifier_preparer.quote
-    own, stamp = quote(wanted.own_ttl.name), quote(wanted.last_modified.name)
-    # Rows with a ttl of their own don't follow the default.
-    instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
-    refuse_expiring(runner.connection, wanted, instant, op.max_expired_now)
+        Enforcement(steps).change(op.enforce)
 
 
 @Operations.implementation_for(DropTTLOp)
 def _drop(operations: Operations, op: DropTTLOp) -> None:
-    wanted = _wanted(op)
-    runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
-    progress = Progress(runner, "drop", wanted.table.fullname)
-    found = _found(runner, wanted)
-    if wanted.dates is not None:
-        _refuse_over_dates(runner, wanted, found, ["keep_ttl"] if op.keep_ttl else [])
-        with runner.outside_transactions():
-            _steps(runner, wanted, found).drop_indexes()
+    migration = _Migration(operations, op)
+    runner, target = migration.runner, migration.target
+    progress = Progress(runner, "drop", target.table.fullname)
+    existing = migration.read()
+    if target.dates is not None:
+        migration.index_dates(existing, "scan", {"keep_ttl": op.keep_ttl})
         return
     if not runner.offline and not progress.resumes:
-        refuse_missing(wanted, found)
-        refuse_without_rights(runner.connection, wanted)
-        if not runner.in_transaction and any(each in found.indexes for each in wanted.index_names):
-            refuse_partitioned(runner.connection, wanted)
+        checks.refuse_missing(target, existing)
+        checks.refuse_without_rights(runner.connection, target)
+        if not runner.in_transaction and existing.indexes.keys() & set(target.index_names):
+            checks.refuse_partitioned(runner.connection, target)
     if progress.state == "finished":
         progress.resume()
         return
     with runner.outside_transactions():
-        steps = _steps(runner, wanted, found)
+        steps = migration.steps(existing)
         progress.resume() if progress.resumes else progress.begin()
-        Enforcing(steps).drop()
+        Enforcement(steps).drop()
         steps.drop_trigger()
         steps.drop_indexes()
         steps.drop_columns(keep_ttl=op.keep_ttl)
         progress.finish()
 
 
-# --- what they share ---------------------------------------------------------------------------
-
-
-def _wanted(op: AddTTLOp | AlterTTLOp | DropTTLOp) -> Wanted:
-    where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
-    try:
-        return Wanted.of(op.table_name, as_policy(op.default_ttl, where=where), op.schema)
-    except (InvalidTTL, TTLConfigurationError) as error:
-        raise MigrationRefusedError(str(error)) from error
-
-
-def _choose(value: object, name: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise MigrationRefusedError(f"{name}={value!r}: give {' or '.join(map(repr, choices))}.")
-
-
-def _check_part(part: float | None) -> None:
+def _check_options(op: AddTTLOp | AlterTTLOp) -> None:
+    left_out = op.sweep is None and isinstance(op, AlterTTLOp)
+    if op.sweep not in ("index", "scan") and not left_out:
+        raise MigrationRefusedError(f"sweep={op.sweep!r}: give 'index' or 'scan'.")
+    part = op.max_expired_now
     if part is not None and (isinstance(part, bool) or not 0 <= part <= 1):
         raise MigrationRefusedError(
             f"max_expired_now={part!r} is no part of the rows: give a number from 0 to 1."
         )
-
-
-def _found(runner: Runner, wanted: Wanted) -> Found:
-    if runner.dialect.name not in _STEPS:
-        clock_of(runner.dialect)  # Says which databases there are.
-    return Found() if runner.offline else look(runner.connection, wanted)
-
-
-def _steps(runner: Runner, wanted: Wanted, found: Found) -> Steps:
-    return _STEPS[runner.dialect.name](runner, wanted, found)

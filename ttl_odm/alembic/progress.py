@@ -38,7 +38,7 @@ class Progress:
     """How far one operation is with one table.
 
     Attributes:
-        since: the instant from which old rows live, as SQL; None until the columns are there.
+        since: The instant from which old rows live, as SQL; None until the columns are there.
         state: "" before it began, then "begun", "backfilled", "finished".
     """
 
@@ -74,7 +74,7 @@ class Progress:
         """Remember that the operation is at work; the first write that it makes.
 
         Raises:
-            MigrationRefusedError: this user may not even do that.
+            MigrationRefusedError: This user may not even do that.
         """
         if not self._kept or self.resumes:
             return
@@ -115,8 +115,8 @@ class Progress:
 
     def _forget_with_revision(self) -> None:
         context = self._runner.context
-        mine = (*context.on_version_apply_callbacks, lambda **_: self._forget())
-        context.on_version_apply_callbacks = mine
+        callbacks = (*context.on_version_apply_callbacks, lambda **_: self._forget())
+        context.on_version_apply_callbacks = callbacks
 
     def _forget(self) -> None:
         schema = self._table.schema

@@ -1,4 +1,4 @@
-"""What of its TTL a table has at this moment, as the database's own catalogue tells it.
+"""What of its TTL a table has at this moment, as the database's own catalogue has it.
 
 Every step of an operation asks here whether it is still to be done; that is what lets a failed
 migration go on where it stopped. Only reads.
@@ -19,27 +19,27 @@ from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from ttl_odm.alembic.target_schema import Wanted
+    from ttl_odm.alembic.target_schema import TargetSchema
 
 _OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
 """A default with one of these is the database's clock, not the instant of the migration."""
 
 
 @dataclass(frozen=True)
-class Found:
+class ExistingSchema:
     """The state of one table.
 
     Attributes:
-        columns: its columns, by name.
-        primary_key: the columns of its primary key.
+        columns: Its columns, by name.
+        primary_key: The columns of its primary key.
         stamps: ``_ts`` has its final default, the database's clock.
         ttl_default: ``ttl`` still has a default, as while old rows are given -1.
-        check: whether the CHECK is there, and holds for the rows from before it.
-        indexes: each index of the table by its name, and whether it is valid.
+        check: Whether the CHECK is there, and holds for the rows from before it.
+        indexes: Each index of the table by its name, and whether it is valid.
         virtual: MariaDB's virtual columns that are there.
-        trigger: the trigger for raw writers is there.
-        view: the view of the live rows is there.
-        policies: row-level security shows live rows only.
+        trigger: The trigger for raw writers is there.
+        view: The view of the live rows is there.
+        policies: Row-level security shows live rows only.
         without_rowid: SQLite knows its rows by the primary key only.
     """
 
@@ -60,13 +60,13 @@ class Found:
         return self.indexes.get(name, False)
 
 
-def look(connection: Connection, wanted: Wanted) -> Found:
+def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
     """Read the state of a table.
 
     Raises:
-        MigrationRefusedError: there is no such table.
+        MigrationRefusedError: There is no such table.
     """
-    table = wanted.table
+    table = target.table
     try:
         reflected = read_columns(connection, table.name, table.schema)
     except NoSuchTableError:
@@ -75,16 +75,19 @@ def look(connection: Connection, wanted: Wanted) -> Found:
     virtual = tuple(
         name for name in (INHERITED_END, OWN_END) if columns.pop(name, None) is not None
     )
-    defaults = {name: _default(column) for name, column in columns.items()}
-    stamp, own = wanted.last_modified.name, wanted.own_ttl.name
-    return Found(
+    defaults = {
+        name: str(getattr(column.server_default, "arg", "")).lower()
+        for name, column in columns.items()
+    }
+    stamp, own = target.last_modified.name, target.own_ttl.name
+    return ExistingSchema(
         columns=columns,
         primary_key=tuple(reflected.primary_key),
         virtual=virtual,
         **{
             "stamps": _is_of_the_clock(defaults.get(stamp, "")),
             "ttl_default": defaults.get(own, "null") not in ("", "null"),
-            **_LOOK[connection.dialect.name](connection, wanted),
+            **_READERS[connection.dialect.name](connection, target),
         },
     )
 
@@ -97,35 +100,32 @@ def read_columns(connection: Connection, name: str, schema: str | None) -> Table
     """A table's columns and its primary key, and nothing else that reflection might stumble on.
 
     Raises:
-        NoSuchTableError: there is no such table.
+        NoSuchTableError: There is no such table.
     """
     inspector = inspect(connection)
     key = set(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])
-    columns = [
-        Column(
-            each["name"],
-            each["type"],
-            primary_key=each["name"] in key,
-            autoincrement=False,
-            server_default=text(each["default"].replace(":", r"\:")) if each["default"] else None,
+    table = Table(name, MetaData(), schema=schema)
+    for column in inspector.get_columns(name, schema=schema):
+        default = column["default"]
+        table.append_column(
+            Column(
+                column["name"],
+                column["type"],
+                primary_key=column["name"] in key,
+                autoincrement=False,
+                server_default=text(default.replace(":", r"\:")) if default else None,
+            )
         )
-        for each in inspector.get_columns(name, schema=schema)
-    ]
-    return Table(name, MetaData(), *columns, schema=schema)
+    return table
 
 
-def _default(column: Column[Any]) -> str:
-    default: Any = column.server_default
-    return "" if default is None else str(getattr(default, "arg", "")).lower()
-
-
-def _look_postgresql(connection: Connection, wanted: Wanted) -> dict[str, Any]:
+def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
     names = {
-        "table": wanted.plain(connection.dialect),
-        "check": wanted.check_name,
-        "touch": wanted.name_of("tg_", "ttl_touch"),
-        "live": wanted.name_of("", "live"),
-        "policy": wanted.name_of("rls_", "ttl_live"),
+        "table": target.plain(connection.dialect),
+        "check": target.check_name,
+        "touch": target.name_of("tg_", "ttl_touch"),
+        "live": target.name_of("", "live"),
+        "policy": target.name_of("rls_", "ttl_live"),
     }
     indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
     validated, trigger, view, policy = connection.execute(_POSTGRESQL_OTHERS, names).one()
@@ -154,22 +154,20 @@ _POSTGRESQL_OTHERS: Final = text(
 )
 
 
-def _look_mysql(connection: Connection, wanted: Wanted) -> dict[str, Any]:
-    table = wanted.table
+def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
+    table = target.table
     names = {
         "schema": table.schema,
         "table": table.name,
-        "touch": wanted.name_of("tg_", "ttl_touch"),
+        "touch": target.name_of("tg_", "ttl_touch"),
     }
     indexes = connection.execute(_MYSQL_INDEXES, names).scalars()
-    definition = str(
-        connection.exec_driver_sql(f"SHOW CREATE TABLE {wanted.quoted(connection.dialect)}").one()[
-            1
-        ]
-    )
+    show = f"SHOW CREATE TABLE {target.quoted(connection.dialect)}"
+    _, definition = connection.exec_driver_sql(show).one()
+    lines = [line.strip() for line in str(definition).splitlines()]
     stamp, own = (
-        next((line for line in definition.splitlines() if _defines(line, column.name)), "")
-        for column in (wanted.last_modified, wanted.own_ttl)
+        next((line for line in lines if line.startswith(f"`{column.name}` ")), "")
+        for column in (target.last_modified, target.own_ttl)
     )
     return {
         "indexes": dict.fromkeys(indexes, True),
@@ -178,10 +176,6 @@ def _look_mysql(connection: Connection, wanted: Wanted) -> dict[str, Any]:
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
     }
-
-
-def _defines(line: str, column: str) -> bool:
-    return line.strip().startswith(f"`{column}` ")
 
 
 _MYSQL_INDEXES: Final = text(
@@ -194,33 +188,25 @@ _MYSQL_TRIGGER: Final = text(
 )
 
 
-def _look_sqlite(connection: Connection, wanted: Wanted) -> dict[str, Any]:
-    found = connection.execute(
-        text(
-            f"SELECT type, name, sql FROM {sqlite_master(connection, wanted)} "
-            "WHERE tbl_name = :table COLLATE NOCASE"
-        ),
-        {"table": wanted.table.name},
+def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
+    schema = target.table.schema
+    prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
+    query = f"SELECT type, name, sql FROM {prefix}sqlite_master WHERE tbl_name = :table"
+    objects = connection.execute(
+        text(f"{query} COLLATE NOCASE"), {"table": target.table.name}
     ).all()
-    definition = next((sql for kind, _, sql in found if kind == "table"), "")
+    definition = next((sql for kind, _, sql in objects if kind == "table"), "")
     return {
-        "indexes": {name: True for kind, name, _ in found if kind == "index"},
-        "check": "there" if wanted.check_name in definition else "missing",
+        "indexes": {name: True for kind, name, _ in objects if kind == "index"},
+        "check": "there" if target.check_name in definition else "missing",
         "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
-        "trigger": ("trigger", wanted.name_of("tg_", "ttl_touch"))
-        in {(kind, name) for kind, name, _ in found},
+        "trigger": ("trigger", target.name_of("tg_", "ttl_touch"))
+        in {(kind, name) for kind, name, _ in objects},
     }
 
 
-def sqlite_master(connection: Connection, wanted: Wanted) -> str:
-    """The catalogue of the file that the table is in."""
-    schema = wanted.table.schema
-    quote = connection.dialect.identifier_preparer.quote
-    return f"{quote(schema)}.sqlite_master" if schema else "sqlite_master"
-
-
-_LOOK: Final = {
-    "postgresql": _look_postgresql,
-    "sqlite": _look_sqlite,
-    **dict.fromkeys(MYSQL_FAMILY, _look_mysql),
+_READERS: Final = {
+    "postgresql": _on_postgresql,
+    "sqlite": _on_sqlite,
+    **dict.fromkeys(MYSQL_FAMILY, _on_mysql),
 }

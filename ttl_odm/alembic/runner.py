@@ -18,8 +18,11 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 
 from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.dialects.errors import code_of
+from ttl_odm.dialects.mysql import OUT_OF_TIME
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +35,6 @@ R = TypeVar("R")
 
 log = logging.getLogger("alembic.ttl_odm")
 
-_OUT_OF_TIME: Final = (1969, 3024)
-"""max_statement_time and max_execution_time, by which we bound the wait for a table's lock."""
-
 _OFFLINE_TRIES: Final = 300
 
 
@@ -43,10 +43,10 @@ class Settings:
     """How patient a migration is: ``context.configure(..., ttl_odm={"give_up_after": 60})``.
 
     Attributes:
-        lock_timeout: seconds that a statement waits for a lock. For as long it may hold up
+        lock_timeout: Seconds that a statement waits for a lock. For as long it may hold up
             everybody who comes after it, so it is short, and the statement is tried again.
-        give_up_after: seconds after which one that got no lock fails the migration.
-        batch_rows: rows that one statement of a backfill walks over.
+        give_up_after: Seconds after which one that got no lock fails the migration.
+        batch_rows: Rows that one statement of a backfill walks over.
     """
 
     lock_timeout: float = 0.2
@@ -58,17 +58,17 @@ class Settings:
         """Those of an env.py.
 
         Raises:
-            MigrationRefusedError: it names a setting that there is not, or a value that is none.
+            MigrationRefusedError: It names a setting that there is not, or a value that is none.
         """
-        given = dict(context.opts.get("ttl_odm") or {})
-        names = [each.name for each in fields(cls)]
-        for name, value in given.items():
+        settings = dict(context.opts.get("ttl_odm") or {})
+        names = [setting.name for setting in fields(cls)]
+        for name, value in settings.items():
             if name not in names or isinstance(value, bool) or not value > 0:
                 raise MigrationRefusedError(
                     f"context.configure(ttl_odm={{{name!r}: {value!r}}}): the settings are "
                     f"{', '.join(names)}, each a number over 0."
                 )
-        return cls(**given)
+        return cls(**settings)
 
 
 class Statement(ExecutableDDLElement):
@@ -89,7 +89,7 @@ class Runner:
 
     Args:
         context: Alembic's.
-        in_transaction: stay in the transaction at hand.
+        in_transaction: Stay in the transaction at hand.
     """
 
     def __init__(self, context: MigrationContext, *, in_transaction: bool = False) -> None:
@@ -104,6 +104,11 @@ class Runner:
     def dialect(self) -> Dialect:
         """The database's."""
         return self.context.dialect
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether the server is MariaDB, and not MySQL; known once it is connected."""
+        return bool(getattr(self.dialect, "is_mariadb", False))
 
     @property
     def connection(self) -> Connection:
@@ -133,17 +138,14 @@ class Runner:
 
     @contextmanager
     def _timeouts(self) -> Iterator[None]:
-        names = _TIMEOUTS.get(self.dialect.name, {})
-        if self.offline:
-            names = {}
-        connection = self.connection if not self.offline else None
+        family = clock_of(self.dialect)
+        settings = {} if self.offline else family.ddl_settings
         before = {
-            name: connection.exec_driver_sql(f"{_SHOW[self.dialect.name]}{name}").scalar()
-            for name in names
-            if connection is not None
+            name: self.connection.exec_driver_sql(family.setting(name)).scalar()
+            for name in settings
         }
         try:
-            for name, value in names.items():
+            for name, value in settings.items():
                 self.at_once(f"SET {name} = {value}")
             yield
         finally:
@@ -158,19 +160,25 @@ class Runner:
         """Run statements that lock everybody out, all or nothing where the database can.
 
         Args:
-            make: the statements, or what makes them anew for each try.
+            make: The statements, or what makes them anew for each try.
         """
-        statements = make if callable(make) else lambda: make
-        if self.offline or self.in_transaction:
-            for each in self._in_script(statements()):
-                self.at_once(each)
-            return
+        family, wait = clock_of(self.dialect), self.settings.lock_timeout
+
+        def statements() -> Sequence[str]:
+            return make() if callable(make) else make
 
         def run() -> None:
-            for each in self._bounded(statements()):
-                self.connection.execute(Statement(each))
+            for sql in family.bounded(statements(), wait, is_mariadb=self.is_mariadb):
+                self.at_once(sql)
 
-        self.patiently(run, "a lock on the table")
+        if not self.offline and not self.in_transaction:
+            self.patiently(run, "a lock on the table")
+            return
+        script = statements()
+        if not self.in_transaction:
+            script = family.retried(script, wait, _OFFLINE_TRIES)
+        for sql in script:
+            self.at_once(sql)
 
     def at_length(self, sql: str) -> None:
         """Run a statement that takes long and lets writers work meanwhile."""
@@ -183,7 +191,7 @@ class Runner:
         """Try until nobody's lock is in the way.
 
         Raises:
-            TTLError: after `Settings.give_up_after` seconds.
+            TTLError: After `Settings.give_up_after` seconds.
         """
         begin = monotonic()
         tries = 1
@@ -191,7 +199,8 @@ class Runner:
             try:
                 return work()
             except DBAPIError as error:
-                if not _was_locked_out(error):
+                code = code_of(error.orig)
+                if not (is_locked(error) or code in OUT_OF_TIME or "is locked" in str(error.orig)):
                     raise
                 waited = monotonic() - begin
                 if waited >= self.settings.give_up_after:
@@ -205,55 +214,3 @@ class Runner:
             pause = min(self.settings.lock_timeout * tries, 2.0)
             sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             tries += 1
-
-    def _bounded(self, statements: Sequence[str]) -> list[str]:
-        """Statements that give up soon where they would wait for a lock."""
-        wait = self.settings.lock_timeout
-        if self.dialect.name == "postgresql":
-            body = "; ".join(statements)
-            return [
-                (
-                    f"DO $ttl_odm$ BEGIN SET LOCAL lock_timeout = '{wait * 1000:.0f}ms'; "
-                    f"{body}; END $ttl_odm$"
-                )
-            ]
-        if getattr(self.dialect, "is_mariadb", False):
-            return [f"SET STATEMENT max_statement_time = {wait} FOR {each}" for each in statements]
-        return list(statements)
-
-    def _in_script(self, statements: Sequence[str]) -> list[str]:
-        """The same for a script, which has to try again by itself."""
-        if self.dialect.name != "postgresql" or self.in_transaction:
-            return list(statements)
-        wait = self.settings.lock_timeout
-        body = ";\n      ".join(statements)
-        return [
-            f"""DO $ttl_odm$
-BEGIN
-  FOR attempt IN 1..{_OFFLINE_TRIES} LOOP
-    BEGIN
-      SET LOCAL lock_timeout = '{wait * 1000:.0f}ms';
-      {body};
-      RETURN;
-    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-      IF attempt = {_OFFLINE_TRIES} THEN RAISE; END IF;
-    END;
-    PERFORM pg_sleep(least(attempt * {wait}, 2));
-  END LOOP;
-END $ttl_odm$"""
-        ]
-
-
-_SHOW: Final = {"postgresql": "SHOW ", "mysql": "SELECT @@", "mariadb": "SELECT @@"}
-_TIMEOUTS: Final[dict[str, dict[str, str]]] = {
-    # For what takes long and stalls nobody; what stalls has a limit of its own.
-    "postgresql": {"lock_timeout": "0", "statement_timeout": "0"},
-    # While an index waits for its last moment, others wait behind it: the least there is, 1 s.
-    "mysql": {"lock_wait_timeout": "1", "innodb_lock_wait_timeout": "1"},
-    "mariadb": {"lock_wait_timeout": "1", "innodb_lock_wait_timeout": "1"},
-}
-
-
-def _was_locked_out(error: DBAPIError) -> bool:
-    code = next(iter(getattr(error.orig, "args", ())), None)
-    return is_locked(error) or code in _OUT_OF_TIME or "is locked" in str(error.orig)

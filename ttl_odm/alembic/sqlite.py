@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.alembic.reflection import sqlite_master
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
@@ -27,40 +27,41 @@ if TYPE_CHECKING:
 class SQLiteSteps(Steps):
     """The steps on SQLite."""
 
+    family = SQLite()
     rewrites_rows = True
 
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
         """With constants as defaults; `settle` replaces them."""
-        stamp, own = self.wanted.last_modified, self.wanted.own_ttl
+        stamp, own = self.target.last_modified, self.target.own_ttl
         if self.lacks(own.name):
             old = ENOUGH_FOR_OLD_ROWS if never else None
-            column = self.wanted.column(own, self.dialect, default=old, check=True)
+            column = self.target.column(own, self.dialect, default=old, check=True)
             self.run.briefly([f"ALTER TABLE {self.table} ADD COLUMN {column}"])
         if self.lacks(stamp.name):
 
             def make() -> list[str]:
                 since = _NEVER_KNOWN if self.run.offline else self.now()
                 note(since)
-                column = self.wanted.column(stamp, self.dialect, default=since, check=False)
+                column = self.target.column(stamp, self.dialect, default=since, check=False)
                 return [f"ALTER TABLE {self.table} ADD COLUMN {column}"]
 
             self.run.briefly(make)
         if self.run.offline:
-            now = self.clock.stamp
+            now = self.family.stamp
             self.run.at_once(
                 f"UPDATE {self.table} SET {self.stamp} = {now}, {self.own} = {self.own}"
             )
 
     def settle(self) -> None:
         """Replace the constants in the table's definition."""
-        stamp, own = self.wanted.last_modified, self.wanted.own_ttl
+        stamp, own = self.target.last_modified, self.target.own_ttl
         changes = [self._change(own, ENOUGH_FOR_OLD_ROWS, check=True)]
         since = _NEVER_KNOWN if self.run.offline else self._constant()
         if since is not None:
             changes.append(self._change(stamp, since, check=False))
         if self.run.offline:
             self._script(changes)
-        elif since is not None or self.found.ttl_default:
+        elif since is not None or self.existing.ttl_default:
 
             def change(sql: str) -> str:
                 for old, new in changes:
@@ -73,38 +74,34 @@ class SQLiteSteps(Steps):
 
     def _change(self, column: Column[Any], default: str, *, check: bool) -> tuple[str, str]:
         """A column as it was added, and as it is to be."""
-        before = self.wanted.column(column, self.dialect, default=default, check=check)
-        return before, self.wanted.column(column, self.dialect, check=check)
+        before = self.target.column(column, self.dialect, default=default, check=check)
+        return before, self.target.column(column, self.dialect, check=check)
 
     def _constant(self) -> str | None:
         """The instant that still is the default; None once it is the clock."""
+        schema = self.target.table.schema
+        pragma = f"pragma_table_info(:table{f', {schema!r}' if schema else ''})"
         default = self.run.connection.execute(
-            text(f"SELECT dflt_value FROM {self._pragma()} WHERE name = :name"),
-            {"table": self.wanted.table.name, "name": self.wanted.last_modified.name},
+            text(f"SELECT dflt_value FROM {pragma} WHERE name = :name"),
+            {"table": self.target.table.name, "name": self.target.last_modified.name},
         ).scalar()
         return str(default) if str(default).isdigit() else None
-
-    def _pragma(self) -> str:
-        schema = self.wanted.table.schema
-        return f"pragma_table_info(:table{f', {schema!r}' if schema else ''})"
 
     def _redefine(self, change: Callable[[str], str], check: Callable[[], None]) -> None:
         """Change the stored definition of the table, if the check afterwards passes."""
         connection = self.run.connection
-        schema = self.wanted.table.schema
-        prefix = f"{self.dialect.identifier_preparer.quote(schema)}." if schema else ""
-        where = f"{sqlite_master(connection, self.wanted)}", "type = 'table' AND name = :table"
-        names = {"table": self.wanted.table.name}
+        where = f"{self.schema}sqlite_master", "type = 'table' AND name = :table"
+        names = {"table": self.target.table.name}
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         try:
-            cookie = connection.exec_driver_sql(f"PRAGMA {prefix}schema_version").scalar() or 0
+            cookie = connection.exec_driver_sql(f"PRAGMA {self.schema}schema_version").scalar() or 0
             stored = text(f"SELECT sql FROM {where[0]} WHERE {where[1]}")
             sql = change(str(connection.scalar(stored, names)))
             connection.exec_driver_sql("PRAGMA writable_schema = ON")
             storing = text(f"UPDATE {where[0]} SET sql = :sql WHERE {where[1]}")
             connection.execute(storing, {**names, "sql": sql})
             # So that every connection reads the definition anew.
-            connection.exec_driver_sql(f"PRAGMA {prefix}schema_version = {cookie + 1}")
+            connection.exec_driver_sql(f"PRAGMA {self.schema}schema_version = {cookie + 1}")
             connection.exec_driver_sql("PRAGMA writable_schema = OFF")
             check()
         except BaseException:
@@ -124,7 +121,7 @@ class SQLiteSteps(Steps):
 
     def _script(self, changes: list[tuple[str, str]]) -> None:
         self.run.at_once("PRAGMA writable_schema = ON")
-        name = self.wanted.table.name.replace("'", "''")
+        name = self.target.table.name.replace("'", "''")
         for old, new in changes:
             before, after = old.replace("'", "''"), new.replace("'", "''")
             self.run.at_once(
@@ -138,79 +135,44 @@ class SQLiteSteps(Steps):
 
     def add_indexes(self) -> None:
         """Each reads the table once, and nobody writes meanwhile."""
-        for index in self.wanted.indexes:
-            if not self.found.has_index(str(index.name)):
+        for index in self.target.indexes:
+            if not self.existing.has_index(str(index.name)):
                 self.run.briefly([str(CreateIndex(index).compile(dialect=self.dialect))])
 
     def drop_indexes(self) -> None:
         """At once."""
-        for name in self.wanted.index_names:
-            if self.there(name in self.found.indexes):
-                self.run.briefly([f"DROP INDEX IF EXISTS {self._qualified(name)}"])
+        for name in self.target.index_names:
+            if self.is_there(name in self.existing.indexes):
+                self.run.briefly([f"DROP INDEX IF EXISTS {self.schema}{self.quote(name)}"])
 
     def drop_columns(self, *, keep_ttl: bool) -> None:
         """Each rewrites the table, and nobody writes meanwhile."""
-        dropped = [self.wanted.last_modified.name]
+        dropped = [self.target.last_modified.name]
         if not keep_ttl:
-            dropped.append(self.wanted.own_ttl.name)
+            dropped.append(self.target.own_ttl.name)
             if not self.run.offline:
                 self._free_column_of_check()
-        quote = self.dialect.identifier_preparer.quote
         for name in dropped:
-            if self.there(name in self.found.columns):
-                self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {quote(name)}"])
+            if self.is_there(name in self.existing.columns):
+                self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {self.quote(name)}"])
 
     def _free_column_of_check(self) -> None:
         """A copy that Alembic's batch mode made has the CHECK behind the columns.
 
         There it would keep its column from being dropped.
         """
-        name = re.escape(self.wanted.check_name)
-        condition = re.escape(str(self.wanted.check.sqltext))
+        name = re.escape(self.target.check_name)
+        condition = re.escape(str(self.target.check.sqltext))
         behind = re.compile(rf',\s*CONSTRAINT\s+["`\[]?{name}["`\]]?\s+CHECK\s*\({condition}\)')
         connection = self.run.connection
         stored = connection.scalar(
-            text(f"SELECT sql FROM {sqlite_master(connection, self.wanted)} WHERE name = :table"),
-            {"table": self.wanted.table.name},
+            text(f"SELECT sql FROM {self.schema}sqlite_master WHERE name = :table"),
+            {"table": self.target.table.name},
         )
         if behind.search(str(stored)):
             self.run.patiently(
                 lambda: self._redefine(lambda sql: behind.sub("", sql), lambda: None), "the file"
             )
-
-    def add_trigger(self) -> None:
-        """A row that is written without a new ``_ts`` gets one.
-
-        Not twice in the same millisecond: with recursive_triggers that would not end.
-        """
-        if self.found.trigger:
-            return
-        name = self._qualified(self.wanted.name_of("tg_", "ttl_touch"))
-        table = self.dialect.identifier_preparer.quote(self.wanted.table.name)
-        new, old, now = f"NEW.{self.stamp}", f"OLD.{self.stamp}", self.clock.stamp
-        when = f"FOR EACH ROW WHEN {new} IS {old} AND {new} <> {now}"
-        stamping = f"UPDATE {table} SET {self.stamp} = {now} WHERE {self._same_row()}"
-        self.run.briefly(
-            [f"CREATE TRIGGER {name} AFTER UPDATE ON {table} {when} BEGIN {stamping}; END"]
-        )
-
-    def _same_row(self) -> str:
-        quote = self.dialect.identifier_preparer.quote
-        keys = ["rowid"]
-        if self.found.without_rowid:
-            keys = [quote(column.name) for column in self.found.primary_key]
-        return " AND ".join(f"{key} = NEW.{key}" for key in keys)
-
-    def drop_trigger(self) -> None:
-        """Take it off."""
-        if self.there(self.found.trigger):
-            name = self._qualified(self.wanted.name_of("tg_", "ttl_touch"))
-            self.run.briefly([f"DROP TRIGGER IF EXISTS {name}"])
-
-    def _qualified(self, name: str) -> str:
-        quote = self.dialect.identifier_preparer.quote
-        schema = self.wanted.table.schema
-        return f"{quote(schema)}.{quote(name)}" if schema else quote(name)
 
 
 _NEVER_KNOWN = "946684800000"

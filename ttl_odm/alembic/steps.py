@@ -1,23 +1,22 @@
 """The steps of the operations, as each database does them without stalling its writers.
 
-`Steps` says what there is to do; `ttl_odm.alembic.postgresql`, `mysql` and `sqlite` say how. Each
-step looks at what was found and does what is missing, so that it can be run again.
+`Steps` says what there is to do; `ttl_odm.alembic.postgresql`, `mysql` and `sqlite` say in which
+order and when, and `ttl_odm.dialects` has the statements that are the same for every ORM. Each step
+looks at what exists and does what is missing, so that it can be run again.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
-
-from ttl_odm.alembic.target_schema import default_sql
-from ttl_odm.sqlalchemy.time.clock import clock_of
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ttl_odm.alembic.reflection import Found
+    from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
-    from ttl_odm.alembic.target_schema import Wanted
+    from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.dialects import Family
 
 ENOUGH_FOR_OLD_ROWS = "-1"
 """The ttl that rows get which are to be left alone."""
@@ -27,40 +26,43 @@ class Steps(ABC):
     """What one database does to one table.
 
     Args:
-        runner: runs the statements.
-        wanted: what the table is to have.
-        found: what it has; nothing while a script is written.
+        runner: Runs the statements.
+        target: What the table is to have.
+        existing: What it has; nothing while a script is written.
     """
+
+    family: ClassVar[Family]
 
     rewrites_rows = False
     """Old rows have to be written once before the operation is done."""
 
-    def __init__(self, runner: Runner, wanted: Wanted, found: Found) -> None:
-        """Spell the names."""
+    def __init__(self, runner: Runner, target: TargetSchema, existing: ExistingSchema) -> None:
+        """Quote the names."""
         self.run = runner
-        self.wanted = wanted
-        self.found = found
+        self.target = target
+        self.existing = existing
         self.dialect = runner.dialect
-        self.clock = clock_of(runner.dialect)
-        self.table = wanted.quoted(runner.dialect)
-        self.default = default_sql(wanted.last_modified, runner.dialect)
-        quote = runner.dialect.identifier_preparer.quote
-        self.stamp = quote(wanted.last_modified.name)
-        self.own = quote(wanted.own_ttl.name)
-        self.check_name = quote(wanted.check_name)
-        self.trigger = quote(wanted.name_of("tg_", "ttl_touch"))
+        preparer = runner.dialect.identifier_preparer
+        schema = target.table.schema
+        self.quote = preparer.quote
+        self.schema = f"{preparer.quote_schema(schema)}." if schema else ""
+        self.table = target.quoted(runner.dialect)
+        self.default = target.default_sql(runner.dialect)
+        self.stamp = self.quote(target.last_modified.name)
+        self.own = self.quote(target.own_ttl.name)
+        self.trigger = self.quote(target.name_of("tg_", "ttl_touch"))
 
-    def there(self, found: bool) -> bool:  # noqa: FBT001
+    def is_there(self, exists: bool) -> bool:  # noqa: FBT001
         """Whether something is there to be dropped; a script assumes that it is."""
-        return self.run.offline or found
+        return self.run.offline or exists
 
     def lacks(self, column: str) -> bool:
         """Whether a column is still to be added."""
-        return column not in self.found.columns
+        return column not in self.existing.columns
 
     def now(self) -> str:
         """The database's now, as a literal that a column's default may be."""
-        instant = self.run.connection.exec_driver_sql(f"SELECT {self.clock.stamp}").scalar()
+        instant = self.run.connection.exec_driver_sql(f"SELECT {self.family.stamp}").scalar()
         return str(instant)
 
     @abstractmethod
@@ -68,8 +70,8 @@ class Steps(ABC):
         """Add the columns.
 
         Args:
-            never: old rows get the ttl -1.
-            note: is told the instant from which old rows live, before they get it.
+            never: Old rows get the ttl -1.
+            note: Gets the instant from which old rows live, before they get it.
         """
 
     @abstractmethod
@@ -88,10 +90,20 @@ class Steps(ABC):
     def drop_columns(self, *, keep_ttl: bool) -> None:
         """Drop the columns, or only ``_ts``."""
 
-    @abstractmethod
     def add_trigger(self) -> None:
         """Let the database stamp rows that others write."""
+        if not self.existing.trigger:
+            # SQLite knows most tables' rows by it; the other databases need no key.
+            key = ["rowid"]
+            if self.existing.without_rowid:
+                key = [self.quote(column.name) for column in self.existing.primary_key]
+            name = self.quote(self.target.table.name)
+            self.run.briefly(
+                self.family.touch_trigger(self.schema, name, self.trigger, self.stamp, key)
+            )
 
-    @abstractmethod
     def drop_trigger(self) -> None:
         """Take that off."""
+        if self.is_there(self.existing.trigger):
+            table = self.quote(self.target.table.name)
+            self.run.briefly(self.family.drop_touch_trigger(self.schema, table, self.trigger))

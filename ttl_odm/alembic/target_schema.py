@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Column, DefaultClause, Integer, MetaData, Table, text
+from sqlalchemy import Column, Integer, MetaData, Table, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.core.policy import TTL, Policy
 from ttl_odm.dialects import index_name
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
@@ -35,13 +35,13 @@ OWN_TTL = "ttl"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TargetSchema:
     """A table's TTL as a migration is to make it.
 
     Attributes:
-        table: the stand-in, with the name, the schema, and the columns that TTL adds.
-        policy: the declaration.
-        dates: the table's own column that has the dates; then TTL adds an index on it, and no
+        table: The stand-in, with the name, the schema, and the columns that TTL adds.
+        policy: The declaration.
+        dates: The table's own column that has the dates; then TTL adds an index on it, and no
             column.
     """
 
@@ -50,33 +50,26 @@ class Wanted:
     dates: str | None = None
 
     @classmethod
-    def of(cls, name: str, policy: Policy, schema: str | None) -> Wanted:
+    def of(cls, name: str, policy: Policy, schema: str | None) -> TargetSchema:
         """For a table of this name.
 
         Raises:
-            TTLConfigurationError: the policy is over columns that are there, and needs no index.
+            TTLConfigurationError: The policy is over columns that are there, and needs no index.
         """
+        table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
+        declared.add_check(table, table.c[OWN_TTL])
         if not isinstance(policy, TTL):
-            return cls._over_dates(name, policy, schema)
+            dates = Column(policy.field, Integer())
+            table.append_column(dates)
+            declared.add_index_on(dates)
+            return cls(table, policy, policy.field)
         if (policy.last_modified, policy.override) != (LAST_MODIFIED, OWN_TTL):
             raise TTLConfigurationError(
                 f"{policy!r} is over columns that table {name!r} has, so the database needs no "
                 "migration for it."
             )
-        table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
-        declared.add_check(table, table.c[OWN_TTL])
         declared.add_indexes(table, table.c[LAST_MODIFIED], table.c[OWN_TTL])
         return cls(table, policy)
-
-    @classmethod
-    def _over_dates(cls, name: str, policy: ExpireAt | ExpireAfter, schema: str | None) -> Wanted:
-        dates = Column(policy.field, Integer())
-        table = Table(
-            name, MetaData(), last_modified_column(), ttl_column(_Owner), dates, schema=schema
-        )
-        declared.add_check(table, table.c[OWN_TTL])
-        declared.add_index_on(dates)
-        return cls(table, policy, policy.field)
 
     @property
     def label(self) -> str:
@@ -96,9 +89,9 @@ class Wanted:
     @property
     def check(self) -> declared.TTLCheck:
         """The CHECK of that column."""
-        (found,) = self.own_ttl.constraints
-        assert isinstance(found, declared.TTLCheck)  # noqa: S101 (as `Wanted.of` made it)
-        return found
+        (check,) = self.own_ttl.constraints
+        assert isinstance(check, declared.TTLCheck)  # noqa: S101 (as `TargetSchema.of` made it)
+        return check
 
     @property
     def check_name(self) -> str:
@@ -140,24 +133,31 @@ class Wanted:
         """A column as it stands behind ADD COLUMN.
 
         Args:
-            column: one of the two.
-            dialect: for which database.
+            column: One of the two.
+            dialect: For which database.
             default: SQL that stands in for the column's own default; existing rows get it.
-            check: with the CHECK of rows' own ttl.
+            check: With the CHECK of rows' own ttl.
         """
-        given = column.server_default if default is None else DefaultClause(text(default))
         plain = Column(
-            column.name, column.type, nullable=bool(column.nullable), server_default=given
+            column.name,
+            column.type,
+            nullable=bool(column.nullable),
+            server_default=column.server_default if default is None else text(default),
         )
-        parts = [str(CreateColumn(plain).compile(dialect=dialect))]
-        if check:
-            parts.append(self.check_sql(dialect))
-        return " ".join(parts)
+        sql = str(CreateColumn(plain).compile(dialect=dialect))
+        return f"{sql} {self.check_sql(dialect)}" if check else sql
 
     def check_sql(self, dialect: Dialect) -> str:
         """The CHECK as it stands in a table's definition."""
         compiler = dialect.ddl_compiler(dialect, CreateTable(self.table))
         return str(compiler.process(self.check))
+
+    def default_sql(self, dialect: Dialect) -> str:
+        """What stands behind DEFAULT in the definition of ``_ts``."""
+        compiler = dialect.ddl_compiler(dialect, CreateTable(self.table))
+        sql = str(compiler.get_column_default_string(self.last_modified))
+        # As both databases need for an expression, and as SQLAlchemy renders it with the column.
+        return sql if dialect.name == "postgresql" or sql.startswith("(") else f"({sql})"
 
     @property
     def seconds(self) -> int | None:
@@ -168,7 +168,7 @@ class Wanted:
         """The one predicate as SQL text, with the default in it.
 
         Raises:
-            TTLConfigurationError: the policy has a `TTL.max_lifetime`.
+            TTLConfigurationError: The policy has a `TTL.max_lifetime`.
         """
         if isinstance(self.policy, TTL) and self.policy.max_lifetime is not None:
             raise TTLConfigurationError(
@@ -191,11 +191,3 @@ class Wanted:
 
 class _Owner:
     """Stands in for the class whose column it is, which only error messages name."""
-
-
-def default_sql(column: Column[Any], dialect: Dialect) -> str:
-    """What stands behind DEFAULT in a column's definition."""
-    compiler = dialect.ddl_compiler(dialect, CreateTable(column.table))
-    sql = str(compiler.get_column_default_string(column))
-    # As both databases need for an expression, and as SQLAlchemy renders it with the column.
-    return sql if dialect.name == "postgresql" or sql.startswith("(") else f"({sql})"

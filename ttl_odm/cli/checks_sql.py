@@ -244,8 +244,7 @@ class _Check:
             columns = inspect(self._connection).get_columns(table, schema)
             if INHERITED_END not in {reflected["name"] for reflected in columns}:
                 return str(ddl.compile(dialect=self._dialect))
-            clauses = sweep_indexes(ddl, self._dialect.identifier_preparer)
-            clause = next(clause for clause in clauses if name in clause)
+            clause = sweep_indexes(ddl, self._dialect.identifier_preparer)[name]
             return f"ALTER TABLE {self._quoted} {clause}"
         index = next(index for index in self._table.indexes if index.name == name)
         statement = " ".join(str(CreateIndex(index).compile(dialect=self._dialect)).split())

@@ -16,6 +16,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ttl_odm.sweeper import Pace
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -55,6 +57,8 @@ class Family(ABC):
         earliest: The first instant that a datetime can be, in the unit of ``_ts``.
         latest: The first one that it can't.
         pace: The batch sizes that suit the database.
+        ddl_settings: Settings of a session that migrates, and their values. They are for what takes
+            long and stalls nobody; what stalls has a limit of its own: see `bounded`.
         errors: The codes of its drivers' errors.
         family: The family's own name.
         now: The database's now in reads, in the unit of ``_ts``.
@@ -71,6 +75,7 @@ class Family(ABC):
     earliest: ClassVar[str]
     latest: ClassVar[str]
     pace: ClassVar[Pace]
+    ddl_settings: ClassVar[Mapping[str, str]] = {}
     errors: ClassVar[ErrorCodes] = ErrorCodes()
 
     def __init__(self) -> None:
@@ -112,6 +117,18 @@ class Family(ABC):
         """
 
     @abstractmethod
+    def instant_of_column(self, column: str, *, zoned: bool) -> str:
+        """The instant that a column of dates and times holds, in the unit of ``_ts``.
+
+        Naive values are read as UTC. NULL where there is no instant: NULL itself, PostgreSQL's
+        infinity, MariaDB's zero dates, and text that SQLite can't read as a date.
+
+        Args:
+            column: The column.
+            zoned: It holds instants by itself: ``timestamptz``, or MySQL's ``TIMESTAMP``.
+        """
+
+    @abstractmethod
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
 
@@ -136,6 +153,50 @@ class Family(ABC):
     @abstractmethod
     def own_end(self, stamp: str, ttl: str) -> str:
         """The end of a row's own ttl, spelled as its index has it."""
+
+    # --- DDL on tables that are in use ---------------------------------------------------------
+
+    def setting(self, name: str) -> str:
+        """The query for a setting of the session."""
+        return f"SELECT @@{name}"
+
+    def bounded(
+        self,
+        statements: Sequence[str],
+        seconds: float,  # noqa: ARG002 (a database may know no such limit)
+        *,
+        is_mariadb: bool,  # noqa: ARG002
+    ) -> list[str]:
+        """Statements that give up soon where they would wait for a lock.
+
+        Args:
+            statements: They lock everybody out.
+            seconds: How long they may wait.
+            is_mariadb: The server is MariaDB, and not MySQL.
+        """
+        return list(statements)
+
+    def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:  # noqa: ARG002
+        """The same for a script, which has to try again by itself."""
+        return list(statements)
+
+    @abstractmethod
+    def touch_trigger(
+        self, schema: str, table: str, trigger: str, stamp: str, key: Sequence[str]
+    ) -> list[str]:
+        """Let the database stamp a row that is written without a new ``_ts``.
+
+        Args:
+            schema: The schema of both with a dot behind it; nothing for the default one.
+            table: The table.
+            trigger: What the trigger is called.
+            stamp: The column ``_ts``.
+            key: The columns that tell a row from all others.
+        """
+
+    @abstractmethod
+    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:
+        """Take that off."""
 
 
 def ttl_check(column: str) -> str:

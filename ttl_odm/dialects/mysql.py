@@ -11,14 +11,20 @@ table knows.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ttl_odm.dialects.family import EPOCH, ErrorCodes, Family
 from ttl_odm.sweeper import Pace
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 INHERITED_END: Final = "_ttl_inh"
 OWN_END: Final = "_ttl_own"
 """The virtual columns that stand for the ends of the two indexes."""
+
+OUT_OF_TIME: Final = frozenset({1969, 3024})
+"""max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
 
 
 class MySQL(Family):
@@ -30,6 +36,8 @@ class MySQL(Family):
     per_second = 1_000_000
     earliest = "-62135596800000000"
     latest = "253402300800000000"
+    # While an index waits for its last moment, others wait behind it: the least there is, 1 s.
+    ddl_settings: ClassVar = {"lock_wait_timeout": "1", "innodb_lock_wait_timeout": "1"}
     pace = Pace(start=1_000, lowest=100, highest=5_000, target=0.1)
     errors = ErrorCodes(
         locked=frozenset({1205, 1213}),  # lock wait timeout, deadlock
@@ -37,10 +45,9 @@ class MySQL(Family):
             {
                 1020,  # the row has changed since it was read (innodb_snapshot_isolation)
                 1317,  # the query was interrupted
-                1969,  # max_statement_time
-                3024,  # max_execution_time
             }
-        ),
+        )
+        | OUT_OF_TIME,
         away=frozenset(
             {
                 1040,  # too many connections
@@ -72,6 +79,13 @@ class MySQL(Family):
     def seconds_until(self, instant: str, now: str | None = None) -> str:
         """Whole seconds, rounded up."""
         return f"GREATEST(1, ({instant} - {now or self.now} + 999999) DIV 1000000)"
+
+    def instant_of_column(self, column: str, *, zoned: bool) -> str:
+        """NULL for a zero date."""
+        if zoned:
+            # Stored in UTC; any other function would read it in the session's time zone.
+            return f"CAST(UNIX_TIMESTAMP({column}) * 1000000 AS SIGNED)"
+        return self.instant(column)
 
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
@@ -107,3 +121,41 @@ class MySQL(Family):
             name: f"ADD COLUMN {name} BIGINT GENERATED ALWAYS AS ({end}) VIRTUAL INVISIBLE"
             for name, end in ends.items()
         }
+
+    # --- DDL on tables that are in use ---------------------------------------------------------
+    #
+    # The way that leaves the table alone is always named: a statement that names its ALGORITHM
+    # fails where the server would copy the table; without it, the copy would start. What is INSTANT
+    # changes the catalogue only, but waits for every transaction on the table, so it waits briefly
+    # and is tried again.
+
+    INSTANT: ClassVar = "ALGORITHM=INSTANT"
+
+    def without_copy(self, *, is_mariadb: bool) -> str:
+        """What builds or drops an index while others write."""
+        # MySQL calls it INPLACE, which on MariaDB may rebuild the table.
+        return f"ALGORITHM={'NOCOPY' if is_mariadb else 'INPLACE'}, LOCK=NONE"
+
+    def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:
+        """Each by itself; MySQL has a limit for the session only."""
+        if not is_mariadb:
+            return list(statements)
+        return [f"SET STATEMENT max_statement_time = {seconds} FOR {sql}" for sql in statements]
+
+    def touch_trigger(
+        self,
+        schema: str,
+        table: str,
+        trigger: str,
+        stamp: str,
+        key: Sequence[str],  # noqa: ARG002
+    ) -> list[str]:
+        """By a trigger that changes the row before it is written."""
+        new, old = f"NEW.{stamp}", f"OLD.{stamp}"
+        stamping = f"SET {new} = IF({new} <=> {old}, {self.stamp}, {new})"
+        head = f"CREATE TRIGGER {schema}{trigger} BEFORE UPDATE ON {schema}{table}"
+        return [f"{head} FOR EACH ROW {stamping}"]
+
+    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:  # noqa: ARG002
+        """The trigger alone."""
+        return [f"DROP TRIGGER {schema}{trigger}"]

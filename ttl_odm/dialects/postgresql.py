@@ -9,9 +9,13 @@ the row at the moment it writes.
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING, ClassVar
 
 from ttl_odm.dialects.family import ErrorCodes, Family
 from ttl_odm.sweeper import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class PostgreSQL(Family):
@@ -25,6 +29,7 @@ class PostgreSQL(Family):
     latest = "TIMESTAMPTZ '10000-01-01 00:00:00+00'"
     # Some milliseconds a batch are Python's and the network's, whatever its size.
     pace = Pace(start=1_000, lowest=100, highest=25_000, target=0.1)
+    ddl_settings: ClassVar = {"lock_timeout": "0", "statement_timeout": "0"}
     errors = ErrorCodes(
         locked=frozenset({"55P03", "40P01"}),  # lock_not_available, deadlock_detected
         passing=frozenset(
@@ -61,6 +66,11 @@ class PostgreSQL(Family):
         """Whole seconds, rounded up."""
         return f"GREATEST(1, CEIL(EXTRACT(EPOCH FROM {instant} - {now or self.now})))::integer"
 
+    def instant_of_column(self, column: str, *, zoned: bool) -> str:
+        """NULL for infinity."""
+        value = column if zoned else f"CAST({column} AS timestamp) AT TIME ZONE 'UTC'"
+        return f"(CASE WHEN isfinite({column}) THEN {value} END)"
+
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
         return f"LEAST({one}, {other})"
@@ -84,3 +94,85 @@ class PostgreSQL(Family):
         timestamptz + interval depends on the session's time zone and may not be indexed.
         """
         return f"((({stamp} AT TIME ZONE 'UTC') + {ttl} * {self.second}) AT TIME ZONE 'UTC')"
+
+    # --- DDL on tables that are in use ---------------------------------------------------------
+    #
+    # What locks everybody out is short and tried again; what takes long locks nobody out.
+    #
+    # ADD COLUMN, SET DEFAULT, CHECK NOT VALID: ACCESS EXCLUSIVE; no row is read or written.
+    # VALIDATE CONSTRAINT: SHARE UPDATE EXCLUSIVE; reads the table.
+    # CREATE INDEX CONCURRENTLY, DROP INDEX CONCURRENTLY: the same; waits for others.
+    # CREATE TRIGGER: SHARE ROW EXCLUSIVE; no row is read.
+    #
+    # A default of clock_timestamp() would rewrite the table, so columns get a constant first.
+
+    def add_check(self, check: str) -> str:
+        """The clause that adds a CHECK for new rows; `validate_check` makes it hold for all."""
+        return f"ADD {check} NOT VALID"
+
+    def validate_check(self, name: str) -> str:
+        """The clause that makes a CHECK hold for rows from before it."""
+        return f"VALIDATE CONSTRAINT {name}"
+
+    def drop_index(self, name: str, *, in_transaction: bool) -> str:
+        """The statement that drops an index, without locking writers out if it can."""
+        return f"DROP INDEX {'' if in_transaction else 'CONCURRENTLY '}IF EXISTS {name}"
+
+    def setting(self, name: str) -> str:
+        """The query for a setting of the session."""
+        return f"SHOW {name}"
+
+    def bounded(
+        self,
+        statements: Sequence[str],
+        seconds: float,
+        *,
+        is_mariadb: bool,  # noqa: ARG002
+    ) -> list[str]:
+        """All or nothing, in one block."""
+        limit = f"SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms'"
+        return [f"DO $ttl_odm$ BEGIN {'; '.join([limit, *statements])}; END $ttl_odm$"]
+
+    def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:
+        """All or nothing, in one block that tries again."""
+        body = ";\n      ".join(statements)
+        return [
+            f"""DO $ttl_odm$
+BEGIN
+  FOR attempt IN 1..{tries} LOOP
+    BEGIN
+      SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms';
+      {body};
+      RETURN;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+      IF attempt = {tries} THEN RAISE; END IF;
+    END;
+    PERFORM pg_sleep(least(attempt * {seconds}, 2));
+  END LOOP;
+END $ttl_odm$"""
+        ]
+
+    def touch_trigger(
+        self,
+        schema: str,
+        table: str,
+        trigger: str,
+        stamp: str,
+        key: Sequence[str],  # noqa: ARG002
+    ) -> list[str]:
+        """By a function of the same name, in the schema of the table."""
+        head = f"FUNCTION {schema}{trigger}()"
+        body = f"BEGIN NEW.{stamp} := {self.stamp}; RETURN NEW; END"
+        when = f"WHEN (NEW.{stamp} IS NOT DISTINCT FROM OLD.{stamp})"
+        each_row = f"BEFORE UPDATE ON {schema}{table} FOR EACH ROW {when}"
+        return [
+            f"CREATE OR REPLACE {head} RETURNS trigger LANGUAGE plpgsql AS $touch$ {body} $touch$",
+            f"CREATE TRIGGER {trigger} {each_row} EXECUTE {head}",
+        ]
+
+    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:
+        """The trigger and its function."""
+        return [
+            f"DROP TRIGGER IF EXISTS {trigger} ON {schema}{table}",
+            f"DROP FUNCTION IF EXISTS {schema}{trigger}()",
+        ]

@@ -7,10 +7,13 @@ statement ``'now'`` is one instant.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.dialects.family import EPOCH, Family
 from ttl_odm.sweeper import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _DATE: Final = "STRFTIME('%Y-%m-%d %H:%M:%f000', {})"
 """With microseconds, as Python's drivers write them: texts, of which .123 is less than .123000."""
@@ -48,6 +51,10 @@ class SQLite(Family):
         """Whole seconds, rounded up."""
         return f"MAX(1, ({instant} - {now or self.now} + 999) / 1000)"
 
+    def instant_of_column(self, column: str, *, zoned: bool) -> str:  # noqa: ARG002 (none is)
+        """NULL for what is no text: a number would be taken for a Julian day."""
+        return f"(CASE WHEN typeof({column}) = 'text' THEN {self.instant(column)} END)"
+
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
         return f"MIN({one}, {other})"
@@ -63,3 +70,21 @@ class SQLite(Family):
     def own_end(self, stamp: str, ttl: str) -> str:
         """The end of a row's own ttl."""
         return f"({stamp} + {ttl} * {self.second})"
+
+    def touch_trigger(
+        self, schema: str, table: str, trigger: str, stamp: str, key: Sequence[str]
+    ) -> list[str]:
+        """By a second UPDATE.
+
+        Not twice in the same millisecond: with recursive_triggers that would not end.
+        """
+        new, old = f"NEW.{stamp}", f"OLD.{stamp}"
+        when = f"FOR EACH ROW WHEN {new} IS {old} AND {new} <> {self.stamp}"
+        same_row = " AND ".join(f"{column} = NEW.{column}" for column in key)
+        stamping = f"UPDATE {table} SET {stamp} = {self.stamp} WHERE {same_row}"
+        head = f"CREATE TRIGGER {schema}{trigger} AFTER UPDATE ON {table}"
+        return [f"{head} {when} BEGIN {stamping}; END"]
+
+    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:  # noqa: ARG002
+        """The trigger alone."""
+        return [f"DROP TRIGGER IF EXISTS {schema}{trigger}"]

@@ -67,7 +67,7 @@ class AddSweepColumns(ExecutableDDLElement):
 @compiles(AddSweepColumns)
 def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: Any) -> str:
     columns = sweep_columns(ddl, compiler.preparer).values()
-    parts = [*columns, *sweep_indexes(ddl, compiler.preparer)]
+    parts = [*columns, *sweep_indexes(ddl, compiler.preparer).values()]
     return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
 
 
@@ -78,15 +78,14 @@ def sweep_columns(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[st
     )
 
 
-def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> list[str]:
-    """The clauses that add the indexes on the virtual columns.
+def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[str, str]:
+    """The clauses that add the indexes on the virtual columns, by the indexes' names.
 
     Apart from these, since a migration adds the columns at once and the indexes slowly.
     """
-    return [
-        f"ADD INDEX {preparer.quote(index_name(ddl.table.name, suffix))} ({name})"
-        for name, suffix in ((INHERITED_END, "ttl_inherited"), (OWN_END, "ttl_own"))
-    ]
+    ends = {"ttl_inherited": INHERITED_END, "ttl_own": OWN_END}
+    names = {index_name(ddl.table.name, suffix): end for suffix, end in ends.items()}
+    return {name: f"ADD INDEX {preparer.quote(name)} ({end})" for name, end in names.items()}
 
 
 class InheritedEnd(FunctionElement[Any]):
