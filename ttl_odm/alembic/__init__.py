@@ -7,6 +7,24 @@ itself: an environment that doesn't import it is left alone.
 
 An operation never stalls a writer for longer than a moment, and finishes when it is run again
 after it failed in the middle. docs/migrating.md says how, and what each option costs.
+
+What users and revisions see:
+
+- `operations`: the three operations, their reverses, and their texts in a revision
+- `autogenerate`: the models' ``__ttl__`` against what the database has
+- `errors`: the one error of a migration that is refused
+
+What they do:
+
+- `implementation`: each operation from its checks to its last step
+- `checks`: what is refused before anything is changed
+- `target_schema`: what a table has once it has TTL
+- `reflection`: what of that it has at this moment
+- `steps`: what there is to do; `postgresql`, `mysql`, `sqlite`: how, without stalling writers
+- `enforcement`: the view and the row-level security that hide expired rows
+- `backfill`: the life that old rows have behind them, in batches
+- `progress`: how far an operation is, for a run after a failure
+- `runner`: short tries, no transactions, or a script
 """
 
 from ttl_odm.alembic import autogenerate, implementation  # noqa: F401 - importing them registers both

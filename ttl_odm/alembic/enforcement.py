@@ -93,9 +93,8 @@ class Enforcement:
     def _put_view(self) -> None:
         live = f"SELECT * FROM {self._steps.table} WHERE {self._live}"
         # Never over a view of somebody else's.
-        create = (
-            "CREATE OR REPLACE" if self._steps.is_there(self._steps.existing.view) else "CREATE"
-        )
+        is_there = self._steps.is_there(self._steps.existing.view)
+        create = "CREATE OR REPLACE" if is_there else "CREATE"
         self._steps.run.briefly(
             [
                 f"{create} VIEW {self._view} AS {live}",

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import migrations
 
 from ttl_odm.dialects import index_name
+from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.policy.indexes import TTLIndex
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import LastModifiedField, TTLField
@@ -100,7 +102,8 @@ class AddTTL(migrations.operations.base.Operation):
         for index in _indexes(model._meta.db_table) if self.sweep == "index" else ():
             if vendor == "postgresql":
                 # One that a failed try has left behind is INVALID, and serves nobody.
-                schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quote(index.name)}")
+                drop = PostgreSQL().drop_index(quote(index.name), in_transaction=False)
+                schema_editor.execute(drop)
             schema_editor.execute(index.create_sql(model, schema_editor), params=None)
 
     def database_backwards(
@@ -143,32 +146,28 @@ def _indexes(table: str) -> list[TTLIndex]:
 
 def _postgresql_steps(connection: Any, model: Any) -> list[str]:
     """Add the columns without writing a row, and without a long lock."""
-    quote = connection.ops.quote_name
+    quote, family = connection.ops.quote_name, PostgreSQL()
     stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
     check = quote(f"{model._meta.db_table}_ttl_check")
     return [
         # now() is one value for all rows, so none of them is written; a clock would rewrite all.
-        f"ADD COLUMN {quote(stamp.column)} timestamptz NOT NULL DEFAULT now()",
-        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT {_clock(connection)}",
+        f"ADD COLUMN {quote(stamp.column)} {family.instant_type} NOT NULL DEFAULT now()",
+        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT {family.stamp}",
         f"ADD COLUMN {quote(own.column)} integer",
-        f"ADD CONSTRAINT {check} CHECK ({own.db_check(connection)}) NOT VALID",
-        f"VALIDATE CONSTRAINT {check}",
+        family.add_check(f"CONSTRAINT {check} CHECK ({own.db_check(connection)})"),
+        family.validate_check(check),
     ]
 
 
 def _mysql_steps(connection: Any, model: Any) -> list[str]:
     """Add the columns in place; on MariaDB anything else is an error, not a surprise."""
-    quote = connection.ops.quote_name
+    quote, family = connection.ops.quote_name, MySQL()
     stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
     began = clock.to_storage(connection, clock.database_now(connection))
     steps = [
-        f"ADD COLUMN {quote(stamp.column)} bigint NOT NULL DEFAULT {began}",
-        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT ({_clock(connection)})",
+        f"ADD COLUMN {quote(stamp.column)} {family.instant_type} NOT NULL DEFAULT {began}",
+        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT ({family.stamp})",
         f"ADD COLUMN {quote(own.column)} integer NULL CHECK ({own.db_check(connection)})",
     ]
-    suffix = ", ALGORITHM=INSTANT" if connection.mysql_is_mariadb else ""
+    suffix = f", {family.INSTANT}" if connection.mysql_is_mariadb else ""
     return [f"{step}{suffix}" for step in steps]
-
-
-def _clock(connection: Any) -> str:
-    return clock.now(connection, "instant", writing=True)
