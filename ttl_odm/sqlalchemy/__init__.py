@@ -8,7 +8,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare import mapper  # noqa: F401
 from ttl_odm.sqlalchemy.declare.enable import disable, enable
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
-from ttl_odm.sqlalchemy.gate import compiler
+from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
 from ttl_odm.sqlalchemy.objects import bulk, flush, identity_map
 from ttl_odm.sqlalchemy.objects.flush import ExpiredError
@@ -26,7 +26,7 @@ from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdviso
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
 
-compiler.install()
+enclose_handlers()
 # What of SQLAlchemy is replaced, and by what.
 compat.install(
     {

@@ -16,7 +16,7 @@ from inspect import getattr_static
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import Delete, Insert, Select, Update
+from sqlalchemy import ClauseElement, Delete, Insert, Select, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session, persistence
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     """A column, or its name, and what it is set to."""
 
 Element = TypeVar("Element")
+Copied = TypeVar("Copied", bound=ClauseElement)
 Write = TypeVar("Write", Insert, Update)
 Filtered = TypeVar("Filtered", Select[Any], Update, Delete)
 
@@ -119,12 +120,12 @@ def original(element: Element) -> Element:
     return getattr(element, ANNOTATED, element)
 
 
-def copied(element: Any, **attributes: Any) -> Any:
+def copied(element: Copied, **attributes: Any) -> Copied:
     """A copy of an element, with other values for some of its (public) attributes."""
-    copy = element._clone()
+    copy: Any = element._clone()
     for name, value in attributes.items():
         setattr(copy, name, value)
-    return copy
+    return copy  # type: ignore[no-any-return]
 
 
 def with_criteria(statement: Filtered, criteria: Iterable[ColumnElement[bool]]) -> Filtered:
@@ -197,7 +198,9 @@ def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:
     return {} if mapper is None else mapper.columns
 
 
-def with_conflict_values(clause: OnConflictDoUpdate, values: dict[str, Any], where: Any) -> Any:
+def with_conflict_values(
+    clause: OnConflictDoUpdate, values: dict[str, Any], where: ColumnElement[bool]
+) -> OnConflictDoUpdate:
     """An ``ON CONFLICT DO UPDATE`` that sets other values, under another condition."""
     # A list of pairs in SQLAlchemy 2.0, a dict in 2.1.
     is_list = isinstance(clause.update_values_to_set, list)
@@ -205,7 +208,9 @@ def with_conflict_values(clause: OnConflictDoUpdate, values: dict[str, Any], whe
     return copied(clause, update_values_to_set=pairs, update_whereclause=where)
 
 
-def with_duplicate_values(clause: OnDuplicateClause, values: dict[str, Any], first: str) -> Any:
+def with_duplicate_values(
+    clause: OnDuplicateClause, values: dict[str, Any], first: str
+) -> OnDuplicateClause:
     """An ``ON DUPLICATE KEY UPDATE`` that sets other values, one of them before the others."""
     rest = [key for key in clause._parameter_ordering or values if key != first]
     return copied(clause, update=values, _parameter_ordering=[first, *rest])

@@ -20,7 +20,7 @@ from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table
-from ttl_odm.sqlalchemy.gate import compiler
+from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of, bound_tables, root_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
@@ -268,7 +268,7 @@ class _Target:
 
     def bind_again(self) -> None:
         """Bind what the owner, and the classes under it, declare now."""
-        compiler.install()
+        enclose_handlers()
         tables = {self.table, *(mapper.local_table for mapper in self.mappers())}
         names: set[str] = set()
         for table in tables:

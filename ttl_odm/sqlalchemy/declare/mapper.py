@@ -16,7 +16,7 @@ from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, last_modified_column, ttl_column
-from ttl_odm.sqlalchemy.gate import compiler
+from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
@@ -47,7 +47,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
         above is not None and root_binding_of(above.local_table) is not None
     ):
         return
-    compiler.install()
+    enclose_handlers()
     if above is None or mapper.concrete:
         if not hasattr(cls, "__ttl__"):
             return

@@ -1,12 +1,14 @@
-"""Where statements and operations pass.
+"""Where statements pass: here a SELECT gets its filter.
 
-- `before`: what has to happen just before a compiled statement runs.
-- `compiler`: the gate: SQLAlchemy's statement compiler, with the live predicate in every
-  statement.
-- `context`: the execution context of statements that passed the gate.
+- `compiler`: the gate: SQLAlchemy's statement compiler puts the live predicate into every statement
+  (`GatedCompiler._compose_select_body` into a SELECT's WHERE), and the execution context in which
+  such a statement runs.
 - `functions`: the predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
+- `preparations`: what has to happen just before a compiled statement runs, and on MariaDB and MySQL
+  once more after it failed.
 - `recompile`: statements that were compiled before a policy came to a table, or went: compiled
   again.
-- `retry`: mariaDB and MySQL: a second try for a write that fails on an expired row it could not
-  see.
+
+The condition itself is `ttl_odm.sqlalchemy.policy.predicate`; which FROM elements need it,
+`ttl_odm.sqlalchemy.rewrite.from_clauses`.
 """

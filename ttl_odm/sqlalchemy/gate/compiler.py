@@ -7,60 +7,90 @@ once and then served from SQLAlchemy's statement cache.
 
 Which condition goes where is decided by how a table enters the statement: see `LiveRows`.
 Values that change while the application runs (the default ttl, ``include_expired``) are
-bound, never part of the SQL.
+bound, never part of the SQL. What one execution asks for reaches them in the execution context,
+where SQLAlchemy collects the bound values and is about to use the cursor (`GatedContext`).
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, partial
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
-from sqlalchemy import Delete, Insert, Select, Update, and_
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.expression import CompoundSelect
+from sqlalchemy import Delete, Update, and_
+from sqlalchemy.engine.interfaces import CacheStats
 
-from ttl_odm.sqlalchemy.gate.before import DeletedReferences, Preparation, Several, StampedBase
-from ttl_odm.sqlalchemy.gate.context import gate_context
-from ttl_odm.sqlalchemy.gate.recompile import note, some_were_not_noted
-from ttl_odm.sqlalchemy.gate.retry import try_twice
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.gate.preparations import (
+    DeletedReferences,
+    Several,
+    StampedBase,
+    try_twice,
+)
 from ttl_odm.sqlalchemy.keys.taken import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import includes_expired
+from ttl_odm.sqlalchemy.policy.parameters import (
+    BASE_ROW_WRITTEN,
+    INCLUDE_EXPIRED,
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    includes_expired,
+    overruled,
+)
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource
-from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
+from ttl_odm.sqlalchemy.rewrite.stamps import (
+    has_key_column,
+    stamped_insert,
+    stamped_update,
+    written_columns,
+)
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
-from ttl_odm.sqlalchemy.rewrite.values import written_columns
-from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from sqlalchemy import ColumnElement, FromClause
+    from sqlalchemy import CTE, ColumnElement, FromClause, Insert, Join, Select
+    from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
+    from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
+    from sqlalchemy.engine.default import DefaultExecutionContext
+    from sqlalchemy.sql.compiler import SQLCompiler
+    from sqlalchemy.sql.expression import CompoundSelect
 
+    from ttl_odm.sqlalchemy.gate.preparations import Preparation
     from ttl_odm.sqlalchemy.policy.binding import Binding
+
+    Compiler = SQLCompiler
+    Context = DefaultExecutionContext
+else:
+    Compiler = Context = object
+
+
+Write = TypeVar("Write", Update, Delete)
 
 
 class _Mode(NamedTuple):
     """What the statement that is being rendered does.
 
     Attributes:
-        including: it, or one around it, reads expired rows too.
-        writing: it is an UPDATE or DELETE. (A SELECT inside one reads.)
+        including: It, or one around it, reads expired rows too.
+        writing: It is an UPDATE or DELETE. (A SELECT inside one reads.)
     """
 
     including: bool
     writing: bool
 
 
-class GatedCompiler:
+class GatedCompiler(Compiler):
     """Mixed in before a dialect's own statement compiler, see `_gated`.
 
     Attributes:
-        ttl_preparation: on a compiled statement, what has to happen before it runs.
-        ttl_gated: whether the compiled statement needs a `GatedContext`: it reads or writes a
+        ttl_preparation: On a compiled statement, what has to happen before it runs.
+        ttl_gated: Whether the compiled statement needs a `GatedContext`: it reads or writes a
             TTL table, or has something to prepare.
     """
 
@@ -69,42 +99,40 @@ class GatedCompiler:
 
     _ttl_mode = _Mode(including=False, writing=False)
 
-    def visit_select(self: Any, select_stmt: Any, **kw: Any) -> Any:
+    def visit_select(self, select_stmt: Select[Any], *args: Any, **kw: Any) -> Any:
         """SELECT: the predicate is added where its body is composed."""
         including = self._ttl_mode.including or includes_expired(select_stmt)
         with _mode(self, including=including):
-            return super().visit_select(select_stmt, **kw)  # type: ignore[misc]
+            return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_compound_select(self: Any, cs: Any, **kw: Any) -> Any:
+    def visit_compound_select(self, cs: CompoundSelect[Any], *args: Any, **kw: Any) -> Any:
         """UNION and friends: their SELECTs pass one by one."""
         including = self._ttl_mode.including or includes_expired(cs)
         with _mode(self, including=including):
-            return super().visit_compound_select(cs, **kw)  # type: ignore[misc]
+            return super().visit_compound_select(cs, *args, **kw)  # type: ignore[no-untyped-call]
 
     def _compose_select_body(
-        self: Any,
+        self,
         text: str,
-        select: Any,
+        select: Select[Any],
         compile_state: Any,
         inner_columns: Any,
-        froms: Any,
+        froms: list[FromClause],
         *rest: Any,
+        **kw: Any,
     ) -> Any:
         # Every SELECT comes through here with the FROM elements that it really renders, that
         # is, without those that are correlated to an enclosing statement.
-        criteria = (
-            []
-            if self._ttl_mode.including
-            else _live_rows(self).where(froms, select._where_criteria)
-        )
-        if criteria:
-            select = select._generate()
-            select._where_criteria = (*grouped(select._where_criteria), *criteria)
-        return super()._compose_select_body(  # type: ignore[misc]
-            text, select, compile_state, inner_columns, froms, *rest
+        if not self._ttl_mode.including:
+            conditions = compat.where_criteria(select)
+            criteria = _live_rows(self).where(froms, conditions)
+            if criteria:
+                select = compat.with_criteria(select, (*grouped(conditions), *criteria))
+        return super()._compose_select_body(  # type: ignore[no-untyped-call]
+            text, select, compile_state, inner_columns, froms, *rest, **kw
         )
 
-    def visit_join(self: Any, join: Any, *args: Any, **kw: Any) -> Any:
+    def visit_join(self, join: Join, *args: Any, **kw: Any) -> Any:
         """Outer joins: the optional side is filtered before it joins."""
         rows = _live_rows(self)
         if self._ttl_mode.including:
@@ -112,80 +140,78 @@ class GatedCompiler:
         elif join.full:
             left, right = rows.sealed(join.left), rows.sealed(join.right)
             if left is not join.left or right is not join.right:
-                join = join._clone()
-                join.left, join.right = left, right
+                join = compat.copied(join, left=left, right=right)
         elif join.isouter:
             criteria = rows.optional(join)
             if criteria:
-                join = join._clone()
-                join.onclause = and_(*grouped((join.onclause,)), *criteria)
-        return super().visit_join(join, *args, **kw)  # type: ignore[misc]
+                onclause = and_(*grouped((join.onclause,)), *criteria)
+                join = compat.copied(join, onclause=onclause)
+        return super().visit_join(join, *args, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_ttl_live_source(self: Any, source: LiveSource, **kw: Any) -> str:
+    def visit_ttl_live_source(self, source: LiveSource, **kw: Any) -> str:
         """One side of a FULL JOIN: a subquery of its live rows under its own name."""
         criterion = self.process(source.criterion)
-        inner = source.element._compiler_dispatch(self, **kw)
+        inner = self.process(source.element, **kw)
         name = self.preparer.quote(source.visible_name(self._truncated_identifier))
         return f"(SELECT * FROM {inner} WHERE {criterion}) AS {name}"  # noqa: S608 - it is a compiler
 
-    def visit_update(self: Any, update_stmt: Any, visiting_cte: Any = None, **kw: Any) -> Any:
+    def visit_update(self, update_stmt: Update, visiting_cte: CTE | None = None, **kw: Any) -> str:
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
-            update_stmt = _only_live(self, update_stmt, kw)
-            update_stmt = stamped_update(update_stmt, self)
+            update_stmt = stamped_update(_only_live(self, update_stmt, kw), self)
             if not self.stack:
                 _prepare(self, _before_update(update_stmt, self))
-            return super().visit_update(  # type: ignore[misc]
-                update_stmt, visiting_cte=visiting_cte, **kw
-            )
+            return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
-    def visit_delete(self: Any, delete_stmt: Any, visiting_cte: Any = None, **kw: Any) -> Any:
+    def visit_delete(self, delete_stmt: Delete, visiting_cte: CTE | None = None, **kw: Any) -> Any:
         """DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, SweepDelete):
                 delete_stmt = _only_live(self, delete_stmt, kw)
                 if not self.stack:
                     _prepare(self, DeletedReferences.of(delete_stmt.table))
-            return super().visit_delete(  # type: ignore[misc]
-                delete_stmt, visiting_cte=visiting_cte, **kw
-            )
+            return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_insert(self: Any, insert_stmt: Any, *args: Any, **kw: Any) -> Any:
+    def visit_insert(self, insert_stmt: Insert, *args: Any, **kw: Any) -> Any:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
         binding = binding_of(insert_stmt.table)
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(insert_stmt, binding, self)
-        freeing = InnerInserts if self.stack else InsertedKeys
-        _prepare(self, freeing.of(insert_stmt.table))
-        return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[misc]
+        keys = InnerInserts if self.stack else InsertedKeys
+        _prepare(self, keys.of(insert_stmt.table))
+        return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_on_conflict_do_update(self: Any, on_conflict: Any, **kw: Any) -> Any:
+    def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: Any) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
-        binding = binding_of(self.stack[-1]["selectable"].table)
+        insert: Any = self.stack[-1]["selectable"]
+        binding = binding_of(insert.table)
         if binding is not None:
             predicate = Predicate(clock_of(self.dialect), writing=True)
             on_conflict = gated_on_conflict(on_conflict, binding, predicate)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
-    def visit_on_duplicate_key_update(self: Any, on_duplicate: Any, **kw: Any) -> Any:
+    def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: Any) -> Any:
         """An upsert's update half, on MariaDB and MySQL."""
-        binding = binding_of(self.current_executable.table)
+        insert: Any = self.current_executable
+        binding = binding_of(insert.table)
         if binding is not None:
             predicate = Predicate(clock_of(self.dialect), writing=True)
             on_duplicate = gated_on_duplicate_key(on_duplicate, binding, predicate)
-        return super().visit_on_duplicate_key_update(  # type: ignore[misc]
-            on_duplicate, **kw
-        )
+        return super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
 
 
-def _needs_context(compiler: Any) -> None:
+def _needs_context(compiler: GatedCompiler) -> None:
     """See that the statement which is being compiled runs in a gated context."""
-    gate_context(compiler.dialect)
+    dialect = compiler.dialect
+    if not issubclass(dialect.execution_ctx_cls, GatedContext):
+        forget(dialect)
+        make: Any = _gated_context  # mypy takes a class that defines __eq__ for unhashable
+        dialect.execution_ctx_cls = make(dialect.execution_ctx_cls)
     compiler.ttl_gated = True
 
 
-def _prepare(compiler: Any, preparation: Preparation | None) -> None:
+def _prepare(compiler: GatedCompiler, preparation: Preparation | None) -> None:
     """Let something happen just before the statement that is being compiled."""
     if preparation is not None:
         _needs_context(compiler)
@@ -193,7 +219,7 @@ def _prepare(compiler: Any, preparation: Preparation | None) -> None:
         compiler.ttl_preparation = Several.of(compiler.ttl_preparation, preparation)
 
 
-def _live_rows(compiler: Any) -> LiveRows:
+def _live_rows(compiler: GatedCompiler) -> LiveRows:
     """The conditions for FROM elements, in the mode that the compiler is in."""
 
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
@@ -205,34 +231,31 @@ def _live_rows(compiler: Any) -> LiveRows:
     return LiveRows(live)
 
 
-def _only_live(compiler: Any, statement: Any, kw: dict[str, Any]) -> Any:
-    """The statement with the predicate on its target and on its extra FROM elements.
-
-    The compile state is asked first, since only it knows which tables a WHERE or a SET
-    clause brings in, and which table an ORM entity stands for.
-    """
-    state: Any = statement._compile_state_factory(statement, compiler, **kw)
-    sources = [state.statement.table, *state._extra_froms]
-    criteria = _live_rows(compiler).where(sources, state.statement._where_criteria)
+def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, Any]) -> Write:
+    """The statement with the predicate on its target and on its extra FROM elements."""
+    rendered, sources = compat.resolved(statement, compiler, kw)
+    conditions = compat.where_criteria(rendered)
+    criteria: list[ColumnElement[bool]] = _live_rows(compiler).where(sources, conditions)
     if not criteria:
         return statement
-    gated: Any = statement._generate()
-    gated._where_criteria = (*grouped(gated._where_criteria), *criteria)
-    return gated
+    return compat.with_criteria(statement, (*grouped(compat.where_criteria(statement)), *criteria))
 
 
-def _before_update(statement: Any, compiler: Any) -> Preparation | None:
+def _before_update(statement: Update, compiler: GatedCompiler) -> Preparation | None:
     binding, sub = binding_of(statement.table), sub_binding_of(statement.table)
-    if binding is not None:
-        return UpdatedKeys.of(statement.table, written_columns(statement, compiler))
-    if sub is None:
+    if binding is None and sub is None:
         return None
     written = written_columns(statement, compiler)
-    return Several.of(StampedBase(sub), UpdatedKeys.of(statement.table, written))
+    keys = None
+    if has_key_column(statement.table, written):
+        keys = UpdatedKeys.of(statement.table, written)
+    return keys if sub is None else Several.of(StampedBase(sub), keys)
 
 
 @contextmanager
-def _mode(compiler: Any, *, including: bool = False, writing: bool = False) -> Iterator[None]:
+def _mode(
+    compiler: GatedCompiler, *, including: bool = False, writing: bool = False
+) -> Iterator[None]:
     before = compiler._ttl_mode
     compiler._ttl_mode = _Mode(including, writing)
     try:
@@ -241,33 +264,101 @@ def _mode(compiler: Any, *, including: bool = False, writing: bool = False) -> I
         compiler._ttl_mode = before
 
 
+class GatedContext(Context):
+    """Mixed in before a dialect's own execution context, see `_gated_context`.
+
+    It is put there the first time that a statement with a TTL table is compiled for the dialect,
+    which is before that statement's context is made. It is on the way of every statement of the
+    engine, so it steps aside at once for all that have no TTL table, and does nothing after the
+    start for those that have nothing to prepare.
+    """
+
+    def pre_exec(self) -> None:
+        """See to the database's clock, and to expired rows that are in the way."""
+        compiled: Any = self.compiled
+        if getattr(compiled, "ttl_gated", False):
+            if monotonic() >= self.root_connection.dialect.ttl_odm_stale_at:  # type: ignore[attr-defined]
+                observe(self.root_connection)
+            if compiled.ttl_preparation is not None:
+                compiled.ttl_preparation.prepare(self)
+        super().pre_exec()  # type: ignore[no-untyped-call]
+
+
+@cache
+def _gated_context(context_class: type[Any]) -> type[Any]:
+    """The gated subclass of a dialect's context class."""
+    init = context_class._init_compiled
+
+    # With every argument by name, since packing and unpacking them would double what this adds
+    # to each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
+    def _init_compiled(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
+        cls: Any,
+        dialect: Any,
+        connection: Any,
+        dbapi_connection: Any,
+        execution_options: Any,
+        compiled: Any,
+        parameters: Any,
+        invoked_statement: Any,
+        extracted_parameters: Any,
+        cache_hit: Any = CacheStats.CACHING_DISABLED,
+        param_dict: Any = None,
+    ) -> Any:
+        make = init if cls is gated else super(gated, cls)._init_compiled
+        if getattr(compiled, "ttl_gated", False):
+            if (
+                INCLUDE_EXPIRED in execution_options
+                or KEEP_LAST_MODIFIED in execution_options
+                or base_row_written.get()
+            ):
+                parameters = _overruled(compiled, parameters, execution_options)
+            # Only the gated class looks again before the cursor is used.
+            if compiled.ttl_preparation is not None or monotonic() >= dialect.ttl_odm_stale_at:
+                make = super(gated, cls)._init_compiled
+        if param_dict is not None:
+            make = partial(make, param_dict=param_dict)
+        return make(
+            dialect,
+            connection,
+            dbapi_connection,
+            execution_options,
+            compiled,
+            parameters,
+            invoked_statement,
+            extracted_parameters,
+            cache_hit,
+        )
+
+    name = f"Gated{context_class.__name__}"
+    members = {"_init_compiled": classmethod(_init_compiled)}
+    gated: Any = type(name, (GatedContext, context_class), members)
+    return gated  # type: ignore[no-any-return]
+
+
+def _overruled(compiled: SQLCompiler, parameters: Any, execution_options: Mapping[str, Any]) -> Any:
+    """The parameters, with those that give this execution what it asks for."""
+    options = (INCLUDE_EXPIRED, KEEP_LAST_MODIFIED)
+    asked = [option for option in options if execution_options.get(option)]
+    if base_row_written.get():
+        asked.append(BASE_ROW_WRITTEN)
+    forced = overruled(compiled, asked)
+    return [{**row, **forced} for row in parameters or [{}]] if forced else parameters
+
+
+compiled_statements: Final[WeakValueDictionary[int, SQLCompiler]] = WeakValueDictionary()
+"""Every statement that was compiled here and is still kept somewhere, by its ``id()``.
+
+`ttl_odm.sqlalchemy.gate.recompile` goes through them.
+"""
+
+some_are_unknown: Final = Event()
+"""Set while statements may be kept that were compiled before the gate was there."""
+
+
 @cache
 def _gated(compiler_class: type[Any]) -> type[Any]:
     """The gated subclass of a dialect's compiler class."""
     return type(f"Gated{compiler_class.__name__}", (GatedCompiler, compiler_class), {})
-
-
-_GATED: Any = _gated  # mypy takes a class of Any for unhashable
-
-
-def install() -> None:
-    """Put the gate on every statement.
-
-    Done when ``ttl_odm.sqlalchemy`` is imported, and again whenever a policy is declared, in
-    case another package has registered handlers since. Those are kept; they run inside the gate.
-    """
-    for construct in (Select, CompoundSelect, Update, Delete, Insert):
-        if "_compiler_dispatcher" not in construct.__dict__:
-            compiles(construct)(_Gateway(_visit))
-        handlers = construct.__dict__["_compiler_dispatcher"].specs
-        for name, handler in handlers.items():
-            if not isinstance(handler, _Gateway):
-                handlers[name] = _Gateway(handler)
-                some_were_not_noted()
-
-
-def _visit(element: Any, compiler: Any, **kw: Any) -> Any:
-    return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)
 
 
 class _Gateway:
@@ -280,6 +371,21 @@ class _Gateway:
 
     def __call__(self, element: Any, compiler: Any, **kw: Any) -> Any:
         if not isinstance(compiler, GatedCompiler):
-            compiler.__class__ = _GATED(type(compiler))
-            note(compiler)
+            make: Any = _gated  # mypy takes a class of Any for unhashable
+            compiler.__class__ = make(type(compiler))
+            compiled_statements[id(compiler)] = compiler
         return self._handler(element, compiler, **kw)
+
+
+def enclose_handlers() -> None:
+    """Put the gate on every statement.
+
+    Done when ``ttl_odm.sqlalchemy`` is imported, and again whenever a policy is declared, in
+    case another package has registered handlers since. Those are kept; they run inside the gate.
+    """
+    if compat.wrap_handlers(_Gateway, _visit):
+        some_are_unknown.set()
+
+
+def _visit(element: Any, compiler: Any, **kw: Any) -> Any:
+    return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)

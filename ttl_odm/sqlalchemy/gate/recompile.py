@@ -14,75 +14,55 @@ This module must not know what a policy is.
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.sql.compiler import CompilerState, SQLCompiler
 
+from ttl_odm.sqlalchemy.gate.compiler import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
 
 def recompile(names: Collection[str]) -> None:
     """Compile each statement again that names one of these tables.
 
     Args:
-        names: of the tables, without their schemas.
+        names: Of the tables, without their schemas.
     """
-    if not _asked_collector:
-        for each in _before_the_gate():
-            note(each)
-        _asked_collector.append(True)
-    for reference in _noted.valuerefs():
-        compiled = reference()
-        if compiled is not None and _is_finished(compiled) and _names_one(compiled, names):
-            _compile_again(compiled)
+    if some_are_unknown.is_set():
+        _find_unknown()
+        some_are_unknown.clear()
+    for reference in compiled_statements.valuerefs():
+        compiled: Any = reference()
+        # The collector also finds what a thread is just making.
+        if (
+            getattr(compiled, "state", None) is CompilerState.STRING_APPLIED
+            and compiled.statement is not None
+        ):
+            # By the text, since what else a statement became (joined loads, subqueries) is not
+            # kept. A text that has the name by chance is compiled again to what it was.
+            text, quote = compiled.string, compiled.preparer.quote
+            if any(name in text or quote(name) in text for name in names):
+                _compile_again(compiled)
 
 
-_noted: Final[WeakValueDictionary[int, SQLCompiler]] = WeakValueDictionary()
-"""Every compiled statement of the process that is still kept somewhere, by its ``id()``."""
-
-_asked_collector: Final[list[bool]] = []
-
-
-def note(compiled: SQLCompiler) -> None:
-    """Remember a statement that is being compiled, for as long as somebody keeps it."""
-    _noted[id(compiled)] = compiled
-
-
-def some_were_not_noted() -> None:
-    """Say that statements have been compiled without the gate: `recompile` has to search again."""
-    _asked_collector.clear()
-
-
-def _before_the_gate() -> list[SQLCompiler]:
+def _find_unknown() -> None:
+    """Note the statements that were compiled before the gate was there."""
     frozen = gc.get_freeze_count()
     if frozen:  # what a server froze before it forked is hidden from get_objects()
         gc.unfreeze()
     try:
-        # By type(): the __class__ of a proxy may raise.
-        return [each for each in gc.get_objects() if issubclass(type(each), SQLCompiler)]
+        for kept in gc.get_objects():
+            if issubclass(type(kept), SQLCompiler):  # the __class__ of a proxy may raise
+                compiled_statements[id(kept)] = kept
     finally:
         if frozen:
             gc.freeze()
 
 
-def _is_finished(compiled: Any) -> bool:
-    # The collector also finds what a thread is just making.
-    state = getattr(compiled, "state", None)
-    return state is CompilerState.STRING_APPLIED and compiled.statement is not None
-
-
-def _names_one(compiled: SQLCompiler, names: Collection[str]) -> bool:
-    # By the text, since what else a statement became (joined loads, subqueries) is not kept. A
-    # text that has the name by chance is compiled again to what it was.
-    quote = compiled.preparer.quote
-    return any(name in compiled.string or quote(name) in compiled.string for name in names)
-
-
-def _compile_again(compiled: Any) -> None:
+def _compile_again(compiled: SQLCompiler) -> None:
     try:
         fresh = compiled.dialect.statement_compiler(
             compiled.dialect,
@@ -93,18 +73,16 @@ def _compile_again(compiled: Any) -> None:
             linting=compiled.linting,
             schema_translate_map=compiled.schema_translate_map,
         )
-    except Exception as error:  # noqa: BLE001 - it is told to whoever runs the statement
-        compiled.construct_params = _refusal(error)
+    except Exception as error:  # noqa: BLE001 - whoever runs the statement hears of it
+        cause = error
+
+        # Each execution asks a compiled statement for its parameters.
+        def construct_params(*_: object, **__: object) -> Any:
+            raise UnwrappedConfigurationError(
+                f"This statement can't keep the policy that was put on its table: {cause}"
+            ) from cause
+
+        compiled.construct_params = construct_params  # type: ignore[method-assign]
         return
     compiled.__dict__ = fresh.__dict__
     compiled.__class__ = type(fresh)
-
-
-def _refusal(error: Exception) -> Callable[..., Any]:
-    # Each execution asks a compiled statement for its parameters.
-    def construct_params(*_: Any, **__: Any) -> Any:
-        raise UnwrappedConfigurationError(
-            f"This statement can't keep the policy that was put on its table: {error}"
-        ) from error
-
-    return construct_params

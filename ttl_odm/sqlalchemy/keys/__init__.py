@@ -2,8 +2,7 @@
 
 - `displace`: deleting the expired rows that stand in the way of a write, in the write's
   transaction.
-- `lookup`: the statement that frees keys: built once per compiled write, executed with the values
-  alone.
+- `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,
+  executed with the values alone.
 - `taken`: which keys a write is about to take, to be freed of expired rows just before it.
-- `unique`: the keys of a table: what no two of its rows may have in common.
 """

@@ -2,8 +2,8 @@
 
 An expired row doesn't exist, so it may neither hold a key that somebody wants nor refer to a
 row that somebody deletes. Here is found which rows have to go, what refers to a row before the
-row, and on InnoDB without a lock where there is none. How they go, archived and told to hooks, is
-as in a sweep: `ttl_odm.sqlalchemy.purge.removal`.
+row, and on InnoDB without a lock where there is none. How they go, archived and reported to hooks,
+is as in a sweep: `ttl_odm.sqlalchemy.purge.removal`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult, Executable, Select
     from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine.default import DefaultExecutionContext
 
     Keys = Sequence[Sequence[Any]]
     Layer = list[tuple[Binding, Keys]]
@@ -69,9 +70,9 @@ class KeyReclaimer:
     """Makes room for a write.
 
     Attributes:
-        connection: the one that the write is about to use.
-        options: execution options of the write that its helpers need too.
-        current: look at rows as they are now. (InnoDB: not as the transaction's snapshot shows
+        connection: The one that the write is about to use.
+        options: Execution options of the write that its helpers need too.
+        current: Look at rows as they are now. (InnoDB: not as the transaction's snapshot shows
             them. This locks them, and the gap where there are none.)
     """
 
@@ -80,7 +81,7 @@ class KeyReclaimer:
     current: bool = False
 
     @classmethod
-    def of(cls, context: Any, *, current: bool = False) -> KeyReclaimer:
+    def of(cls, context: DefaultExecutionContext, *, current: bool = False) -> KeyReclaimer:
         """For the statement of an execution context."""
         schemas = context.execution_options.get("schema_translate_map")
         options = None if schemas is None else {"schema_translate_map": schemas}
@@ -91,16 +92,16 @@ class KeyReclaimer:
         """The dialect of the connection."""
         return self.connection.dialect
 
-    def execute(self, statement: Any, parameters: Any = None) -> Any:
+    def execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
         """Execute a statement where the write will be."""
         return self.connection.execute(statement, parameters, execution_options=self.options)
 
-    def looking(self, binding: Binding, columns: Iterable[Any]) -> Any:
+    def expired_rows(self, binding: Binding, columns: Iterable[ColumnElement[Any]]) -> Select[Any]:
         """A SELECT of expired rows."""
-        found = select(*columns).where(expired_in(self.connection, binding))
+        rows = select(*columns).where(expired_in(self.connection, binding))
         if self.current:
-            found = found.with_for_update(read=True)
-        return found.options(include_expired())
+            rows = rows.with_for_update(read=True)
+        return rows.options(include_expired())
 
     def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Delete the expired rows of a table that a condition finds, and expired rows below them.
@@ -116,35 +117,39 @@ class KeyReclaimer:
             IntegrityError: a live row refers to one of them, and the foreign key restricts it.
         """
         if any(True for _ in restricting_children(binding.table)):
-            return self._displace_with_children(binding, criterion)
+            total = 0
+            while True:
+                keys = self._keys(binding, criterion, limit=_BATCH)
+                deleted = self._purge_layers(self._layers(binding, keys)) if keys else 0
+                total += deleted
+                if not deleted or len(keys) < _BATCH:
+                    return total
         if must_select_first(binding, self.dialect):
             first = next(iter(binding.table.c))
-            found = self.looking(binding, [first]).where(criterion).limit(1)
-            if self.execute(found).first() is None:
+            rows = self.expired_rows(binding, [first]).where(criterion)
+            if self.execute(rows.limit(1)).first() is None:
                 return 0
         return self._purge(binding, criterion)
 
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Archive and delete as the model says."""
-        doomed = and_(expired_in(self.connection, binding), criterion)
-        with with_hint(binding.table), _options_on(self.connection, self.options):
-            return purge_displaced(self.connection, binding, doomed)
-
-    def _displace_with_children(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
-        total = 0
-        while True:
-            keys = self._keys(binding, criterion, limit=_BATCH)
-            deleted = self._purge_layers(self._layers(binding, keys)) if keys else 0
-            total += deleted
-            if not deleted or len(keys) < _BATCH:
-                return total
+        connection, options = self.connection, self.options
+        doomed = and_(expired_in(connection, binding), criterion)
+        with with_hint(binding.table):
+            if not options:
+                return purge_displaced(connection, binding, doomed)
+            before = connection.get_execution_options()
+            connection.execution_options(**options)
+            try:
+                return purge_displaced(connection, binding, doomed)
+            finally:
+                connection.execution_options(**{name: before.get(name) for name in options})
 
     def _keys(
         self, binding: Binding, criterion: ColumnElement[bool], limit: int | None = None
     ) -> Keys:
-        found = self.looking(binding, key_columns(binding.table)).where(criterion).limit(limit)
-        keys: Keys = self.execute(found).all()
-        return keys
+        rows = self.expired_rows(binding, key_columns(binding.table)).where(criterion).limit(limit)
+        return self.execute(rows).all()
 
     def _layers(self, binding: Binding, keys: Keys) -> list[Layer]:
         """Rows, then the expired rows that refer to them, then those that refer to these, ...
@@ -156,25 +161,25 @@ class KeyReclaimer:
         rows = {(binding.table, tuple(key)) for key in keys}
         while len(layers) <= len(rows):
             below = [
-                (child, found)
+                (child, referring)
                 for parent, some in layers[-1]
                 for child, key in restricting_children(parent.table)
-                if (found := self._referring(child, key, parent, some))
+                if (referring := self._referring(child, key, parent, some))
             ]
             if not below:
                 break
             layers.append(below)
-            rows.update((child.table, tuple(key)) for child, found in below for key in found)
+            rows.update((child.table, tuple(key)) for child, keys in below for key in keys)
         return layers
 
     def _referring(self, child: Binding, key: RestrictingKey, parent: Binding, keys: Keys) -> Keys:
         columns = key_columns(parent.table)
-        found: list[Sequence[Any]] = []
+        referring: list[Sequence[Any]] = []
         for some in _batches(keys):
             referred = select(*key.referred_columns).where(is_one_of(columns, some))
             refers = in_subquery(key.columns, referred.options(include_expired()))
-            found += self._keys(child, and_(refers, key.refers_to_another_row()))
-        return found
+            referring += self._keys(child, and_(refers, key.refers_to_another_row()))
+        return referring
 
     def _purge_layers(self, layers: list[Layer]) -> int:
         """Purge from the last layer on, and return how many rows of the first are gone."""
@@ -186,20 +191,6 @@ class KeyReclaimer:
                 for some in _batches(keys)
             )
         return deleted
-
-
-@contextmanager
-def _options_on(connection: Connection, options: Mapping[str, Any] | None) -> Iterator[None]:
-    """Let a connection have execution options for a while."""
-    if not options:
-        yield
-        return
-    before = connection.get_execution_options()
-    connection.execution_options(**options)
-    try:
-        yield
-    finally:
-        connection.execution_options(**{name: before.get(name) for name in options})
 
 
 def _batches(keys: Keys) -> Iterator[Keys]:

@@ -1,10 +1,10 @@
-"""The statement that frees keys: built once per compiled write, executed with the values alone.
+"""The keys of a table, and the statement that frees them of expired rows.
 
-It runs before every INSERT that brings its own keys, so its Python must cost next to nothing: what
-can't change between two executions is kept, and SQLAlchemy's cache finds the compiled statement.
-Where that suffices it is a DELETE. Where rows hang on others, have to be archived or told to
-hooks, and on InnoDB, it is a look, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds
-something.
+It is built once per compiled write and executed with the values alone. It runs before every INSERT
+that brings its own keys, so its Python must cost next to nothing: what can't change between two
+executions is kept, and SQLAlchemy's cache finds the compiled statement. Where that suffices it is a
+DELETE. Where rows hang on others, have to be archived or reported to hooks, and on InnoDB, it is a
+SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds something.
 """
 
 from __future__ import annotations
@@ -14,26 +14,31 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from sqlalchemy import (
     BindParameter,
+    Column,
     ColumnElement,
+    Label,
+    UnaryExpression,
+    and_,
     bindparam,
     or_,
     select,
     tuple_,
 )
+from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
+from ttl_odm.sqlalchemy.rewrite.stamps import unique_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import Table
+    from sqlalchemy import Delete, Select, Table
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-    from ttl_odm.sqlalchemy.keys.unique import Key
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
 
     Row = Mapping[str, Any]
@@ -49,12 +54,70 @@ _RESERVED: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """A primary key, a unique constraint or a unique index: what no two rows have in common.
+
+    Attributes:
+        parts: Its columns, or expressions of columns.
+        columns: The columns that are in them.
+    """
+
+    parts: tuple[ColumnElement[Any], ...]
+    columns: tuple[Column[Any], ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a key of columns, and not of what is made of them."""
+        return self.parts is self.columns
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys of its columns."""
+        return tuple(column.key for column in self.columns)
+
+    def made_of(self, values: Mapping[Column[Any], Any]) -> list[Any]:
+        """The parts, with values or SQL in the place of the columns."""
+        if self.is_plain:
+            return [values[column] for column in self.columns]
+
+        def replaced(element: Any, **_: object) -> Any:
+            return values.get(element) if isinstance(element, Column) else None
+
+        return [visitors.replacement_traverse(part, {}, replaced) for part in self.parts]
+
+    def equals(self, values: Mapping[Column[Any], Any]) -> ColumnElement[bool]:
+        """The condition for rows that have this key of such values."""
+        made = self.made_of(values)
+        return and_(*(part == value for part, value in zip(self.parts, made, strict=True)))
+
+
+def keys_of(table: Table) -> list[Key]:
+    """The keys of a table, as far as its metadata tells."""
+    keys = []
+    for unique in filter(None, dict.fromkeys(unique_parts(table))):
+        parts: tuple[Any, ...] = tuple(map(_bare, unique))
+        inner = [[c for c in visitors.iterate(part) if isinstance(c, Column)] for part in parts]
+        if all(isinstance(part, Column) for part in parts):
+            keys.append(Key(parts, parts))
+        elif all(inner):  # there is nothing in text, in which nobody can find the columns
+            keys.append(Key(parts, tuple(dict.fromkeys(c for columns in inner for c in columns))))
+    return keys
+
+
+def _bare(part: Any) -> Any:
+    """A part of an index without its name, and without the order in which it is indexed."""
+    while isinstance(part, Label) or (isinstance(part, UnaryExpression) and part.modifier):
+        part = part.element
+    return part
+
+
+@dataclass(frozen=True, slots=True)
 class ConflictingRows:
     """The rows that may hold a key.
 
     Attributes:
-        binding: their policy.
-        sub: where the key is, if that is the table of a joined subclass.
+        binding: Their policy.
+        sub: Where the key is, if that is the table of a joined subclass.
     """
 
     binding: Binding
@@ -73,11 +136,16 @@ class ConflictingRows:
         return in_subquery(roots, select(*own).where(condition).options(include_expired()))
 
 
-class NamedKey(NamedTuple):
+class NamedKey:
     """A key, and under which names a row has the values of its columns."""
 
-    key: Key
-    names: tuple[str, ...]
+    __slots__ = ("is_plain", "key", "names")
+
+    def __init__(self, key: Key, names: tuple[str, ...]) -> None:
+        """Note what doesn't change from row to row."""
+        self.key = key
+        self.names = names
+        self.is_plain = key.is_plain
 
     def values_of(self, row: Row) -> tuple[Any, ...] | None:
         """What a row has there, or None if that is in nobody's way.
@@ -87,16 +155,16 @@ class NamedKey(NamedTuple):
         """
         values = tuple([row.get(name) for name in self.names])
         missing = [value is None for value in values]
-        return None if (any if self.key.is_plain else all)(missing) else values
+        return None if (any if self.is_plain else all)(missing) else values
 
 
 class _Shape(NamedTuple):
     """What a statement hangs on beside its values.
 
     Attributes:
-        keys: the numbers of the keys that it is about.
-        rows: how many rows one set of values is for.
-        current: see `KeyReclaimer`.
+        keys: The numbers of the keys that it is about.
+        rows: How many rows one set of values is for.
+        current: See `KeyReclaimer`.
     """
 
     keys: tuple[int, ...]
@@ -108,19 +176,19 @@ class KeyPurge:
     """Frees keys whose values are plain.
 
     Args:
-        conflicting: who may have them.
-        keys: which, and how the rows that want them name their columns.
+        conflicting: Who may have them.
+        keys: Which, and how the rows that want them name their columns.
     """
 
-    def __init__(self, conflicting: ConflictingRows, keys: Sequence[NamedKey]) -> None:
+    def __init__(self, conflicting: ConflictingRows, keys: Iterable[NamedKey]) -> None:
         """Build nothing yet: statements depend on the dialect, and on what the rows bring."""
         self._conflicting = conflicting
-        self._keys = keys
-        self._has_tuples = any(len(key.names) > 1 for key in keys)
-        self._has_expressions = not all(named.key.is_plain for named in keys)
-        self._circumstances: tuple[object, ...] | None = None
-        self._looks_first = False
-        self._statements: dict[_Shape, Any] = {}
+        self._keys = tuple(keys)
+        self._has_tuples = any(len(key.names) > 1 for key in self._keys)
+        self._has_expressions = not all(key.is_plain for key in self._keys)
+        self._conditions: tuple[object, ...] | None = None
+        self._selects_first = False
+        self._statements: dict[_Shape, Select[Any] | Delete] = {}
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """Delete the expired rows that hold a key which rows are about to take.
@@ -128,8 +196,12 @@ class KeyPurge:
         Returns:
             How many are gone.
         """
-        dialect = reclaimer.dialect
-        self._look_around(dialect)
+        dialect, binding = reclaimer.dialect, self._conflicting.binding
+        conditions = purge_conditions(binding)
+        if conditions != self._conditions:  # models were declared since, or another purge
+            self._selects_first = must_select_first(binding, dialect)
+            self._statements = {}
+            self._conditions = conditions
         # SQLite reads the whole table for (a, b) IN (VALUES ...).
         singly = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
         if singly or len(rows) == 1:
@@ -137,14 +209,6 @@ class KeyPurge:
         most = self._most_rows(dialect)
         chunks = (rows[start : start + most] for start in range(0, len(rows), most))
         return sum(self._free_some(reclaimer, chunk) for chunk in chunks)
-
-    def _look_around(self, dialect: Dialect) -> None:
-        """Begin anew if models were declared since, or a purge was declared otherwise."""
-        current = purge_conditions(self._conflicting.binding)
-        if current != self._circumstances:
-            self._looks_first = must_select_first(self._conflicting.binding, dialect)
-            self._statements = {}
-            self._circumstances = current
 
     def _most_rows(self, dialect: Dialect) -> int:
         values = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
@@ -154,51 +218,51 @@ class KeyPurge:
     def _free_each(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """By a statement for one row, where NULL is no key either."""
         keys = self._keys
-        given = tuple([n for n, key in enumerate(keys) if any(map(key.values_of, rows))])
-        if not given:
+        numbers = tuple([n for n, key in enumerate(keys) if any(map(key.values_of, rows))])
+        if not numbers:
             return 0
-        shape = _Shape(given, "one", reclaimer.current)
+        shape = _Shape(numbers, "one", reclaimer.current)
         sets = [
             {
-                _bound(number, place): row.get(name)
-                for number in given
+                f"key_{number}_{place}": row.get(name)
+                for number in numbers
                 for place, name in enumerate(keys[number].names)
             }
             for row in rows
         ]
-        if self._looks_first or len(sets) == 1:
+        if self._selects_first or len(sets) == 1:
             return sum([self._run(reclaimer, shape, values) for values in sets])
         return self._run(reclaimer, shape, sets)
 
     def _free_some(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         values: dict[str, Any] = {}
-        given: list[int] = []
+        numbers: list[int] = []
         for number, key in enumerate(self._keys):
-            found = [found for row in rows if (found := key.values_of(row)) is not None]
-            if found:
-                given.append(number)
-                values[_bound(number)] = found if len(key.names) > 1 else [one for (one,) in found]
-        if not given:
+            taken = [value for row in rows if (value := key.values_of(row)) is not None]
+            if taken:
+                numbers.append(number)
+                values[f"key_{number}"] = taken if len(key.names) > 1 else [v for (v,) in taken]
+        if not numbers:
             return 0
-        return self._run(reclaimer, _Shape(tuple(given), "some", reclaimer.current), values)
+        return self._run(reclaimer, _Shape(tuple(numbers), "some", reclaimer.current), values)
 
     def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
         statement = self._statements.get(shape)
         if statement is None:
             statement = self._statements[shape] = self._built(reclaimer, shape)
         binding = self._conflicting.binding
-        if not self._looks_first:
+        if not self._selects_first:
             with with_hint(binding.table):
                 return int(reclaimer.execute(statement, values).rowcount)
         if reclaimer.execute(statement, values).first() is None:
             return 0
         return reclaimer.displace(binding, self._criterion(shape, values))
 
-    def _built(self, reclaimer: KeyReclaimer, shape: _Shape) -> Any:
+    def _built(self, reclaimer: KeyReclaimer, shape: _Shape) -> Select[Any] | Delete:
         binding, criterion = self._conflicting.binding, self._criterion(shape)
-        if self._looks_first:
+        if self._selects_first:
             first = next(iter(binding.table.c))
-            return reclaimer.looking(binding, [first]).where(criterion).limit(1)
+            return reclaimer.expired_rows(binding, [first]).where(criterion).limit(1)
         return SweepDelete(binding.table).where(
             expired_in(reclaimer.connection, binding), criterion
         )
@@ -207,28 +271,23 @@ class KeyPurge:
         self, shape: _Shape, values: Mapping[str, Any] | None = None
     ) -> ColumnElement[bool]:
         """With places for values, or with values."""
-        has = _has if shape.rows == "one" else _has_one_of
-        conditions = (has(number, self._keys[number].key, values) for number in shape.keys)
+
+        def bind(name: str, **how: Any) -> BindParameter[Any]:
+            return (
+                bindparam(name, **how) if values is None else bindparam(name, values[name], **how)
+            )
+
+        conditions = []
+        for number in shape.keys:
+            key = self._keys[number].key
+            if shape.rows == "one":
+                places = {
+                    column: bind(f"key_{number}_{place}", type_=column.type)
+                    for place, column in enumerate(key.columns)
+                }
+                conditions.append(key.equals(places))
+            else:
+                columns: Any = key.columns[0] if len(key.columns) == 1 else tuple_(*key.columns)
+                taken = bind(f"key_{number}", expanding=True, type_=columns.type)
+                conditions.append(columns.in_(taken))
         return self._conflicting.with_keys(or_(*conditions))
-
-
-def _has(number: int, key: Key, values: Mapping[str, Any] | None) -> ColumnElement[bool]:
-    return key.equals(
-        {
-            column: _bind(_bound(number, place), values, type_=column.type)
-            for place, column in enumerate(key.columns)
-        }
-    )
-
-
-def _has_one_of(number: int, key: Key, values: Mapping[str, Any] | None) -> ColumnElement[bool]:
-    columns: Any = key.columns[0] if len(key.columns) == 1 else tuple_(*key.columns)
-    return columns.in_(_bind(_bound(number), values, expanding=True, type_=columns.type))  # type: ignore[no-any-return]
-
-
-def _bind(name: str, values: Mapping[str, Any] | None, **how: Any) -> BindParameter[Any]:
-    return bindparam(name, **how) if values is None else bindparam(name, values[name], **how)
-
-
-def _bound(number: int, place: int | None = None) -> str:
-    return f"key_{number}" if place is None else f"key_{number}_{place}"

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
 from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.compat import original
+from ttl_odm.sqlalchemy.compat import original, selected_names, value_lists, where_criteria
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, KeyPurge, NamedKey
-from ttl_odm.sqlalchemy.keys.unique import Key, keys_of
+from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, Key, KeyPurge, NamedKey, keys_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
-from ttl_odm.sqlalchemy.rewrite.values import (
+from ttl_odm.sqlalchemy.rewrite.stamps import (
     inner_rows,
     is_sql,
     parameters_of,
@@ -33,7 +32,9 @@ from ttl_odm.sqlalchemy.rewrite.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlalchemy.engine.default import DefaultExecutionContext
 
     Row = Mapping[str, Any]
 
@@ -42,24 +43,23 @@ class TakenKeys:
     """The keys of a table that a statement may take.
 
     Attributes:
-        conflicting: the rows that may have them.
-        keys: these keys.
+        conflicting: The rows that may have them.
+        keys: These keys.
     """
 
     def __init__(self, conflicting: ConflictingRows, keys: Iterable[Key]) -> None:
         """The rows that want them name their columns as the table does."""
         self.conflicting = conflicting
         self.keys = tuple(keys)
-        named = [NamedKey(key, tuple(_names(key))) for key in self.keys]
-        self._purge = KeyPurge(conflicting, named)
+        self._purge = KeyPurge(conflicting, [NamedKey(key, key.names) for key in self.keys])
 
     @classmethod
     def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
         """Those that a write to a table takes; None where no expired row can have one.
 
         Args:
-            table: the target of the statement.
-            written: the columns that it writes; None for any.
+            table: The target of the statement.
+            written: The columns that it writes; None for any.
         """
         table = original(table)
         binding, sub = binding_of(table), sub_binding_of(table)
@@ -69,11 +69,11 @@ class TakenKeys:
             # Its primary key is that of the root, where it is freed.
             shared = {own for own, _ in sub.keys}
             conflicting = ConflictingRows(sub.base, sub)
-            keys = tuple(key for key in keys_of(table) if not shared.issuperset(key.columns))
+            keys = [key for key in keys_of(table) if not shared.issuperset(key.columns)]
         else:
             return None
         if written is not None:
-            keys = tuple(key for key in keys if written.intersection(_names(key)))
+            keys = [key for key in keys if written.intersection(key.names)]
         return cls(conflicting, keys) if keys else None
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
@@ -86,41 +86,46 @@ class TakenKeys:
             deleted += self._displace(reclaimer, or_(*conditions))
         return deleted
 
-    def free_for_insert(self, reclaimer: KeyReclaimer, statement: Any, rows: Iterable[Row]) -> int:
+    def free_for_insert(
+        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row]
+    ) -> int:
         """The same for the rows of an INSERT, or what it selects."""
         columns = selected_columns(statement)
         if not columns:
             return self.free(reclaimer, list(rows))
-        values = statement.select.subquery()
+        selected: Any = statement.select
+        values = selected.subquery()
         # What writes would write; what text selects has no names.
-        if writes(statement.select) or len(values.c) != len(columns):
+        if writes(selected) or len(values.c) != len(columns):
             return 0
         place = dict(zip(columns, values.c, strict=True))
         return sum(
-            self.free_found(reclaimer, key, {each: place[each.key] for each in key.columns})
+            self.free_selected(
+                reclaimer, key, {column: place[column.key] for column in key.columns}
+            )
             for key in self.keys
-            if place.keys() >= set(_names(key))
+            if place.keys() >= set(key.names)
         )
 
-    def free_found(
+    def free_selected(
         self,
         reclaimer: KeyReclaimer,
         key: Key,
         values: Mapping[Column[Any], Any],
-        *criteria: Any,
+        *criteria: ColumnElement[bool],
         row: Row | None = None,
     ) -> int:
         """The same for one key, with the values that a SELECT finds.
 
         Args:
-            reclaimer: deletes them.
-            key: the key.
-            values: what to select, by column.
-            criteria: of the SELECT.
-            row: values for parameters in them.
+            reclaimer: Deletes them.
+            key: The key.
+            values: What to select, by column.
+            criteria: Of the SELECT.
+            row: Values for parameters in them.
         """
-        wanted = filled(select(*key.made_of(values)).where(*criteria), row or {})
-        return self._displace(reclaimer, in_subquery(key.parts, wanted))
+        taken = filled(select(*key.made_of(values)).where(*criteria), row or {})
+        return self._displace(reclaimer, in_subquery(key.parts, taken))
 
     def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
         return reclaimer.displace(self.conflicting.binding, self.conflicting.with_keys(condition))
@@ -135,33 +140,37 @@ class InsertedKeys:
         self._purge: KeyPurge | None = None
 
     @classmethod
-    def of(cls, table: Any) -> InsertedKeys | None:
+    def of(cls, table: object) -> InsertedKeys | None:
         """For an INSERT into this table; None where no expired row can be in its way."""
         taken = TakenKeys.of(table)
         return None if taken is None else cls(taken)
 
-    def prepare(self, context: Any, *, current: bool = False) -> int:
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key of the INSERT which is about to run."""
-        reclaimer = KeyReclaimer.of(context, current=current)
+        reclaimer, parameters = (
+            KeyReclaimer.of(context, current=current),
+            context.compiled_parameters,
+        )
         if self._purge is not None:  # nearly always, from the second time on
-            return self._purge.free(reclaimer, context.compiled_parameters)
-        statement = context.invoked_statement
+            return self._purge.free(reclaimer, parameters)
+        statement: Any = context.invoked_statement
         self._purge = self._purge_of(statement)
         if self._purge is not None:
-            return self._purge.free(reclaimer, context.compiled_parameters)
-        rows = () if statement._select_names else rows_of(statement, context.compiled_parameters)
+            return self._purge.free(reclaimer, parameters)
+        rows = () if selected_names(statement) else rows_of(statement, parameters)
         return self._taken.free_for_insert(reclaimer, statement, rows)
 
-    def _purge_of(self, statement: Any) -> KeyPurge | None:
+    def _purge_of(self, statement: Insert) -> KeyPurge | None:
         """For an INSERT whose rows are its parameters; every execution of it is alike."""
-        if statement._select_names or statement._multi_values:
+        if selected_names(statement) or value_lists(statement):
             return None
-        named = [(key, parameters_of(statement, key.columns)) for key in self._taken.keys]
-        if any(names is None for _, names in named):
-            return None
-        return KeyPurge(
-            self._taken.conflicting, [NamedKey(key, tuple(names or ())) for key, names in named]
-        )
+        named = []
+        for key in self._taken.keys:
+            names = parameters_of(statement, key.columns)
+            if names is None:
+                return None
+            named.append(NamedKey(key, names))
+        return KeyPurge(self._taken.conflicting, named)
 
 
 class InnerInserts:
@@ -172,27 +181,26 @@ class InnerInserts:
         self._taken = taken
 
     @classmethod
-    def of(cls, table: Any) -> InnerInserts | None:
+    def of(cls, table: object) -> InnerInserts | None:
         """For INSERTs into this table; None where no expired row can be in their way."""
         taken = TakenKeys.of(table)
         return None if taken is None else cls(taken)
 
-    def prepare(self, context: Any, *, current: bool = False) -> int:
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which one of them takes."""
         reclaimer = KeyReclaimer.of(context, current=current)
+        whole: Any = context.invoked_statement
+        inserts = [
+            element
+            for element in visitors.iterate(whole)
+            if isinstance(element, Insert) and element is not whole
+            if original(element.table) is self._taken.conflicting.table
+        ]
         return sum(
             self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters))
-            for inner in self._inserts(context.invoked_statement)
+            for inner in inserts
             for parameters in context.compiled_parameters
         )
-
-    def _inserts(self, whole: Any) -> list[Any]:
-        return [
-            each
-            for each in visitors.iterate(whole)
-            if isinstance(each, Insert) and each is not whole
-            if original(each.table) is self._taken.conflicting.table
-        ]
 
 
 class UpdatedKeys:
@@ -204,55 +212,47 @@ class UpdatedKeys:
         self._known: TakenKeys | None = None
 
     @classmethod
-    def of(cls, table: Any, written: set[str]) -> UpdatedKeys | None:
+    def of(cls, table: object, written: set[str]) -> UpdatedKeys | None:
         """For an UPDATE that writes these columns; None where it touches no key."""
         taken = TakenKeys.of(table, written)
         return None if taken is None else cls(taken)
 
-    def prepare(self, context: Any, *, current: bool = False) -> int:
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
-        statement, reclaimer = context.invoked_statement, KeyReclaimer.of(context, current=current)
-        written = written_columns(statement, context.compiled)
+        statement: Any = context.invoked_statement
+        compiled: Any = context.compiled
+        reclaimer = KeyReclaimer.of(context, current=current)
+        written = written_columns(statement, compiled)
         rows = list(rows_of(statement, context.compiled_parameters))
         if self._known is None:
-            keys = [key for key in self._taken.keys if _is_known(key, written, rows[0])]
+            known = {name for name in written if not is_sql(rows[0].get(name))}
+            keys = [key for key in self._taken.keys if known.issuperset(key.names)]
             self._known = TakenKeys(self._taken.conflicting, keys)
         deleted = self._known.free(reclaimer, rows) if self._known.keys else 0
-        if writes(*statement._where_criteria):
+        criteria = where_criteria(statement)
+        if writes(*criteria):
             return deleted  # which rows it changes is known once it has run
         for key in set(self._taken.keys).difference(self._known.keys):
             # A part of the key stays as it is in each row, or is computed from the row: the
             # database tells the keys that the rows will have.
             for row in rows:
-                new = {column: _new_value(column, row, written) for column in key.columns}
-                criteria = statement._where_criteria
-                deleted += self._taken.free_found(reclaimer, key, new, *criteria, row=row)
+                new = {
+                    column: _as_sql(row.get(column.key), column)
+                    if column.key in written
+                    else column
+                    for column in key.columns
+                }
+                deleted += self._taken.free_selected(reclaimer, key, new, *criteria, row=row)
         return deleted
 
 
 def _computed(key: Key, row: Row) -> ColumnElement[bool] | None:
     """The condition for rows with a key that the database computes, in part at least."""
-    values = [row.get(column.key) for column in key.columns]
-    if any(value is None for value in values) or not any(map(is_sql, values)):
+    values = {column: row.get(column.key) for column in key.columns}
+    if any(value is None for value in values.values()) or not any(map(is_sql, values.values())):
         return None
-    return key.equals(
-        {
-            column: value if is_sql(value) else literal(value, column.type)
-            for column, value in zip(key.columns, values, strict=True)
-        }
-    )
+    return key.equals({column: _as_sql(value, column) for column, value in values.items()})
 
 
-def _names(key: Key) -> list[str]:
-    return [column.key for column in key.columns]
-
-
-def _is_known(key: Key, written: Collection[str], row: Row) -> bool:
-    return all(name in written and not is_sql(row.get(name)) for name in _names(key))
-
-
-def _new_value(column: Column[Any], row: Row, written: Collection[str]) -> Any:
-    if column.key not in written:
-        return column
-    value = row.get(column.key)
+def _as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
     return value if is_sql(value) else literal(value, column.type)

@@ -13,7 +13,7 @@ EXISTS on the base.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     Alias,
@@ -31,7 +31,7 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause
 from sqlalchemy.sql.selectable import FromGrouping
 
-from ttl_odm.sqlalchemy.compat import original
+from ttl_odm.sqlalchemy.compat import copied, original
 from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding, binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 
@@ -41,22 +41,14 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Select
 
 
-class LiveCriterion(Protocol):
-    """Tells the condition that keeps the live rows of one bound FROM element."""
-
-    def __call__(self, binding: Binding, source: FromClause) -> ColumnElement[bool]:
-        """The condition."""
-        ...
-
-
 class LiveRows:
     """The conditions that a statement needs.
 
     Args:
-        live: makes the predicate of one FROM element.
+        live: Makes the predicate of one FROM element.
     """
 
-    def __init__(self, live: LiveCriterion) -> None:
+    def __init__(self, live: Callable[[Binding, FromClause], ColumnElement[bool]]) -> None:
         """Nothing is looked at yet."""
         self._live = live
 
@@ -65,39 +57,39 @@ class LiveRows:
     ) -> list[ColumnElement[bool]]:
         """What goes into WHERE for these FROM elements, beside the conditions already there."""
         sources = list(sources)
-        ties = JoinKeys(sources, conditions)
-        return [criterion for source in sources for criterion in self._of(source, ties)]
+        joins = JoinKeys(sources, conditions)
+        return [criterion for source in sources for criterion in self._of(source, joins)]
 
     def optional(self, join: Join) -> list[ColumnElement[bool]]:
         """What goes into the ON clause of a LEFT JOIN, for its right side."""
         return self._of(join.right, JoinKeys([join]))
 
-    def _of(self, source: Any, ties: JoinKeys) -> list[ColumnElement[bool]]:
+    def _of(self, source: Any, joins: JoinKeys) -> list[ColumnElement[bool]]:
         """What one FROM element asks of the clause it stands in."""
         if isinstance(source, Join):
             if source.full:
                 return []
             if source.isouter:
-                return self._of(source.left, ties)
-            return self._of(source.left, ties) + self._of(source.right, ties)
+                return self._of(source.left, joins)
+            return self._of(source.left, joins) + self._of(source.right, joins)
         if isinstance(source, FromGrouping):
-            return self._of(source.element, ties)
-        criterion = self._alone(source, ties)
+            return self._of(source.element, joins)
+        criterion = self._alone(source, joins)
         return [] if criterion is None else [criterion]
 
-    def _alone(self, source: Any, ties: JoinKeys | None = None) -> ColumnElement[bool] | None:
+    def _alone(self, source: Any, joins: JoinKeys | None = None) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
         table = _table_of(source)
         binding, sub = binding_of(table), sub_binding_of(table)
         if binding is not None:
             return self._live(binding, source)
-        if sub is None or (ties is not None and ties.lead_to_base(sub, source)):
+        if sub is None or (joins is not None and joins.lead_to_base(sub, source)):
             return None
         base = sub.base.table.alias()
         same_row = (base.c[root.key] == own for own, root in sub.keys_of(source))
-        found: Select[Any] = select(literal_column("1")).select_from(base).correlate(source)
-        found = found.where(*same_row, self._live(sub.base, base))
-        return exists(found.options(include_expired()))  # it has the predicate already
+        row: Select[Any] = select(literal_column("1")).select_from(base).correlate(source)
+        row = row.where(*same_row, self._live(sub.base, base))
+        return exists(row.options(include_expired()))  # it has the predicate already
 
     def sealed(self, source: Any) -> Any:
         """The FROM element with every table in it replaced by its live rows."""
@@ -105,7 +97,7 @@ class LiveRows:
             left, right = self.sealed(source.left), self.sealed(source.right)
             if left is source.left and right is source.right:
                 return source
-            return _join(source, left, right)
+            return copied(source, left=left, right=right)
         if isinstance(source, FromGrouping):
             return self.sealed(source.element)
         criterion = self._alone(source)
@@ -119,8 +111,8 @@ class JoinKeys:
     its right side to the left, for a left row may come alone; a FULL JOIN ties nothing.
 
     Args:
-        sources: the FROM elements.
-        conditions: what is in WHERE.
+        sources: The FROM elements.
+        conditions: What is in WHERE.
     """
 
     def __init__(self, sources: Iterable[Any], conditions: Iterable[Any] = ()) -> None:
@@ -130,12 +122,11 @@ class JoinKeys:
 
     def lead_to_base(self, sub: SubBinding, source: FromClause) -> bool:
         """Whether each row of a joined subclass's table brings its row of the base along."""
-        keys = sub.keys_of(source)
-        reached = [self._reached(own) for own, _ in keys]
-        bases = (leaf for each in self._sources for leaf in leaves(each))
+        reached = [(root, self._reached(own)) for own, root in sub.keys_of(source)]
         return any(
-            all(base.c[root.key] in there for (_, root), there in zip(keys, reached, strict=True))
-            for base in bases
+            all(base.c[root.key] in columns for root, columns in reached)
+            for element in self._sources
+            for base in leaves(element)
             if _table_of(base) is sub.base.table
         )
 
@@ -151,8 +142,9 @@ class JoinKeys:
     @cached_property
     def _equals(self) -> dict[Any, list[Any]]:
         equals: dict[Any, list[Any]] = {}
-        ties = [(condition, None) for condition in self._conditions]
-        for condition, tied in [*ties, *(tie for each in self._sources for tie in _ties(each))]:
+        conditions = [(condition, None) for condition in self._conditions]
+        on_clauses = (clause for element in self._sources for clause in _on_clauses(element))
+        for condition, tied in [*conditions, *on_clauses]:
             for one, other in _equal_columns(condition):
                 for column, partner in ((one, other), (other, one)):
                     if tied is None or column in tied:
@@ -160,13 +152,13 @@ class JoinKeys:
         return equals
 
 
-def _ties(source: Any) -> Iterator[tuple[Any, set[Any]]]:
+def _on_clauses(source: Any) -> Iterator[tuple[Any, set[Any]]]:
     """Each ON clause in a FROM element, with the columns of the rows that come only if it holds."""
     if isinstance(source, FromGrouping):
-        yield from _ties(source.element)
+        yield from _on_clauses(source.element)
     elif isinstance(source, Join):
-        yield from _ties(source.left)
-        yield from _ties(source.right)
+        yield from _on_clauses(source.left)
+        yield from _on_clauses(source.right)
         if not source.full:
             tied = source.right if source.isouter else source
             yield source.onclause, {column for leaf in leaves(tied) for column in leaf.c}
@@ -212,7 +204,7 @@ class LiveSource(ClauseElement):
         """Already in parentheses."""
         return self
 
-    def visible_name(self, truncated: Callable[[str, str], str]) -> str:
+    def visible_name(self, truncated: Callable[[str, Any], str]) -> str:
         """The name under which the rest of the statement refers to the element.
 
         Raises:
@@ -226,12 +218,6 @@ class LiveSource(ClauseElement):
             )
         name: Any = self.element.name  # type: ignore[attr-defined]
         return truncated("alias", name) if hasattr(name, "apply_map") else str(name)
-
-
-def _join(source: Join, left: Any, right: Any) -> Join:
-    copy = source._clone()
-    copy.left, copy.right = left, right
-    return copy
 
 
 def binding_of_source(source: Any) -> Binding | None:

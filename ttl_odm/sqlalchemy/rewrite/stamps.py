@@ -1,21 +1,27 @@
-"""Resetting ``_ts`` by the server's clock on every write that passes the gate.
+"""What an INSERT or UPDATE writes: ``_ts`` by the server's clock, and the rest by column key.
 
 An INSERT gets the stamp as the column's default; an UPDATE gets it added to its SET clause
 while it is compiled. A value that the caller supplies for ``_ts`` (a merged object, a row
 copied from elsewhere) is not stored: it would move the row's expiry. The one exception is an
 execution with ``keep_last_modified=True``, which is a bound value in the same SQL.
+
+SQLAlchemy keeps what is written in several places: in the statement, under columns or under names
+(which are those of attributes where the ORM made it), and in the parameters of an execution.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    Column,
     ColumnElement,
     Integer,
+    UniqueConstraint,
     bindparam,
     case,
     func,
@@ -24,8 +30,11 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import visitors
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import NullType
 
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -33,7 +42,13 @@ from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from sqlalchemy import Insert, Table, Update
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+    Row = dict[str, Any]
+    Pair = tuple[Any, Any]
 
 
 class Stamp(FunctionElement[datetime]):
@@ -66,136 +81,27 @@ class Ago(Stamp):
 
 
 @compiles(Stamp)
-def _render_stamp(element: Stamp, compiler: Any, **_: Any) -> str:  # noqa: ARG001
+def _render_stamp(element: Stamp, compiler: SQLCompiler, **_: object) -> str:  # noqa: ARG001
     return clock_of(compiler.dialect).stamp
 
 
 @compiles(Ago)
-def _render_ago(element: Ago, compiler: Any, **kw: Any) -> str:
+def _render_ago(element: Ago, compiler: SQLCompiler, **kw: Any) -> str:
     clock = clock_of(compiler.dialect)
     return f"{clock.now} - {compiler.process(element.clauses, **kw)} * {clock.second}"
 
 
 @compiles(SecondsUntil)
-def _render_seconds_until(element: SecondsUntil, compiler: Any, **kw: Any) -> str:
+def _render_seconds_until(element: SecondsUntil, compiler: SQLCompiler, **kw: Any) -> str:
     # The statement's now, not the clock's: StampUntil in the same statement must agree.
     return clock_of(compiler.dialect).seconds_until(compiler.process(element.clauses, **kw))
 
 
 @compiles(StampUntil)
-def _render_stamp_until(element: StampUntil, compiler: Any, **kw: Any) -> str:
+def _render_stamp_until(element: StampUntil, compiler: SQLCompiler, **kw: Any) -> str:
     clock = clock_of(compiler.dialect)
     end = compiler.process(element.clauses, **kw)
     return f"{end} - {clock.seconds_until(end)} * {clock.second}"
-
-
-def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The server's clock, or with ``keep_last_modified`` a value: the old one, or a given one."""
-    if isinstance(value, Stamp):
-        return binding.instants.stored(value)
-    if isinstance(value, Stored):
-        return value
-    return case((KeepFlag(), value), else_=binding.instants.stored(Stamp()))
-
-
-def inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The same for a new row, which has no old value, so that None is nothing to keep."""
-    if not binding.instants.native and not isinstance(value, (Stamp, Stored)):
-        value = func.coalesce(value, binding.instants.stored(Stamp()))
-    return stamp_unless_kept(binding, value)
-
-
-def stamped_update(statement: Any, compiler: Any) -> Any:
-    """The UPDATE with ``_ts`` reset, or as it is where its table has no policy."""
-    binding = binding_of(statement.table)
-    if binding is None or not binding.stamps:
-        return statement
-    column = binding.last_modified
-    given = _given(statement._values, column)
-    if given is None and column.key in (compiler.column_keys or ()):
-        given = bindparam(column.key, required=True, type_=column.type)
-    stamp = stamp_unless_kept(binding, column if given is None else _typed(given, column))
-    stamped = statement._generate()
-    if getattr(statement, "_ordered_values", None) is not None:  # SQLAlchemy 2.0
-        stamped._ordered_values = [
-            *((key, value) for key, value in statement._ordered_values if not _is(key, column)),
-            (column, stamp),
-        ]
-    else:
-        stamped._values = _replaced(statement._values, column, stamp)
-    return stamped
-
-
-def stamped_insert(statement: Any, binding: Binding, compiler: Any) -> Any:
-    """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
-    if not binding.stamps:
-        return statement
-    column = binding.last_modified
-    stamped = statement._generate()
-    if statement._select_names:
-        stamped.select = _stamped_select(statement, binding)
-    elif statement._multi_values:
-        stamped._multi_values = tuple(
-            [_stamped_row(row, binding) for row in rows] for rows in statement._multi_values
-        )
-    else:
-        given = _given(statement._values, column)
-        if given is None and column.key in (compiler.column_keys or ()):
-            given = bindparam(column.key, required=True, type_=column.type)
-        if given is not None:
-            stamp = inserted_stamp(binding, _typed(given, column))
-            stamped._values = _replaced(statement._values, column, stamp)
-    return stamped
-
-
-def _stamped_select(statement: Any, binding: Binding) -> Any:
-    """The SELECT of an INSERT FROM SELECT, with its value for ``_ts`` overruled."""
-    column = binding.last_modified
-    positions = [_is(name, column) for name in statement._select_names]
-    if not any(positions):
-        return statement.select
-    given = statement.select.subquery()
-    return select(
-        *(
-            inserted_stamp(binding, value) if is_stamp else value
-            for value, is_stamp in zip(given.c, positions, strict=True)
-        )
-    )
-
-
-def _stamped_row(row: Any, binding: Binding) -> Any:
-    """One row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
-    column = binding.last_modified
-    if not hasattr(row, "items"):
-        row = {c.key: value for c, value in zip(column.table.c, row, strict=False)}
-    given = _given(row, column)
-    if given is None:
-        return row
-    return _replaced(row, column, inserted_stamp(binding, _typed(given, column)))
-
-
-def _typed(value: Any, column: Column[Any]) -> ColumnElement[Any]:
-    if not isinstance(value, ColumnElement):
-        return literal(value, column.type)
-    # SQLAlchemy would give it the column's type where it is the whole value, but not in a CASE.
-    is_untyped = isinstance(value, BindParameter) and value.type._isnull
-    return type_coerce(value, column.type) if is_untyped else value
-
-
-def _given(values: Any, column: Column[Any]) -> Any:
-    for key, value in (values or {}).items():
-        if _is(key, column):
-            return value
-    return None
-
-
-def _replaced(values: Any, column: Column[Any], value: Any) -> dict[Any, Any]:
-    kept = {key: old for key, old in (values or {}).items() if not _is(key, column)}
-    return {**kept, column: value}
-
-
-def _is(key: Any, column: Column[Any]) -> bool:
-    return key == column.key if isinstance(key, str) else getattr(key, "key", None) == column.key
 
 
 def own_ttl_until(instant: datetime) -> ColumnElement[int]:
@@ -211,3 +117,197 @@ def stamp_until(instant: datetime) -> ColumnElement[datetime]:
 def stamp_ago(seconds: int) -> ColumnElement[datetime]:
     """A ``_ts`` in the past (or, of negative seconds, in the future), on the database's clock."""
     return Ago(literal(seconds, BigInteger()))
+
+
+def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The server's clock, or with ``keep_last_modified`` a value: the old one, or another."""
+    if isinstance(value, Stamp):
+        return binding.instants.stored(value)
+    if isinstance(value, Stored):
+        return value
+    return case((KeepFlag(), value), else_=binding.instants.stored(Stamp()))
+
+
+def stamped_update(statement: Update, compiler: SQLCompiler) -> Update:
+    """The UPDATE with ``_ts`` reset, or as it is where its table has no policy."""
+    binding = binding_of(statement.table)
+    if binding is None or not binding.stamps:
+        return statement
+    column, pairs = binding.last_modified, compat.assignments(statement)
+    value = _supplied(pairs, column, compiler.column_keys or ())
+    stamp = stamp_unless_kept(binding, column if value is None else value)
+    return compat.with_assignments(statement, _replaced(pairs, column, stamp))
+
+
+def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -> Insert:
+    """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
+    if not binding.stamps:
+        return statement
+    column = binding.last_modified
+    names, lists = compat.selected_names(statement), compat.value_lists(statement)
+    if names:
+        is_stamp = [_is(name, column) for name in names]
+        if not any(is_stamp):
+            return statement
+        rows: Any = statement.select
+        values = zip(rows.subquery().c, is_stamp, strict=True)
+        columns = (_inserted_stamp(binding, c) if is_one else c for c, is_one in values)
+        return compat.copied(statement, select=select(*columns))
+    if lists:
+        return compat.with_value_lists(
+            statement, [[_stamped_row(row, binding) for row in rows] for rows in lists]
+        )
+    pairs = compat.assignments(statement)
+    value = _supplied(pairs, column, compiler.column_keys or ())
+    if value is None:
+        return statement
+    stamp = _inserted_stamp(binding, value)
+    return compat.with_assignments(statement, _replaced(pairs, column, stamp))
+
+
+def _stamped_row(row: Any, binding: Binding) -> Any:
+    """One row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
+    column = binding.last_modified
+    pairs = _pairs_of(row, binding.table)
+    value = _supplied(pairs, column)
+    if value is None:
+        return row
+    return dict(_replaced(pairs, column, _inserted_stamp(binding, value)))
+
+
+def _inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """`stamp_unless_kept` for a new row, which has no old value, so None is nothing to keep."""
+    if not binding.instants.native and not isinstance(value, (Stamp, Stored)):
+        value = func.coalesce(value, binding.instants.stored(Stamp()))
+    return stamp_unless_kept(binding, value)
+
+
+def _supplied(
+    pairs: Iterable[Pair], column: Column[Any], parameters: Collection[str] = ()
+) -> ColumnElement[Any] | None:
+    """What the caller supplies for a column, by a value in the statement or by a parameter."""
+    value = next((value for key, value in pairs if _is(key, column)), None)
+    if value is None:
+        is_parameter = column.key in parameters
+        return bindparam(column.key, required=True, type_=column.type) if is_parameter else None
+    if not isinstance(value, ColumnElement):
+        return literal(value, column.type)
+    # SQLAlchemy would give it the column's type where it is the whole value, but not in a CASE.
+    is_untyped = isinstance(value, BindParameter) and isinstance(value.type, NullType)
+    return type_coerce(value, column.type) if is_untyped else value
+
+
+def _replaced(pairs: Iterable[Pair], column: Column[Any], value: Any) -> list[Pair]:
+    return [*(pair for pair in pairs if not _is(pair[0], column)), (column, value)]
+
+
+def _is(key: Any, column: Column[Any]) -> bool:
+    return key == column.key if isinstance(key, str) else getattr(key, "key", None) == column.key
+
+
+def _pairs_of(row: Any, table: Table) -> list[Pair]:
+    """A row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
+    if isinstance(row, Mapping):
+        return list(row.items())
+    return [(column.key, value) for column, value in zip(table.c, row, strict=False)]
+
+
+def unique_parts(table: Table) -> list[tuple[Any, ...]]:
+    """What no two rows of a table may have in common: columns, or expressions of columns."""
+    return [
+        tuple(table.primary_key.columns),
+        *(tuple(c.columns) for c in table.constraints if isinstance(c, UniqueConstraint)),
+        *(tuple(index.expressions) for index in table.indexes if index.unique),
+    ]
+
+
+def has_key_column(table: Any, written: Collection[str]) -> bool:
+    """Whether one of the columns that are written is in something unique."""
+    return any(
+        isinstance(element, Column) and element.key in written
+        for parts in unique_parts(compat.original(table))
+        for part in parts
+        for element in visitors.iterate(part)
+    )
+
+
+def written_columns(statement: Update, compiler: SQLCompiler) -> set[str]:
+    """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
+    return {key for key, _ in _values_of(statement)}.union(compiler.column_keys or ())
+
+
+def selected_columns(statement: Insert) -> list[str]:
+    """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
+    return [_column_key(statement, name) for name in compat.selected_names(statement)]
+
+
+def rows_of(statement: Insert | Update, executions: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """The rows that a statement writes: values, and SQL where it has some.
+
+    Args:
+        statement: An INSERT or UPDATE, but not an INSERT FROM SELECT.
+        executions: The compiled parameters.
+    """
+    if compat.value_lists(statement):
+        yield from inner_rows(statement, executions[0])
+        return
+    values = [(key, value) for key, value in _values_of(statement) if not _is_renamed(value)]
+    for parameters in executions:
+        yield {**parameters, **{key: _plain(value, parameters) for key, value in values}}
+
+
+def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Iterator[Row]:
+    """The rows of an INSERT that are in itself, as all are of one inside another statement.
+
+    Args:
+        statement: The INSERT.
+        parameters: Of the whole statement.
+    """
+    lists, table = compat.value_lists(statement), compat.original(statement.table)
+    rows = [_pairs_of(row, table) for rows in lists for row in rows]  # type: ignore[arg-type]
+    for pairs in rows if lists else [compat.assignments(statement)]:
+        yield {_column_key(statement, key): _plain(value, parameters) for key, value in pairs}
+
+
+def parameters_of(
+    statement: Insert | Update, columns: Iterable[Column[Any]]
+) -> tuple[str, ...] | None:
+    """The names that columns have in the compiled parameters; None where one is set by SQL."""
+    values = dict(_values_of(statement))
+    names = []
+    for column in columns:
+        value = values.get(column.key)
+        if is_sql(value) and not isinstance(value, BindParameter):
+            return None
+        named = column if value is None or not is_sql(value) or _is_renamed(value) else value
+        names.append(str(named.key))
+    return tuple(names)
+
+
+def is_sql(value: object) -> bool:
+    """Whether a value is for the database to compute."""
+    return isinstance(value, ColumnElement)
+
+
+def _values_of(statement: Insert | Update) -> list[tuple[str, Any]]:
+    pairs = compat.assignments(statement)
+    return [(_column_key(statement, column), value) for column, value in pairs]
+
+
+def _is_renamed(value: object) -> bool:
+    """Whether SQLAlchemy names it after its column: it does with values that have no name."""
+    return isinstance(value, BindParameter) and value.unique
+
+
+def _plain(value: Any, parameters: Mapping[str, Any]) -> Any:
+    if not isinstance(value, BindParameter):
+        return value
+    # With a name of its own, it may have another value in each execution.
+    return value.effective_value if value.unique else parameters[value.key]
+
+
+def _column_key(statement: Insert | Update, column: Any) -> str:
+    if not isinstance(column, str):
+        return str(column.key)
+    mapped = compat.attributes_of(statement).get(column)
+    return column if mapped is None else str(mapped.key)

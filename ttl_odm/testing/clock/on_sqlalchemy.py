@@ -31,7 +31,7 @@ from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import EPOCH, MYSQL_FAMILY
 from ttl_odm.dialects.sqlite import SQLite
-from ttl_odm.sqlalchemy.gate import context
+from ttl_odm.sqlalchemy.gate import compiler
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
@@ -65,7 +65,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
     with ExitStack() as undo:
         for owner, name, value in (
             (database_clock.Sample, "now", _sample_now(clock)),
-            (context, "observe", _observer(database_clock.observe)),
+            (compiler, "observe", _observer(database_clock.observe)),
             (leases, "_now", _now_of_leases),
             (sys.modules[__name__], "_in_use", clock),
         ):

@@ -1,0 +1,202 @@
+"""What has to happen just before a compiled statement runs, and once more after it failed.
+
+The gate decides it while it compiles a statement, and does it in the execution context (both in
+`ttl_odm.sqlalchemy.gate.compiler`). The keys of INSERT and UPDATE have a module of their own,
+`ttl_odm.sqlalchemy.keys.taken`.
+
+The second try is MariaDB's and MySQL's. In REPEATABLE READ, InnoDB's default, a transaction reads
+the rows that there were when it first read, and writes those that there are. So the lookup of
+expired rows in the way of a write misses one that is younger than that, and the write fails on it.
+Reading the rows as they are now would lock the gaps where there are none, before every INSERT; such
+an error is rare, and undoes no more than its statement. So that lookup comes after it, and the
+write once more if it found something. The dialect's two functions that hand a statement to the
+driver are the only place where an error can still be fixed; they are replaced on the dialect of an
+engine that writes to a TTL table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sqlalchemy import Table, select, update
+from sqlalchemy.exc import DBAPIError
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
+from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine.default import DefaultExecutionContext
+    from sqlalchemy.engine.interfaces import DBAPICursor
+
+    from ttl_odm.sqlalchemy.policy.binding import SubBinding
+
+_IN_THE_WAY: Final = frozenset({
+    1022,  # a duplicate key
+    1062,  # a duplicate key, and which
+    1586,  # a duplicate key, and its name
+    1217,  # another row refers to it
+    1451,  # another row refers to it, and by which foreign key
+    1242,  # an upsert met an expired row, see `ttl_odm.sqlalchemy.rewrite.upserts`
+})  # fmt: skip
+
+_SAVEPOINT: Final = "ttl_odm_second_try"
+
+
+class Preparation(Protocol):
+    """Something to do before a statement."""
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Do it, for the statement of this execution context.
+
+        Args:
+            context: The execution context.
+            current: See `KeyReclaimer`; the statement has failed on a row that its transaction
+                doesn't see, and this is the second try.
+
+        Returns:
+            How many expired rows were in the way, and are gone.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Some preparations for one statement."""
+
+    preparations: tuple[Preparation, ...]
+
+    @classmethod
+    def of(cls, *preparations: Preparation | None) -> Preparation | None:
+        """Those that there are; None where there is none."""
+        some = tuple(preparation for preparation in preparations if preparation is not None)
+        return cls(some) if len(some) > 1 else next(iter(some), None)
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Do all of them."""
+        return sum(
+            preparation.prepare(context, current=current) for preparation in self.preparations
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedReferences:
+    """Before a DELETE: the expired rows that refer to its rows and would restrict it."""
+
+    table: Table
+
+    @classmethod
+    def of(cls, table: object) -> DeletedReferences | None:
+        """For a DELETE from this table; None where no TTL table refers to it."""
+        table = compat.original(table)
+        if not isinstance(table, Table):  # a lightweight table(), a join: nothing refers to it
+            return None
+        return cls(table) if any(True for _ in restricting_children(table)) else None
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Delete the expired children of the rows that are about to be deleted."""
+        criteria = compat.where_criteria(context.invoked_statement)
+        if writes(*criteria):
+            return 0  # which rows it deletes is known once it has run
+        reclaimer = KeyReclaimer.of(context, current=current)
+        deleted = 0
+        for parameters in context.compiled_parameters:
+            for child, key in restricting_children(self.table):
+                doomed = filled(select(*key.referred_columns).where(*criteria), parameters)
+                deleted += reclaimer.displace(child, in_subquery(key.columns, doomed))
+        return deleted
+
+
+@dataclass(frozen=True, slots=True)
+class StampedBase:
+    """Before an UPDATE of a joined subclass's table: the ``_ts`` of the rows at the root."""
+
+    sub: SubBinding
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Reset ``_ts`` in the table at the root, of the rows that the UPDATE will match."""
+        base = self.sub.base
+        if (
+            current
+            or not base.stamps
+            or context.execution_options.get(KEEP_LAST_MODIFIED)
+            or base_row_written.get()
+        ):
+            return 0
+        criteria = compat.where_criteria(context.invoked_statement)
+        if writes(*criteria):
+            return 0  # which rows it matches is known once it has run
+        reclaimer = KeyReclaimer.of(context)
+        own, roots = zip(*self.sub.keys, strict=True)
+        for parameters in context.compiled_parameters:
+            matched = filled(select(*own).where(*criteria), parameters)
+            stamp = update(base.table).where(in_subquery(roots, matched))
+            reclaimer.execute(stamp.values({base.last_modified: Stamp()}))
+        return 0
+
+
+def try_twice(dialect: Dialect) -> None:
+    """See that writes of a dialect (that is, of its engine) are tried again where that helps."""
+    if dialect.name in MYSQL_FAMILY and not isinstance(dialect.do_execute, _Execute):
+        replaced: Any = dialect  # mypy: methods can't be assigned to
+        replaced.do_execute = _Execute(dialect, dialect.do_execute)
+        replaced.do_executemany = _ExecuteMany(dialect, dialect.do_executemany)
+
+
+class _Execute:
+    """One statement, which fails as a whole."""
+
+    def __init__(self, dialect: Dialect, send: Callable[..., None]) -> None:
+        self._dialect = dialect
+        self._send = send
+
+    def __call__(
+        self, cursor: DBAPICursor, statement: str, parameters: Any, context: Any = None
+    ) -> None:
+        compiled = getattr(context, "compiled", None)
+        preparation: Preparation | None = getattr(compiled, "ttl_preparation", None)
+        if preparation is None:
+            self._send(cursor, statement, parameters, context)
+        else:
+            self._prepared(preparation, cursor, statement, parameters, context)
+
+    def _prepared(self, preparation: Preparation, *call: Any) -> None:
+        context = call[-1]
+        try:
+            self._send(*call)
+        except self._dialect.loaded_dbapi.Error as error:
+            if not (self._is_in_the_way(error) and preparation.prepare(context, current=True)):
+                raise
+            self._send(*call)
+
+    def _is_in_the_way(self, error: BaseException) -> bool:
+        return compat.error_code(self._dialect, error) in _IN_THE_WAY
+
+
+class _ExecuteMany(_Execute):
+    """Drivers make several statements of it, of which some may have run when one fails."""
+
+    def _prepared(self, preparation: Preparation, *call: Any) -> None:
+        context = call[-1]
+        connection = context.root_connection
+        connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
+        try:
+            self._send(*call)
+        except self._dialect.loaded_dbapi.Error as error:
+            if not self._is_in_the_way(error):
+                raise
+            try:
+                connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+            except DBAPIError:  # autocommit: what has run stays
+                raise error from None
+            if not preparation.prepare(context, current=True):
+                raise
+            self._send(*call)
