@@ -515,11 +515,7 @@ def test_freezegun_moves_this_host_only() -> None:
 
 def test_nothing_of_it_is_left() -> None:
     def pieces() -> list[Any]:
-<<<<<<< HEAD
-        return [database_clock.Sample.now, context.observe, leases._now, on_sqlalchemy._in_use]
-=======
-        return [clock_sample.Sample.now, compiler.observe, leases._now, on_sqlalchemy._in_use]
->>>>>>> 84ae70b (The gate in one module, at compile time and as a statement runs; what a write writes, and the keys of a table, in one module each; an UPDATE that writes no key asks for none)
+        return [database_clock.Sample.now, compiler.observe, leases._now, on_sqlalchemy._in_use]
 
     before = pieces()
     with TTLClock():

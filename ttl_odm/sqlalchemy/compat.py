@@ -245,6 +245,11 @@ compiled_cache: Callable[[Mapper[Any]], Any] = attrgetter("_compiled_cache")
 pending_states: Callable[[Session], Mapping[InstanceState[Any], Any]] = attrgetter("_new")
 """The objects that wait for their INSERT."""
 
+identity_keys: Callable[[Mapper[Any]], Callable[[InstanceState[Any]], Any]] = attrgetter(
+    "_identity_key_from_state"
+)
+"""The function that makes the key which an object will have in the identity map."""
+
 
 def mappers() -> Iterator[Mapper[Any]]:
     """Every mapper of the process."""
@@ -284,11 +289,6 @@ def committed_key(mapper: Mapper[Any], state: InstanceState[Any]) -> tuple[Any, 
 def parameter_of(column: ColumnElement[Any]) -> str:
     """The name under which an UPDATE of a flush has the old value of a key column."""
     return str(column._label)
-
-
-def identity_key(state: InstanceState[Any]) -> Any:
-    """The key that an object has in the identity map, or will have after its INSERT."""
-    return state.key or state.mapper._identity_key_from_state(state)
 
 
 def expire(state: InstanceState[Any], attributes: Iterable[str]) -> None:

@@ -144,6 +144,7 @@ class GatedCompiler(Compiler):
         elif join.isouter:
             criteria = rows.optional(join)
             if criteria:
+                assert join.onclause is not None  # noqa: S101 (no outer join is without)
                 onclause = and_(*grouped((join.onclause,)), *criteria)
                 join = compat.copied(join, onclause=onclause)
         return super().visit_join(join, *args, **kw)  # type: ignore[no-untyped-call]

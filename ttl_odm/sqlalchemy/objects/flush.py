@@ -49,9 +49,10 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             table = state.mapper.local_table
             # Most tables have no info at all.
             if getattr(table, "info", None) and root_binding_of(table) is not None:
-                known = session.identity_map.get(compat.identity_key(state))
+                key = compat.identity_keys(state.mapper)(state)
+                known = session.identity_map.get(key)
                 if known is not None:
-                    drop_if_gone(session, state, known)
+                    drop_if_gone(session, known, state.mapper.class_, key)
         flush(session, *args, **kw)
 
     return live_flush
@@ -135,6 +136,9 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         if binding is None:
             emit(base_mapper, uow, mapper, table, delete)
             return
+        deletes = list(delete)
+        if not deletes:
+            return
         explicit = {
             state.key[1]
             for state, (is_delete, _) in uow.states.items()
@@ -143,13 +147,11 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         }
         columns = compat.primary_key(mapper, table)
         records = []
-        for parameters, connection in delete:
+        for parameters, connection in deletes:
             key = tuple(parameters[column.key] for column in columns)
             records.append((parameters, key, connection, key in explicit))
-        statement: Delete | None = None
+        statement = _delete_by_key(base_mapper, mapper, table)
         for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
-            if statement is None:
-                statement = _delete_by_key(base_mapper, mapper, table)
             for batch in _countable(list(group), connection.dialect):
                 result = connection.execute(
                     statement,

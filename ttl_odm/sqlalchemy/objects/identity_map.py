@@ -66,28 +66,30 @@ def live_merges(merge: Callable[..., Any]) -> Callable[..., Any]:
 
     def live_merge(session: Session, state: InstanceState[Any], *args: Any, **kw: Any) -> Any:
         if kw.get("load", True) and lifetime_of(state.mapper) is not None:
-            drop_if_gone(session, state, session.identity_map.get(compat.identity_key(state)))
+            key = state.key or compat.identity_keys(state.mapper)(state)
+            known = session.identity_map.get(key)
+            if known is not None and known is not state.obj():
+                drop_if_gone(session, known, state.mapper.class_, key)
         return merge(session, state, *args, **kw)
 
     return live_merge
 
 
-def drop_if_gone(session: Session, state: InstanceState[Any], known: object | None) -> None:
-    """Take an object out of a session if its row is gone and another is to have its key.
+def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
+    """Take an object out of a session if its row is gone.
 
     Args:
         session: The session.
-        state: The other object's.
-        known: The one that is in the identity map, if there is one.
+        known: The object.
+        cls: The class of another object that is to have its key.
+        key: Their key in the identity map.
     """
-    if known is None or known is state.obj():
-        return
-    known_state = instance_state(known)
-    lifetime = lifetime_of(known_state.mapper)
+    state = instance_state(known)
+    lifetime = lifetime_of(state.mapper)
     if (
         lifetime is not None
-        and _in_doubt(session, known_state, lifetime)
-        and session.get(state.mapper.class_, compat.identity_key(state)[1]) is None
+        and _in_doubt(session, state, lifetime)
+        and session.get(cls, key[1]) is None
     ):
         session.expunge(known)
 

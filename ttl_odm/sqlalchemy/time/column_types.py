@@ -107,6 +107,8 @@ class Seconds(TypeDecorator[int]):
         Raises:
             InvalidTTL: Anything else; nothing is sent to the database.
         """
+        if value is None:
+            return None
         try:
             return row_ttl(value, where=self.where)
         except InvalidTTL as error:
