@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connections, migrations, models, transaction
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ModelState, ProjectState
@@ -71,7 +73,7 @@ def detected() -> list[Any]:
     after.add_model(ModelState("shop", "Box", fields, {**box.options, "indexes": indexes}))
     (migration,) = MigrationAutodetector(before, after)._detect_changes()["shop"]
     source = MigrationWriter(migration).as_string()
-    assert "ttl_odm.django.time.fields.LastModifiedField(db_column='_ts')" in source
+    assert "ttl_odm.django.LastModifiedField(db_column='_ts')" in source
     return list(migration.operations)
 
 
@@ -152,6 +154,31 @@ def test_the_way_back_leaves_nothing(backend: Backend) -> None:
 def test_without_indexes_there_are_none(backend: Backend) -> None:
     run([PLAIN, AddTTL("box", sweep="scan")], atomic=False)
     assert schema()[1] == {}
+
+
+@pytest.mark.databases("sqlite")
+def test_migrations_name_public_paths_only(backend: Backend) -> None:
+    """What users' migrations name has to be there for as long as these are."""
+    migration = migrations.Migration("0002_ttl", "shop")
+    migration.operations = [*detected(), AddTTL("box")]  # the latter as in a squashed migration
+    source = MigrationWriter(migration, include_header=False).as_string()
+    assert set(re.findall(r"ttl_odm[\w.]*", source)) == {
+        "ttl_odm.django",
+        "ttl_odm.django.AddTTL",
+        "ttl_odm.django.LastModifiedField",
+        "ttl_odm.django.TTLField",
+        "ttl_odm.django.TTLIndex",
+    }
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)  # noqa: S102 (as Django does it)
+    state = state_of(PLAIN, *namespace["Migration"].operations[:-1])
+    assert state == state_of(PLAIN, *detected())
+    assert not MigrationAutodetector(state, state_of(PLAIN, AddTTL("box")))._detect_changes()
+
+
+@pytest.mark.databases("sqlite")
+def test_makemigrations_finds_nothing_new_in_this_app(backend: Backend) -> None:
+    call_command("makemigrations", "ttl_odm", check=True, dry_run=True, verbosity=0)
 
 
 @pytest.mark.databases("postgres")

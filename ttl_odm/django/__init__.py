@@ -20,13 +20,19 @@ if TYPE_CHECKING:
     from ttl_odm.django.declare.mixin import TTLModel
     from ttl_odm.django.declare.operations import AddTTL
     from ttl_odm.django.objects.querysets import TTLManager, TTLQuerySet
-    from ttl_odm.django.objects.save import ExpiredRowError
+    from ttl_odm.django.objects.save import ExpiredError
+    from ttl_odm.django.policy.indexes import TTLIndex
     from ttl_odm.django.sweep.store import DjangoStore
+    from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 
 __all__ = [
     "AddTTL",
     "DjangoStore",
-    "ExpiredRowError",
+    "ExpiredError",
+    "InstantField",
+    "LastModifiedField",
+    "TTLField",
+    "TTLIndex",
     "TTLManager",
     "TTLModel",
     "TTLQuerySet",
@@ -38,7 +44,11 @@ __all__ = [
 _HOMES = {
     "AddTTL": "declare.operations",
     "DjangoStore": "sweep.store",
-    "ExpiredRowError": "objects.save",
+    "ExpiredError": "objects.save",
+    "InstantField": "time.fields",
+    "LastModifiedField": "time.fields",
+    "TTLField": "time.fields",
+    "TTLIndex": "policy.indexes",
     "TTLManager": "objects.querysets",
     "TTLModel": "models",
     "TTLQuerySet": "objects.querysets",

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class AddTTL(migrations.operations.base.Operation):
     """Give a model the fields ``last_modified`` and ``ttl``, and the sweeper's indexes."""
 
+    __module__ = "ttl_odm.django"  # what squashed migrations name, and may rely on
+
     atomic = False
     reduces_to_sql = True
     reversible = True

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from django.db import migrations, models
 
-import ttl_odm.django.time.fields
+import ttl_odm.django
 
 
 class Migration(migrations.Migration):
@@ -20,11 +20,11 @@ class Migration(migrations.Migration):
             fields=[
                 ("name", models.CharField(max_length=200, primary_key=True, serialize=False)),
                 ("holder", models.CharField(max_length=255, null=True)),
-                ("acquired_until", ttl_odm.django.time.fields.InstantField(null=True)),
+                ("acquired_until", ttl_odm.django.InstantField(null=True)),
                 ("token", models.BigIntegerField()),
                 ("paused", models.BooleanField()),
                 ("history", models.TextField()),
-                ("recorded_at", ttl_odm.django.time.fields.InstantField(null=True)),
+                ("recorded_at", ttl_odm.django.InstantField(null=True)),
             ],
             options={"db_table": "ttl_odm_lease"},
         ),

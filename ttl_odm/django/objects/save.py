@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from django.db import DatabaseError
 
+from ttl_odm import errors
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import place_of
-from ttl_odm.errors import ExpiredError
 
 _MARK: Final = "_ttl_odm_guard"
 
 
-class ExpiredRowError(ExpiredError, DatabaseError):
+class ExpiredError(errors.ExpiredError, DatabaseError):
     """The row has expired, so it no longer exists and can't be saved.
 
     What is raised is also the model's own ``DoesNotExist``, and the ``DatabaseError`` that Django
@@ -27,16 +27,11 @@ class ExpiredRowError(ExpiredError, DatabaseError):
     """
 
 
-def expired_error(model: Any, key: object) -> ExpiredRowError:
-    """The error for a row of a model."""
-    error: ExpiredRowError = _error_class(model)(model=model._meta.label, key=key)
-    return error
-
-
 @functools.cache
-def _error_class(model: Any) -> Any:
-    members = {"__module__": __name__, "__doc__": ExpiredRowError.__doc__}
-    return type(f"{model.__name__}Expired", (ExpiredRowError, model.DoesNotExist), members)
+def _error_of(model: Any) -> Any:
+    """The error for a model's rows."""
+    members = {"__module__": __name__, "__doc__": ExpiredError.__doc__}
+    return type(f"{model.__name__}Expired", (ExpiredError, model.DoesNotExist), members)
 
 
 def guard(model: Any) -> None:
@@ -54,7 +49,7 @@ def guard(model: Any) -> None:
         updated = original(self, base_qs, using, pk_val, *args)
         is_root = place is not None and place.link is None and not place.binding.is_off
         if not updated and is_root and not self._state.adding and self._state.db == using:
-            raise expired_error(type(self), pk_val)
+            raise _error_of(type(self))(model=self._meta.label, key=pk_val)
         return updated
 
     setattr(_do_update, _MARK, True)

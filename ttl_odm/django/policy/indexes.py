@@ -34,6 +34,8 @@ class TTLIndex(models.Index):
     that of the row's own ttl: over the rows that have one.
     """
 
+    __module__ = "ttl_odm.django"  # what migrations name, and may rely on
+
     max_name_length = MAX_NAME
 
     def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:  # noqa: ARG002

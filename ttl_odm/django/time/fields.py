@@ -41,6 +41,8 @@ class InstantField(models.Field):
     in 2038 and hangs on the session's time zone, and integer milliseconds on SQLite.
     """
 
+    __module__ = "ttl_odm.django"  # what migrations name, and may rely on
+
     holds_instants = True
     description = "An instant"
 
@@ -98,6 +100,8 @@ class LastModifiedField(InstantField):
     The column has the clock as its default too, for programs that write past the gate.
     """
 
+    __module__ = "ttl_odm.django"
+
     description = "When the row was last written"
     descriptor_class = _Attribute
 
@@ -125,6 +129,8 @@ class TTLField(models.IntegerField):
     Anything else raises `InvalidTTL` where it is assigned to a statement, and a CHECK keeps it out
     of the column whoever writes.
     """
+
+    __module__ = "ttl_odm.django"
 
     description = "Seconds to live, -1 for ever"
     descriptor_class = _Attribute

@@ -4,8 +4,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import ttl_odm.django.policy.indexes
-import ttl_odm.django.time.fields
+import ttl_odm.django
 
 
 class Migration(migrations.Migration):
@@ -23,8 +22,8 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("last_modified", ttl_odm.django.time.fields.LastModifiedField(db_column="_ts")),
-                ("ttl", ttl_odm.django.time.fields.TTLField(blank=True, null=True)),
+                ("last_modified", ttl_odm.django.LastModifiedField(db_column="_ts")),
+                ("ttl", ttl_odm.django.TTLField(blank=True, null=True)),
                 ("slug", models.SlugField(max_length=40, unique=True)),
                 ("text", models.TextField()),
                 ("views", models.IntegerField(default=0, editable=False)),
@@ -32,10 +31,10 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ("-last_modified",),
                 "indexes": [
-                    ttl_odm.django.policy.indexes.TTLIndex(
+                    ttl_odm.django.TTLIndex(
                         fields=["last_modified"], name="ix_pastes_paste_ttl_inherited"
                     ),
-                    ttl_odm.django.policy.indexes.TTLIndex(
+                    ttl_odm.django.TTLIndex(
                         fields=["last_modified", "ttl"], name="ix_pastes_paste_ttl_own"
                     ),
                 ],
