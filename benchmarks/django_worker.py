@@ -30,6 +30,7 @@ from tests.django_app.project import database_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from benchmarks.harness import Sample
 
@@ -75,8 +76,8 @@ def _declare() -> tuple[Any, Any]:
         """With a policy."""
 
         __ttl__ = DAY
-        id = models.BigIntegerField(primary_key=True)
-        payload = models.CharField(max_length=100)
+        id: models.BigIntegerField[int, int] = models.BigIntegerField(primary_key=True)
+        payload: models.CharField[str, str] = models.CharField(max_length=100)
 
         class Meta:  # pyright: ignore[reportIncompatibleVariableOverride]
             """Django's."""
@@ -84,12 +85,12 @@ def _declare() -> tuple[Any, Any]:
             app_label = "benchmarks"
             db_table = "entries"
 
-    class PlainEntry(models.Model):  # type: ignore[misc] # Django has no types
+    class PlainEntry(models.Model):
         """Without."""
 
-        id = models.BigIntegerField(primary_key=True)
-        payload = models.CharField(max_length=100)
-        expires_at = models.DateTimeField(db_index=True)
+        id: models.BigIntegerField[int, int] = models.BigIntegerField(primary_key=True)
+        payload: models.CharField[str, str] = models.CharField(max_length=100)
+        expires_at: models.DateTimeField[datetime, datetime] = models.DateTimeField(db_index=True)
 
         class Meta:
             """Django's."""

@@ -139,7 +139,7 @@ def _make() -> Models:
 
     class Place(TTLModel, Named):
         __ttl__: Any = CONTAINERS["seats"].policy
-        __ttl_purge__ = Archive()
+        __ttl_archive__ = Archive()
         __ttl_on_purged__ = told.append
 
         class Meta(InShop):

@@ -22,6 +22,7 @@ from oauth2_provider.oauth2_validators import OAuth2Validator
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Link
 from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, InvalidTTL, TTLConfigurationError
+from ttl_odm.core.declared import DeclaredTTL
 from ttl_odm.django import TTLModel, include_expired
 from ttl_odm.django.checks import check_databases, check_policies
 from ttl_odm.django.declare.declaration import declare
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     """Forget the policies of models that a test declares."""
-    before = dict(binding._places)
+    before = dict(binding._policies)
     yield
-    binding._places.clear()
-    binding._places.update(before)
+    binding._policies.clear()
+    binding._policies.update(before)
 
 
 def test_sessions_expire_by_the_database_and_are_swept(backend: Backend) -> None:
@@ -99,14 +100,14 @@ def test_rows_without_a_date_are_live_unless_they_are_declared_otherwise(backend
     assert Link.objects.count() == 1
     found = binding.binding_of(Link)
     assert found is not None
-    before = found.policy, found.declared
+    before = found.default, Link.__ttl__
     try:
-        Link.__ttl__ = found.declared = found.policy = ExpireAt("expires", null="expired")
+        Link.__ttl__ = ExpireAt("expires", null="expired")
+        found.default = DeclaredTTL(Link)
         assert Link.objects.count() == 0
         assert Sweeper(connections["default"], Link).run_once().deleted == 1
     finally:
-        found.policy, found.declared = before
-        Link.__ttl__ = before[1]
+        found.default, Link.__ttl__ = before
 
 
 @isolate_apps("tests.django_app.shop")

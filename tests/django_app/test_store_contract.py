@@ -45,7 +45,7 @@ class DjangoRig(StoreRig):
         self._create(target, {"__ttl__": default, "__ttl_on_purged__": hooks})
 
     def create_archived(self, target: str, default: int | None, sink: ArchiveSink) -> None:
-        self._create(target, {"__ttl__": default, "__ttl_purge__": sink})
+        self._create(target, {"__ttl__": default, "__ttl_archive__": sink})
 
     def _create(self, target: str, declared: dict[str, Any]) -> None:
         meta = type("Meta", (), {"app_label": "shop", "db_table": target})

@@ -19,7 +19,14 @@ from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import binding_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
+
+    from django.contrib.admin.views.main import ChangeList
+    from django.db.models import Model
+    from django.http import HttpRequest
+
+    from ttl_odm.django.policy.binding import AnyQuerySet
 
 
 class ExpiryFilter(admin.SimpleListFilter):
@@ -28,17 +35,16 @@ class ExpiryFilter(admin.SimpleListFilter):
     title = _("expiry")
     parameter_name = "ttl"
 
-    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002
         """The choices, besides live rows."""
         return [("expired", _("Expired, not purged yet")), ("all", _("Live and expired"))]
 
-    def choices(self, changelist: Any) -> Any:
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """The same with "Live" for Django's "All", which it isn't here."""
-        first, *others = super().choices(changelist)
-        yield {**first, "display": _("Live")}
-        yield from others
+        for number, choice in enumerate(super().choices(changelist)):
+            yield choice if number else {**choice, "display": _("Live")}
 
-    def queryset(self, request: Any, queryset: Any) -> Any:  # noqa: ARG002
+    def queryset(self, request: HttpRequest, queryset: AnyQuerySet) -> AnyQuerySet:  # noqa: ARG002
         """Let the list read what was chosen."""
         if self.value() == "expired":
             return options.only_expired(queryset)
@@ -48,10 +54,10 @@ class ExpiryFilter(admin.SimpleListFilter):
 class TTLAdminMixin:
     """A read-only column ``expires`` for a ModelAdmin, on any model with a policy."""
 
-    readonly_fields: ClassVar[Any] = ("expires",)
+    readonly_fields: ClassVar[Sequence[str]] = ("expires",)
 
-    @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[untyped-decorator]
-    def expires(self, obj: Any) -> datetime | None:
+    @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # a lazy text will do
+    def expires(self, obj: Model) -> datetime | None:
         """The instant from which the row doesn't exist."""
         if obj.pk is None:
             return None

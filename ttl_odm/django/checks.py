@@ -9,15 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core import checks
-from django.db import models, router
+from django.db import connections, models, router
 
 from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
+from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from django.apps import AppConfig
+
+    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.time.fields import AnyField
 
 
 def register() -> None:
@@ -26,22 +32,24 @@ def register() -> None:
     checks.register(check_databases, checks.Tags.database)
 
 
-def check_policies(app_configs: Any = None, **_: Any) -> list[Any]:
+def check_policies(
+    app_configs: Sequence[AppConfig] | None = None, **_: object
+) -> list[checks.CheckMessage]:
     """Look at every model with a policy."""
-    wanted = None if app_configs is None else {config.label for config in app_configs}
+    labels = None if app_configs is None else {config.label for config in app_configs}
     return [
         message
         for binding in bindings()
-        if wanted is None or binding.model._meta.app_label in wanted
+        if labels is None or binding.model._meta.app_label in labels
         for message in _messages(binding)
     ]
 
 
-def check_databases(databases: Any = None, **_: Any) -> list[Any]:
-    """See that the databases keep instants in a way that can be judged."""
-    from django.db import connections  # noqa: PLC0415 (only for this check)
-
-    found: list[Any] = []
+def check_databases(
+    databases: Sequence[str] | None = None, **_: object
+) -> list[checks.CheckMessage]:
+    """See that the databases keep instants in a way that can be judged, and archives with rows."""
+    messages: list[checks.CheckMessage] = []
     for alias in databases or ():
         for binding in bindings():
             if not router.allow_migrate_model(alias, binding.model):
@@ -49,19 +57,26 @@ def check_databases(databases: Any = None, **_: Any) -> list[Any]:
             try:
                 clock.now(connections[alias], binding.form)
             except TTLConfigurationError as error:
-                found.append(checks.Error(str(error), obj=binding.model, id="ttl_odm.E001"))
-    return found
+                messages.append(checks.Error(str(error), obj=binding.model, id="ttl_odm.E001"))
+            try:
+                sink_of(binding.model, alias)
+            except TTLConfigurationError as error:
+                messages.append(checks.Error(str(error), obj=binding.model, id="ttl_odm.E003"))
+    return messages
 
 
-def _messages(binding: Binding) -> Iterator[Any]:
+def _messages(binding: Binding) -> Iterator[checks.CheckMessage]:
     model = binding.model
     if binding.sweep == "index" and not _is_indexed(binding):
         yield checks.Warning(
             f"Nothing indexes {binding.stamp.name}, so each sweep reads the whole table.",
-            hint=_index_hint(binding),
+            hint="Run makemigrations, or declare __ttl_sweep__ = 'scan'."
+            if has_contract_fields(binding)
+            else f"Add models.Index(fields=['{binding.stamp.name}']), or db_index=True.",
             obj=model,
             id="ttl_odm.W001",
         )
+    relation: Any
     for relation in model._meta.related_objects:
         field = relation.field
         if field.many_to_many or field.unique:
@@ -91,23 +106,17 @@ def _is_indexed(binding: Binding) -> bool:
     if has_contract_fields(binding):
         names = {index.name for index in binding.model._meta.indexes if isinstance(index, TTLIndex)}
         return len(names) >= 2  # noqa: PLR2004 (inheriting rows, and those with a ttl)
-    stamp = binding.stamp
+    stamp: Any = binding.stamp
     return bool(stamp.db_index or stamp.unique or _leads_an_index(binding.model, stamp))
 
 
-def _leads_an_index(model: Any, field: Any) -> bool:
+def _leads_an_index(model: Model, field: AnyField) -> bool:
     meta = model._meta
     firsts = [index.fields_orders[0][0] for index in meta.indexes if index.fields_orders]
-    firsts += [each[0] for each in meta.unique_together]
+    firsts += [names[0] for names in meta.unique_together]
     firsts += [
         constraint.fields[0]
         for constraint in meta.constraints
         if isinstance(constraint, models.UniqueConstraint) and constraint.fields
     ]
     return field.name in firsts
-
-
-def _index_hint(binding: Binding) -> str:
-    if has_contract_fields(binding):
-        return "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
-    return f"Add models.Index(fields=['{binding.stamp.name}']), or db_index=True."

@@ -26,14 +26,22 @@ from django.db.models.sql.where import AND, WhereNode
 
 from ttl_odm.django.keys import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import TablePolicy, is_historical, place_of
-from ttl_odm.django.policy.predicate import Verdict, condition
-from ttl_odm.django.time.stamps import Kept, Stamp
+from ttl_odm.django.policy.binding import policy_in
+from ttl_odm.django.policy.predicate import Predicate
+from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.predicate import Kind
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model
+    from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
+
+    from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.time.fields import AnyField
+else:
+    # Mixins, which `_gated` puts before the class of a backend.
+    SQLCompiler = SQLDeleteCompiler = SQLUpdateCompiler = object
 
 _MARK: Final = "_ttl_odm_gate"
 
@@ -45,101 +53,79 @@ def install() -> None:
         return
 
     @functools.wraps(original)
-    def compiler(self: Any, compiler_name: str) -> Any:
-        return _gated(original(self, compiler_name))
+    def compiler(self: BaseDatabaseOperations, compiler_name: str) -> Any:
+        backends: Any = original(self, compiler_name)
+        return _gated(backends)
 
     setattr(compiler, _MARK, True)
-    BaseDatabaseOperations.compiler = compiler
+    BaseDatabaseOperations.compiler = compiler  # type: ignore[method-assign]
 
 
 @functools.cache
-def _gated(cls: Any) -> Any:
+def _gated(compiler: Any) -> Any:
     """A subclass of a backend's compiler that goes through the gate."""
-    mixin: Any = GatedSelect
-    for kind, its in (
-        (compilers.SQLInsertCompiler, GatedInsert),
-        (compilers.SQLUpdateCompiler, GatedUpdate),
-        (compilers.SQLDeleteCompiler, GatedDelete),
-    ):
-        if issubclass(cls, kind):
-            mixin = its
-    return type(cls.__name__, (mixin, cls), {"__module__": cls.__module__})
+    gates = {
+        compilers.SQLInsertCompiler: GatedInsert,
+        compilers.SQLUpdateCompiler: GatedUpdate,
+        compilers.SQLDeleteCompiler: GatedDelete,
+        compilers.SQLCompiler: GatedSelect,
+    }
+    gate = next(gate for kind, gate in gates.items() if issubclass(compiler, kind))
+    return type(compiler.__name__, (gate, compiler), {"__module__": compiler.__module__})
 
 
-class _Gated:
-    """What the mixins share; they stand before a compiler of Django's."""
-
-    query: Any
-    connection: Any
-    compile: Any
-    where: Any
-
-    def _place(self, table: str) -> TablePolicy | None:
-        """How a table of this statement hangs on a policy that counts here."""
-        place = place_of(table)
-        return None if place is None or is_historical(self.query.model) else place
-
-    @contextmanager
-    def _with_verdict(self, verdict: Verdict | None) -> Iterator[None]:
-        """Compile with one more condition, without leaving it in the query."""
-        query = self.query
-        before = query.where
-        if verdict is not None:
-            query.where = WhereNode([before, verdict], AND)
-        try:
-            yield
-        finally:
-            query.where = before
+def _and(where: WhereNode | None, *predicates: Predicate) -> WhereNode:
+    conditions: list[Any] = [*([where] if where else []), *predicates]
+    return WhereNode(conditions, AND)
 
 
-class GatedSelect(_Gated):
+class GatedSelect(SQLCompiler):
     """SELECT, and what is made of it."""
 
     def get_from_clause(self) -> Any:
         """FROM, with the predicate of every table in it."""
-        base: Any = super()
-        rows = options.rows_of(self.query)
+        query = self.query
+        rows = options.rows_of(query)
         if rows == "all":
-            return base.get_from_clause()
-        verdicts: list[Any] = []
+            return super().get_from_clause()
+        kind: Final = "live" if rows == "live" else "expired"
         with self._gated_joins(rows):
-            result = base.get_from_clause()
-        for alias, source in self.query.alias_map.items():
-            if not self.query.alias_refcount[alias] or isinstance(source, Join):
-                continue
-            place = self._place(source.table_name)
-            if place is not None:
-                verdicts.append(Verdict(place, alias, "live" if rows == "live" else "expired"))
-        for table in self.query.extra_tables:
-            place = self._place(table)
-            if place is not None and rows == "live":
-                verdicts.append(Verdict(place, table, "live"))
-        if verdicts:
+            result = super().get_from_clause()
+        sources = [
+            (alias, source.table_name)
+            for alias, source in query.alias_map.items()
+            if query.alias_refcount[alias] and not isinstance(source, Join)
+        ]
+        if rows == "live":
+            sources += [(table, table) for table in query.extra_tables]
+        predicates = [
+            Predicate(policy, alias, kind)
+            for alias, table in sources
+            if (policy := policy_in(query, table)) is not None
+        ]
+        if predicates:
             # MariaDB's DELETE over several tables comes here too, without a WHERE of its own.
             before = getattr(self, "where", None)
-            self.where = WhereNode([*([before] if before else []), *verdicts], AND)
+            self.where = _and(before, *predicates)
         return result
 
     @contextmanager
-    def _gated_joins(self, rows: str) -> Iterator[None]:
+    def _gated_joins(self, rows: options.Rows) -> Iterator[None]:
         """Put the predicate into the ON clauses while they are rendered."""
-        joins = [
-            (alias, join, place)
-            for alias, join in self.query.alias_map.items()
-            if isinstance(join, Join) and (place := self._place(join.table_name)) is not None
-        ]
+        query, alias_map = self.query, self.query.alias_map
+        joins: dict[str, Any] = {
+            alias: _GatedJoin(join, policy)
+            for alias, join in alias_map.items()
+            if isinstance(join, Join) and (policy := policy_in(query, join.table_name)) is not None
+        }
         if rows != "live" or not joins:
             yield
             return
-        alias_map = self.query.alias_map
-        self.query.alias_map = {
-            **alias_map,
-            **{alias: _GatedJoin(join, place) for alias, join, place in joins},
-        }
+        query.alias_map = {**alias_map, **joins}
         try:
             yield
         finally:
-            self.query.alias_map = alias_map
+            query.alias_map = alias_map
 
     def get_related_selections(self, *args: Any, **kwargs: Any) -> Any:
         """The columns of select_related, with outer joins to rows that may have expired.
@@ -148,127 +134,117 @@ class GatedSelect(_Gated):
         expired one would vanish. (Not under FOR UPDATE, which PostgreSQL refuses on outer joins.)
         """
         query = self.query
-        base: Any = super()
         used = {alias for alias, count in query.alias_refcount.items() if count}
-        related: Any = base.get_related_selections(*args, **kwargs)
-        if options.rows_of(query) == "live" and not query.select_for_update:
-            for alias, join in list(query.alias_map.items()):
-                is_ours = isinstance(join, Join) and self._place(join.table_name) is not None
-                if alias not in used and is_ours and join.join_type == INNER:
-                    query.alias_map[alias] = join.promote()
-                    children = [
-                        each
-                        for each, other in query.alias_map.items()
-                        if other.parent_alias == alias
-                    ]
-                    query.promote_joins(children)
+        related = super().get_related_selections(*args, **kwargs)
+        if options.rows_of(query) != "live" or query.select_for_update:
+            return related
+        for alias, join in list(query.alias_map.items()):
+            if alias in used or not isinstance(join, Join) or join.join_type != INNER:
+                continue
+            if policy_in(query, join.table_name) is not None:
+                query.alias_map[alias] = join.promote()
+                sources = query.alias_map.items()
+                query.promote_joins(
+                    [child for child, source in sources if source.parent_alias == alias]
+                )
         return related
 
 
 class _GatedJoin:
     """A join that renders the predicate into its ON clause."""
 
-    def __init__(self, join: Any, place: TablePolicy) -> None:
+    def __init__(self, join: Join, policy: TablePolicy) -> None:
         self._join = join
-        self._place = place
+        self._live = Predicate(policy, join.table_alias or join.table_name, "live")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._join, name)
 
-    def as_sql(self, compiler: Any, connection: Any) -> Any:
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> Any:
         sql, params = compiler.compile(self._join)
-        alias = self._join.table_alias
-        live = condition(compiler, connection, self._place, alias, "live")
+        live, _ = self._live.as_sql(compiler, connection)
         # Django closes every ON clause with this parenthesis.
         return f"{sql[:-1]} AND {live})", params
 
 
-class GatedDelete(GatedSelect):
+class GatedDelete(GatedSelect, SQLDeleteCompiler):
     """DELETE: of live rows, or of expired ones for those who purge."""
 
-    def as_sql(self) -> Any:
+    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
         """The statement."""
-        base: Any = super()
         query = self.query
         table = query.get_meta().db_table
-        place = self._place(table)
-        if place is None:
-            return base.as_sql()
+        policy = policy_in(query, table)
+        if policy is None:
+            return super().as_sql()
         query.get_initial_alias()
         by_key = table in options.purged_tables() or options.purges(query) == "by key"
-        kind: Kind = "expired" if by_key or options.purges(query) else "live"
-        with self._with_verdict(Verdict(place, table, kind, writing=True)):
-            sql, params = base.as_sql()
-        return (self._found_by_key(sql) if by_key else sql), params
+        kind: Final = "expired" if by_key or options.purges(query) else "live"
+        before = query.where
+        query.where = _and(before, Predicate(policy, table, kind, writing=True))
+        try:
+            sql, params = super().as_sql()
+        finally:
+            query.where = before  # a query may be compiled again
+        name = self.connection.ops.quote_name(table)
+        head = f"DELETE FROM {name}"  # noqa: S608 (a name that Django quotes)
+        if by_key and self.connection.vendor == "mysql" and sql.startswith(head):
+            # MariaDB would rather read, and lock, all of a small table than look keys up.
+            sql = sql.replace(head, f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY)", 1)
+        return sql, params
 
-    def _found_by_key(self, sql: str) -> str:
-        """Let MariaDB look its rows up; of a small table it would rather read, and lock, all."""
-        table = self.connection.ops.quote_name(self.query.get_meta().db_table)
-        head = f"DELETE FROM {table}"  # noqa: S608 (a name that Django quotes)
-        if self.connection.vendor != "mysql" or not sql.startswith(head):
-            return sql
-        return sql.replace(head, f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY)", 1)
 
-
-class GatedUpdate(KeyedUpdate, GatedSelect):
+class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
     """UPDATE: of live rows, whose last modification it resets."""
 
-    def as_sql(self) -> Any:
+    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
         """The statement."""
-        base: Any = super()
-        place = self._place(self.query.get_meta().db_table)
-        if place is None:
-            return base.as_sql()
-        self._stamp(place)
-        return base.as_sql()
+        policy = policy_in(self.query, self.query.get_meta().db_table)
+        if policy is not None and policy.binding.stamps and not options.root_written(self.query):
+            self._stamp(policy)
+        return super().as_sql()
 
     def pre_sql_setup(self, *args: Any, **kwargs: Any) -> Any:
         """Let Django rewrite the WHERE clause first."""
-        base: Any = super()
-        result = base.pre_sql_setup(*args, **kwargs)
+        result = super().pre_sql_setup(*args, **kwargs)
         query = self.query
         table = query.get_meta().db_table
-        place = self._place(table)
-        if place is not None and not options.root_written(query):
-            kept = [each for each in query.where.children if not isinstance(each, Verdict)]
-            if len(kept) == len(query.where.children):
-                verdict = Verdict(place, table, "live", writing=True)
-                query.where = WhereNode([query.where, verdict], AND)
+        policy = policy_in(query, table)
+        if policy is None or options.root_written(query):
+            return result
+        if not any(isinstance(condition, Predicate) for condition in query.where.children):
+            query.where = _and(query.where, Predicate(policy, table, "live", writing=True))
         return result
 
-    def _stamp(self, place: TablePolicy) -> None:
-        query, binding = self.query, place.binding
-        if not binding.stamps or options.root_written(query):
-            return
+    def _stamp(self, policy: TablePolicy) -> None:
+        query, binding = self.query, policy.binding
         field = binding.stamp
         keeps = options.keeps_last_modified(query)
-        fresh = Kept(field.column) if keeps else Stamp(binding.form)
-        if place.link is None:
+        fresh: Any = Kept(str(field.column)) if keeps else Stamp(binding.form)
+        if policy.link is None:
             query.values = _stamped(query.values, field, fresh)
             return
         related = query.related_updates.get(binding.model)
-        if related is None:
-            if not keeps:
-                query.add_related_update(binding.model, field, fresh)
-            return
-        query.related_updates[binding.model] = _stamped(related, field, fresh)
+        if related is not None:
+            query.related_updates[binding.model] = _stamped(related, field, fresh)
+        elif not keeps:
+            query.add_related_update(binding.model, field, fresh)
 
 
-def _stamped(values: Any, field: Any, fresh: Stamp) -> list[Any]:
+def _stamped(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
     """The assignments, with the database's clock in place of what somebody may have given."""
-    ours = [value for each, _, value in values if each is field and isinstance(value, Stamp)]
+    ours = [value for target, _, value in values if target is field and isinstance(value, Stamp)]
     rest = [value for value in values if value[0] is not field]
     return [*rest, (field, None, ours[0] if ours else fresh)]
 
 
-class GatedInsert(KeyedInsert, _Gated):
+class GatedInsert(KeyedInsert):
     """INSERT: of rows that the database's clock stamps, in place of expired ones."""
 
-    def pre_save_val(self, field: Any, obj: Any) -> Any:
+    def pre_save_val(self, field: AnyField, obj: Model) -> Any:
         """The value of a field of a row."""
-        base: Any = super()
-        place = self._place(self.query.get_meta().db_table)
-        if place is None or field is not place.binding.stamp or not place.binding.stamps:
-            return base.pre_save_val(field, obj)
-        given = obj.__dict__.get(field.attname)
-        return given if isinstance(given, Stamp) else Stamp(place.binding.form)
+        policy = policy_in(self.query, self.query.get_meta().db_table)
+        if policy is None or field is not policy.binding.stamp or not policy.binding.stamps:
+            return super().pre_save_val(field, obj)
+        value = obj.__dict__.get(field.attname)
+        return value if isinstance(value, Stamp) else Stamp(policy.binding.form)

@@ -12,6 +12,7 @@ more of them do no harm. Live rows are never touched, whatever they hold.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import IntegrityError, OperationalError, models, transaction
@@ -20,12 +21,22 @@ from django.db.models.constants import OnConflict
 from django.db.models.expressions import Case, Value
 from django.db.models.lookups import Exact
 
-from ttl_odm.django.policy.predicate import condition
+from ttl_odm.django.policy.binding import policy_in
+from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.purge.removal import displace
-from ttl_odm.django.time.stamps import Stamp
+from ttl_odm.django.time.fields import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from django.db.models.sql import InsertQuery, UpdateQuery
+    from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
+
+    from ttl_odm.django.policy.binding import Model, TablePolicy
+    from ttl_odm.django.time.fields import AnyField
+else:
+    # Mixins, which the gate puts before the class of a backend.
+    SQLCompiler = SQLInsertCompiler = SQLUpdateCompiler = object
 
 _TRIES: Final = 5
 """Rounds of an upsert, of which each is spoilt by another row that expires at this very moment."""
@@ -37,16 +48,18 @@ _TWO_ROWS: Final = 1242
 """MySQL's "subquery returns more than 1 row": how an upsert fails on a row that has expired."""
 
 
-class _Keyed:
+class _Keyed(SQLCompiler):
     """A write of a table with a policy that may meet keys of expired rows."""
 
-    query: Any
-    connection: Any
-    using: str
-    _place: Any
+    query: Any  # django-stubs doesn't know what is read of it here
+
+    def _displace(self, conditions: list[Q]) -> int:
+        """Delete expired rows that meet one of the conditions, and return how many."""
+        with transaction.atomic(using=self.using, savepoint=False):
+            return displace(self.query.get_meta().concrete_model, str(self.using), conditions)
 
     def _freeing(self, write: Callable[[], Any], conditions: list[Q]) -> Any:
-        """Run a write, with the keys free that it wants.
+        """Run a write, with the keys free that it takes.
 
         Args:
             write: Compiles and executes.
@@ -54,46 +67,33 @@ class _Keyed:
         """
         if not conditions:
             return write()
-        using, model = self.using, self.query.get_meta().concrete_model
-        connection = self.connection
-        if connection.in_atomic_block and connection.vendor != "sqlite":
-            self._free(conditions)
+        if self.connection.in_atomic_block and self.connection.vendor != "sqlite":
+            self._displace(conditions)
             return write()
         try:
             return write()
         except IntegrityError as error:
-            with transaction.atomic(using=using, savepoint=False):
-                if not displace(model, using, conditions):
+            with transaction.atomic(using=self.using, savepoint=False):
+                if not self._displace(conditions):
                     raise
                 try:
                     return write()
                 except IntegrityError as another:
                     raise another from error
 
-    def _free(self, conditions: list[Q]) -> int:
-        model = self.query.get_meta().concrete_model
-        with transaction.atomic(using=self.using, savepoint=False):
-            return displace(model, self.using, conditions)
 
-
-class KeyedInsert(_Keyed):
+class KeyedInsert(_Keyed, SQLInsertCompiler):
     """INSERT, with conflicts or without."""
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
         """Run it, once its keys are free."""
-        base: Any = super()
-
-        def write() -> Any:
-            return base.execute_sql(*args, **kwargs)
-
-        place = self._place(self.query.get_meta().db_table)
-        if place is None or place.binding.is_off:
+        write, query = partial(super().execute_sql, *args, **kwargs), self.query
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None or policy.binding.is_off:
             return write()
-        conditions = list(_held_by(self.query))
-        if self.query.on_conflict is None:
+        conditions = list(_held_by(query))
+        if query.on_conflict is None or not conditions:
             return self._freeing(write, conditions)
-        if not conditions:
-            return write()
         with transaction.atomic(using=self.using, savepoint=False):
             return self._upsert(write, conditions)
 
@@ -101,7 +101,7 @@ class KeyedInsert(_Keyed):
         """Delete the expired holders, and then run what conflicts with live ones only."""
         updates = self.query.on_conflict == OnConflict.UPDATE
         for _ in range(_TRIES):
-            self._free(conditions)
+            self._displace(conditions)
             try:
                 rows = write()
             except OperationalError as error:
@@ -115,14 +115,13 @@ class KeyedInsert(_Keyed):
             f"{label}: rows that this upsert meets expired again and again; try again."
         )
 
-    def as_sql(self) -> Any:
+    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
         """The statement; on a conflict it updates live rows only, and stamps them."""
-        base: Any = super()
         query = self.query
-        place = self._place(query.get_meta().db_table)
-        if place is None or query.on_conflict != OnConflict.UPDATE:
-            return base.as_sql()
-        stamp = place.binding.stamp if place.link is None and place.binding.stamps else None
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None or query.on_conflict != OnConflict.UPDATE:
+            return super().as_sql()
+        stamp = policy.binding.stamp if policy.link is None and policy.binding.stamps else None
         query.update_fields = [field for field in query.update_fields if field is not stamp]
         plain = self.connection.ops.on_conflict_suffix_sql(
             query.fields,
@@ -130,18 +129,25 @@ class KeyedInsert(_Keyed):
             [field.column for field in query.update_fields],
             [field.column for field in query.unique_fields],
         )
-        gated = self._gated_suffix(plain, place, stamp)
-        return [(_replaced(sql, plain, gated), params) for sql, params in base.as_sql()]
+        gated = self._gated_suffix(plain, policy, stamp)
+        statements = []
+        for sql, params in super().as_sql():
+            before, suffix, after = sql.rpartition(plain)
+            if not suffix:
+                raise OperationalError(
+                    "This backend spells ON CONFLICT in a way that ttl_odm can't gate."
+                )
+            statements.append((f"{before}{gated}{after}", params))
+        return statements
 
-    def _gated_suffix(self, suffix: str, place: Any, stamp: Any) -> str:
-        connection = self.connection
-        table = self.query.get_meta().db_table
-        live = condition(self, connection, place, table, "live", writing=True)
+    def _gated_suffix(self, suffix: str, policy: TablePolicy, stamp: AnyField | None) -> str:
+        connection, meta = self.connection, self.query.get_meta()
+        live, _ = Predicate(policy, meta.db_table, "live", writing=True).as_sql(self, connection)
         quote = connection.ops.quote_name
         # A policy that doesn't stamp assigns a column to itself, where one is needed at all.
-        column = quote((stamp or self.query.get_meta().pk_fields[0]).column)
-        old = f"{quote(table)}.{column}"
-        fresh = Stamp(place.binding.form).as_sql(self, connection)[0] if stamp else old
+        column = quote(str((stamp or meta.pk_fields[0]).column))
+        old = f"{quote(meta.db_table)}.{column}"
+        fresh = Stamp(policy.binding.form).as_sql(self, connection)[0] if stamp else old
         if connection.vendor != "mysql":
             separator = "" if suffix.rstrip().endswith(" SET") else ", "
             return f"{suffix}{f'{separator}{column} = {fresh}' if stamp else ''} WHERE {live}"
@@ -152,119 +158,104 @@ class KeyedInsert(_Keyed):
         return f"{head} UPDATE {first}{', ' if rest.strip() else ''}{rest}"
 
 
-class KeyedUpdate(_Keyed):
+class KeyedUpdate(_Keyed, SQLUpdateCompiler):
     """UPDATE of columns that are unique."""
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
         """Run it, once its keys are free."""
-        base: Any = super()
-
-        def write() -> Any:
-            return base.execute_sql(*args, **kwargs)
-
-        place = self._place(self.query.get_meta().db_table)
-        if place is None or place.binding.is_off:
+        write, query = partial(super().execute_sql, *args, **kwargs), self.query
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None or policy.binding.is_off:
             return write()
-        return self._freeing(write, list(_taken_by(self.query)))
+        return self._freeing(write, list(_taken_by(query)))
 
 
-def _replaced(sql: str, plain: str, gated: str) -> str:
-    before, found, after = sql.rpartition(plain)
-    if not found:
-        raise OperationalError("This backend spells ON CONFLICT in a way that ttl_odm can't gate.")
-    return f"{before}{gated}{after}"
-
-
-def unique_sets(model: Any) -> Iterator[tuple[Any, ...]]:
+def unique_sets(model: Model) -> Iterator[tuple[AnyField, ...]]:
     """The columns of each key in a model's own table, as fields; without unique expressions."""
     meta = model._meta
-    local = set(meta.local_concrete_fields)
+    by_name = {field.name: field for field in meta.local_concrete_fields}
     yield tuple(meta.pk_fields)
     for field in meta.local_concrete_fields:
         if field.unique and not field.primary_key:
             yield (field,)
-    names = [*meta.unique_together]
-    names += [
+    keys: list[Sequence[str]] = [*meta.unique_together]
+    keys += [
         constraint.fields
         for constraint in meta.constraints
         if isinstance(constraint, models.UniqueConstraint) and constraint.fields
     ]
-    for each in names:
-        fields = tuple(meta.get_field(name) for name in each)
-        if local.issuperset(fields):
-            yield fields
+    for key in keys:
+        if by_name.keys() >= set(key):
+            yield tuple(by_name[name] for name in key)
 
 
-def _held_by(query: Any) -> Iterator[Q]:
+def _held_by(query: InsertQuery) -> Iterator[Q]:
     """Which rows may hold a key that an INSERT brings."""
-    model = query.get_meta().concrete_model
+    model: Any = query.get_meta().concrete_model
     brought = set(query.fields)
-    sets = [fields for fields in unique_sets(model) if brought.issuperset(fields)]
-    expressions = _unique_expressions(model)
+    keys = [fields for fields in unique_sets(model) if brought.issuperset(fields)]
+    expressions = [
+        constraint.expressions
+        for constraint in model._meta.constraints
+        if isinstance(constraint, models.UniqueConstraint) and constraint.expressions
+    ]
     for start in range(0, len(query.objs), _MOST):
         objs = query.objs[start : start + _MOST]
         held = Q()
-        for fields in sets:
+        for fields in keys:
             held |= _one_of(fields, objs)
         for obj in objs if expressions else ():
-            for constraint in expressions:
-                held |= _expressed(constraint, model, obj)
+            for key in expressions:
+                held |= _expressed(key, model, obj)
         if held:
             yield held
 
 
-def _one_of(fields: tuple[Any, ...], objs: Iterable[Any]) -> Q:
+def _one_of(fields: tuple[AnyField, ...], objs: Iterable[models.Model]) -> Q:
     """Rows with one of the values in each of the columns: at least those that conflict."""
     held = Q()
     for field in fields:
-        values = [_value_of(field, obj) for obj in objs]
-        plain = [value for value in values if value is not None]
+        # What pre_save would make (auto_now, files) is in no key; expressions aren't known here.
+        values = [getattr(obj, field.attname) for obj in objs]
+        plain = [
+            value
+            for value in values
+            if value is not None and not hasattr(value, "resolve_expression")
+        ]
         if not plain:
             return Q()
         held &= Q((f"{_lookup(field)}__in", plain))
     return held
 
 
-def _value_of(field: Any, obj: Any) -> Any:
-    # What pre_save would make (auto_now, files) is in no key; expressions aren't known here.
-    value = getattr(obj, field.attname)
-    return None if hasattr(value, "resolve_expression") else value
+def _lookup(field: AnyField) -> str:
+    return field.attname if field.is_relation else field.name
 
 
-def _lookup(field: Any) -> str:
-    return str(field.attname if field.is_relation else field.name)
-
-
-def _unique_expressions(model: Any) -> list[Any]:
-    return [
-        constraint
-        for constraint in model._meta.constraints
-        if isinstance(constraint, models.UniqueConstraint) and constraint.expressions
-    ]
-
-
-def _expressed(constraint: Any, model: Any, obj: Any) -> Q:
+def _expressed(key: Iterable[Any], model: Model, obj: models.Model) -> Q:
+    """Rows that give the expressions of a unique constraint the values that this one does."""
     values = {
         models.F(field.name): Value(getattr(obj, field.attname), field)
         for field in model._meta.local_concrete_fields
         if field.attname in obj.__dict__ and not hasattr(obj.__dict__[field.attname], "as_sql")
     }
     held = Q()
-    for expression in constraint.expressions:
-        plain = expression.expression if isinstance(expression, models.OrderBy) else expression
+    for expression in key:
+        plain: Any = expression.expression if isinstance(expression, models.OrderBy) else expression
         held &= Q(Exact(plain, plain.replace_expressions(values)))
     return held
 
 
-def _taken_by(query: Any) -> Iterator[Q]:
+def _taken_by(query: UpdateQuery) -> Iterator[Q]:
     """Which rows may hold a key that an UPDATE sets.
 
     Of a key of several columns those count that it sets; the values are those that it names, also
     in the CASE of a ``bulk_update``.
     """
     values = {field: list(_values_in(value)) for field, _, value in query.values}
+    model: Any = query.get_meta().concrete_model
     held = Q()
-    for fields in unique_sets(query.get_meta().concrete_model):
+    for fields in unique_sets(model):
         taken = Q()
         for field in fields:
             if values.get(field):
@@ -274,7 +265,7 @@ def _taken_by(query: Any) -> Iterator[Q]:
         yield held
 
 
-def _values_in(value: Any) -> Iterator[Any]:
+def _values_in(value: Any) -> Iterator[object]:
     if isinstance(value, Value):
         value = value.value
     if isinstance(value, models.Model):

@@ -16,12 +16,14 @@ __all__ = ["Lease", "TTLModel"]
 class Lease(models.Model):
     """Who may sweep a database, until when, and what the last sweeps found."""
 
-    name = models.CharField(max_length=200, primary_key=True)
-    holder = models.CharField(max_length=255, null=True)  # noqa: DJ001 (NULL is "nobody")
+    name: models.CharField[str, str] = models.CharField(max_length=200, primary_key=True)
+    holder: models.CharField[str | None, str | None] = models.CharField(  # noqa: DJ001 (NULL is "nobody")
+        max_length=255, null=True
+    )
     acquired_until = InstantField(null=True)
-    token = models.BigIntegerField()
-    paused = models.BooleanField()
-    history = models.TextField()
+    token: models.BigIntegerField[int, int] = models.BigIntegerField()
+    paused: models.BooleanField[bool, bool] = models.BooleanField()
+    history: models.TextField[str, str] = models.TextField()
     recorded_at = InstantField(null=True)
 
     class Meta:
@@ -31,4 +33,4 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         """Its name."""
-        return str(self.name)
+        return self.name

@@ -7,7 +7,7 @@ the setting ``TTL_ODM_POLICIES`` once all are there.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.db.models.signals import class_prepared
 
@@ -18,6 +18,10 @@ from ttl_odm.django.policy.binding import Binding, bind, bind_subclass, is_histo
 from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
 from ttl_odm.django.purge import removal
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, sweep_of
+
+if TYPE_CHECKING:
+    from ttl_odm.django.policy.binding import Model
 
 
 def install() -> None:
@@ -27,56 +31,52 @@ def install() -> None:
     class_prepared.connect(_prepared, dispatch_uid="ttl_odm")
 
 
-def _prepared(sender: Any, **_: Any) -> None:
+def _prepared(sender: Model, **_: object) -> None:
     if is_historical(sender):
         return
     meta = sender._meta
     inherits = bool(meta.parents) or meta.proxy
-    if hasattr(sender, "__ttl__") and not (inherits and "__ttl__" not in vars(sender)):
-        if not inherits:
-            declare(sender, sender.__ttl__, where=f"{sender.__name__}.__ttl__")
-            return
-        if not any(hasattr(parent, "__ttl__") for parent in meta.parents) and not meta.proxy:
-            raise TTLConfigurationError(
-                f"{sender.__name__}.__ttl__: its rows continue in another table, that of a model "
-                "without a policy, which would stay when they expire. Put the policy there."
-            )
+    if not inherits and hasattr(sender, "__ttl__"):
+        declare(sender, sender.__ttl__, where=f"{sender.__name__}.__ttl__")
+        return
+    continues = meta.parents and not any(hasattr(parent, "__ttl__") for parent in meta.parents)
+    if continues and "__ttl__" in vars(sender) and not meta.proxy:
+        raise TTLConfigurationError(
+            f"{sender.__name__}.__ttl__: its rows continue in another table, that of a model "
+            "without a policy, which would stay when they expire. Put the policy there."
+        )
     bind_subclass(sender)
 
 
-def declare(model: Any, declared: object, *, where: str) -> None:
+def declare(model: Model, declared: object, *, where: str) -> None:
     """Put a policy on a model's table.
 
     Raises:
         InvalidTTL: It is none.
         TTLConfigurationError: It can't work with this model.
     """
-    sweep = getattr(model, "__ttl_sweep__", "index")
-    if sweep not in ("index", "scan"):
-        raise TTLConfigurationError(
-            f"{model.__name__}.__ttl_sweep__ = {sweep!r}: give 'index' or 'scan'."
-        )
-    binding = Binding.of(model, declared, where=where, sweep=sweep)
-    removal.sink_of(model)
-    removal.hooks_of(model)
+    binding = Binding.of(model, declared, where=where, sweep=sweep_of(model))
+    purge_of(model, ("delete",))
+    archive_of(model)  # whether it fits is seen when all models are there
+    hooks_of(model, model._meta.db_table)
     bind(binding)
     guard(model)
-    if sweep == "index":
-        add_indexes(binding)
+    if binding.sweep == "index":
+        _add_indexes(binding)
 
 
-def add_indexes(binding: Binding) -> None:
+def _add_indexes(binding: Binding) -> None:
     """Give a model with the contract's own fields the sweeper's two indexes.
 
     Here rather than in the abstract model's Meta, which a ``class Meta`` that doesn't inherit from
     it would lose.
     """
-    if not has_contract_fields(binding):
+    if binding.own is None or not has_contract_fields(binding):
         return
-    meta = binding.model._meta
+    meta, stamp = binding.model._meta, binding.stamp.name
     for suffix, fields in (
-        ("ttl_inherited", [binding.stamp.name]),
-        ("ttl_own", [binding.stamp.name, binding.own.name]),
+        ("ttl_inherited", [stamp]),
+        ("ttl_own", [stamp, binding.own.name]),
     ):
         name = index_name(meta.db_table.replace('"', ""), suffix)
         if all(index.name != name for index in meta.indexes):

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.db import connections, models, router
 
-from ttl_odm.core import expiry
-from ttl_odm.core.values import NEVER, row_ttl
+from ttl_odm.core import expiry, lifetime
+from ttl_odm.core.values import NEVER
 from ttl_odm.django.objects.querysets import AllObjectsManager, TTLManager
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.objects.save import expired_error
+from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.time.clock import database_now
-from ttl_odm.django.time.fields import LastModifiedField, TTLField
-from ttl_odm.django.time.stamps import SecondsUntil, Stamp, StampAgo, StampUntil, Unknown
-from ttl_odm.errors import InvalidTTL
+from ttl_odm.django.time.fields import (
+    Cutoff,
+    LastModifiedField,
+    SecondsUntil,
+    Stamp,
+    StampAgo,
+    StampUntil,
+    TTLField,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from ttl_odm.core.lifetime import OnlyIf
+    from ttl_odm.core.policy import Policy
 
 
 class TTLModel(models.Model):
@@ -25,28 +37,30 @@ class TTLModel(models.Model):
     off, and rows' own ttls are not interpreted). It may be changed while the application runs;
     every inheriting row follows at once. The rules are those of Azure Cosmos DB's time to live.
 
-    What becomes of expired rows: ``__ttl_purge__`` is ``"delete"`` or an object with ``write()``;
-    ``__ttl_on_purged__`` names whom to tell; ``__ttl_sweep__`` is how they are found, by an
-    ``"index"`` or a ``"scan"``.
+    What becomes of expired rows: ``__ttl_archive__`` is where they are kept, an `Archive` or an
+    object with ``write()``; ``__ttl_on_purged__`` names whom to report them to; ``__ttl_sweep__``
+    is how they are found, by an ``"index"`` or a ``"scan"``.
 
-    Every save renews the row. The helpers below change the instance; ``save()`` it afterwards.
+    Every save renews the row. `touch` writes at once; the other helpers change the instance, and
+    ``save()`` stores it.
 
     Attributes:
-        last_modified: column ``_ts``; an aware UTC datetime that the database's clock sets on
+        last_modified: Column ``_ts``; an aware UTC datetime that the database's clock sets on
             every write.
-        ttl: the row's own ttl in seconds, -1 for never, None to inherit.
+        ttl: The row's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[Any] = None
+    __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
-    __ttl_purge__: ClassVar[Any] = "delete"
+    __ttl_purge__: ClassVar[str] = "delete"
+    __ttl_archive__: ClassVar[Any] = None
     __ttl_on_purged__: ClassVar[Any] = None
 
-    last_modified: Any = LastModifiedField(db_column="_ts")
-    ttl: Any = TTLField(null=True, blank=True)
+    last_modified = LastModifiedField(db_column="_ts")
+    ttl = TTLField(null=True, blank=True)
 
-    objects = TTLManager()
-    all_objects = AllObjectsManager()
+    objects: ClassVar[TTLManager[Any]] = TTLManager()
+    all_objects: ClassVar[AllObjectsManager[Any]] = AllObjectsManager()
 
     class Meta:
         """It has no table of its own."""
@@ -56,13 +70,11 @@ class TTLModel(models.Model):
     @property
     def expires_at(self) -> datetime | None:
         """The instant at which the row expires (aware, UTC); None for never."""
-        binding: Any = binding_of(type(self))
-        end: datetime | None = binding.expires_at(self)
-        return end
+        return self._binding.expires_at(self)
 
     @property
     def is_expired(self) -> bool:
-        """Whether the row has expired, by the database's clock: asks it, with one statement."""
+        """Whether the row has expired. Asks the database's clock."""
         end = self.expires_at
         return end is not None and expiry.is_expired(end, self._database_now())
 
@@ -72,13 +84,49 @@ class TTLModel(models.Model):
         end = self.expires_at
         return None if end is None else expiry.remaining(end, self._database_now())
 
-    def touch(self) -> None:
+    def touch(
+        self, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
+    ) -> bool:
         """Start the row's lifetime again, at once, without another change.
+
+        Without a condition that is a ``save()``, with its signals. A condition is decided by the
+        database, in the WHERE clause of one UPDATE, which sends none.
+
+        Args:
+            at_most_every: Seconds; a row that was written more recently is left alone.
+            only_if: "longer" or "has_ttl": rows that never expire are left alone; "no_ttl": all
+                others are. "shorter" leaves any row alone, since a touch doesn't shorten a life.
+
+        Returns:
+            Whether the lifetime has started again.
 
         Raises:
             ExpiredError: It has expired.
+            TTLConfigurationError: An argument is none of these.
         """
-        self.save(update_fields=["last_modified"])
+        if (at_most_every is None and only_if is None) or self._state.adding:
+            self.save(update_fields=["last_modified"])
+            return True
+        binding = self._binding
+        using = self._state.db or router.db_for_write(type(self), instance=self)
+        rows = binding.model._base_manager.using(using).filter(pk=self.pk)
+        filters = []
+        if at_most_every is not None:
+            seconds = lifetime.interval(at_most_every).total_seconds()
+            cutoff = Cutoff(seconds, binding.form, binding.stamp)
+            filters.append(models.Q((f"{binding.stamp.name}__lte", cutoff)))
+        if only_if is not None:
+            lifetime.check_only_if(only_if)
+            has_end = binding.has_end
+            # How long the life will be makes no difference: what has an end gets a later one.
+            choices = {"no_ttl": ~has_end, "shorter": models.Q(pk__in=[])}
+            filters.append(choices.get(only_if, has_end))
+        if rows.filter(*filters).update(**{binding.stamp.name: Stamp(binding.form)}):
+            self.__dict__[binding.stamp.attname] = Unknown()
+            return True
+        if not rows.exists():
+            raise expired_error(self)
+        return False
 
     def persist(self) -> None:
         """Let the row live for ever (ttl -1), whatever the default."""
@@ -88,24 +136,30 @@ class TTLModel(models.Model):
         """Give up the row's own ttl: the default applies again."""
         self.ttl = None
 
-    def expire_in(self, life: float | timedelta) -> None:
+    def expire_in(self, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
         """Let the row live for so long from the next save on.
 
         Args:
             life: Whole seconds. Zero or less lets the row expire with the save.
+            only_if: "longer" or "shorter" than the row would live now, "has_ttl" or "no_ttl": the
+                row is left alone otherwise. Decided by the instance, and the database's clock.
+
+        Returns:
+            Whether the row gets this life.
 
         Raises:
             InvalidTTL: The number isn't whole, or over 2147483647.
         """
-        seconds = life.total_seconds() if isinstance(life, timedelta) else life
-        if not isinstance(seconds, bool) and seconds <= 0:
-            self.ttl = 1
-            self.last_modified = StampAgo(1)
-            return
-        self.ttl = row_ttl(life, where=f"{type(self).__name__}.ttl")
-        self.last_modified = Stamp()
+        seconds = lifetime.life_seconds(life, model=type(self).__name__)
+        if only_if is not None:
+            end = self._database_now() + timedelta(seconds=seconds)
+            if not lifetime.grants(only_if, self.expires_at, end):
+                return False
+        self.ttl = seconds or 1
+        self.last_modified = Stamp() if seconds else StampAgo(1)
+        return True
 
-    def expire_at(self, instant: datetime) -> None:
+    def expire_at(self, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
         """Let the row expire at exactly this instant.
 
         The next save stores the whole seconds that are left, rounded up, and a ``_ts`` so much
@@ -113,17 +167,20 @@ class TTLModel(models.Model):
 
         Args:
             instant: An aware datetime; one in the past lets the row expire with the save.
+            only_if: As in `expire_in`.
+
+        Returns:
+            Whether the row gets this end.
 
         Raises:
             InvalidTTL: The datetime is naive.
         """
-        if instant.tzinfo is None:
-            raise InvalidTTL(
-                f"{type(self).__name__}.expire_at({instant!r}): a naive datetime names no "
-                "instant; add tzinfo=datetime.timezone.utc if it is UTC."
-            )
+        lifetime.check_instant(instant, model=type(self).__name__)
+        if only_if is not None and not lifetime.grants(only_if, self.expires_at, instant):
+            return False
         self.ttl = SecondsUntil(instant)
         self.last_modified = StampUntil(instant)
+        return True
 
     def save_base(self, *args: Any, **kwargs: Any) -> None:
         """Save; what the database's clock has made of the row is read when it is asked for."""
@@ -138,6 +195,12 @@ class TTLModel(models.Model):
             self.__dict__["ttl"] = Unknown()
 
     save_base.alters_data = True  # type: ignore[attr-defined]
+
+    @property
+    def _binding(self) -> Binding:
+        binding = binding_of(type(self))
+        assert binding is not None  # noqa: S101 (declaring a subclass binds it)
+        return binding
 
     def _database_now(self) -> datetime:
         using = self._state.db or router.db_for_read(type(self), instance=self)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db import migrations
+from django.db.migrations.operations.base import Operation
 
-from ttl_odm.dialects import index_name
+from ttl_odm.dialects import index_name, ttl_check
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.policy.indexes import TTLIndex
@@ -26,8 +27,14 @@ from ttl_odm.errors import TTLConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+    from django.db.migrations.state import ProjectState
 
-class AddTTL(migrations.operations.base.Operation):
+    from ttl_odm.django.policy.binding import Model
+
+
+class AddTTL(Operation):
     """Give a model the fields ``last_modified`` and ``ttl``, and the sweeper's indexes."""
 
     __module__ = "ttl_odm.django"  # what squashed migrations name, and may rely on
@@ -48,7 +55,7 @@ class AddTTL(migrations.operations.base.Operation):
         self.model_name = model_name
         self.sweep = sweep
 
-    def deconstruct(self) -> Any:
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         """For migrations that are written."""
         kwargs: dict[str, Any] = {"model_name": self.model_name}
         if self.sweep != "index":
@@ -64,12 +71,12 @@ class AddTTL(migrations.operations.base.Operation):
         """For the migration's file."""
         return f"{self.model_name.lower()}_ttl"
 
-    def state_forwards(self, app_label: str, state: Any) -> None:
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
         """What the operations of ``makemigrations`` come to."""
         for operation in self._plain(app_label, state):
             operation.state_forwards(app_label, state)
 
-    def _plain(self, app_label: str, state: Any) -> Iterator[Any]:
+    def _plain(self, app_label: str, state: ProjectState) -> Iterator[Operation]:
         name = self.model_name.lower()
         yield migrations.AddField(name, "last_modified", LastModifiedField(db_column="_ts"))
         yield migrations.AddField(name, "ttl", TTLField(null=True, blank=True))
@@ -80,7 +87,11 @@ class AddTTL(migrations.operations.base.Operation):
                 yield migrations.AddIndex(name, index)
 
     def database_forwards(
-        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
     ) -> None:
         """Make them, step by step."""
         model = to_state.apps.get_model(app_label, self.model_name)
@@ -89,7 +100,7 @@ class AddTTL(migrations.operations.base.Operation):
             return
         vendor = clock.family_of(connection).family
         if vendor == "sqlite":  # which copies the table, as for any column that isn't NULL
-            self._each(app_label, schema_editor, from_state)
+            self._run_plain(app_label, schema_editor, from_state)
             return
         if vendor == "postgresql" and connection.in_atomic_block:
             raise TTLConfigurationError(
@@ -111,9 +122,9 @@ class AddTTL(migrations.operations.base.Operation):
     def database_backwards(
         self,
         app_label: str,
-        schema_editor: Any,
-        from_state: Any,
-        to_state: Any,  # noqa: ARG002 (Django's signature)
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,  # noqa: ARG002 (Django's signature)
     ) -> None:
         """Take them away."""
         model = from_state.apps.get_model(app_label, self.model_name)
@@ -131,7 +142,9 @@ class AddTTL(migrations.operations.base.Operation):
             operation.state_forwards(app_label, state)
             operation.database_forwards(app_label, schema_editor, before, state)
 
-    def _each(self, app_label: str, schema_editor: Any, from_state: Any) -> None:
+    def _run_plain(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState
+    ) -> None:
         state = from_state.clone()
         for operation in self._plain(app_label, from_state):
             before = state.clone()
@@ -146,30 +159,33 @@ def _indexes(table: str) -> list[TTLIndex]:
     ]
 
 
-def _postgresql_steps(connection: Any, model: Any) -> list[str]:
+def _postgresql_steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
     """Add the columns without writing a row, and without a long lock."""
-    quote, family = connection.ops.quote_name, PostgreSQL()
-    stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
-    check = quote(f"{model._meta.db_table}_ttl_check")
+    family, (stamp, ttl) = PostgreSQL(), _columns(connection, model)
+    check = connection.ops.quote_name(f"{model._meta.db_table}_ttl_check")
     return [
         # now() is one value for all rows, so none of them is written; a clock would rewrite all.
-        f"ADD COLUMN {quote(stamp.column)} {family.instant_type} NOT NULL DEFAULT now()",
-        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT {family.stamp}",
-        f"ADD COLUMN {quote(own.column)} integer",
-        family.add_check(f"CONSTRAINT {check} CHECK ({own.db_check(connection)})"),
+        f"ADD COLUMN {stamp} {family.instant_type} NOT NULL DEFAULT now()",
+        f"ALTER COLUMN {stamp} SET DEFAULT {family.stamp}",
+        f"ADD COLUMN {ttl} integer",
+        family.add_check(f"CONSTRAINT {check} CHECK ({ttl_check(ttl)})"),
         family.validate_check(check),
     ]
 
 
-def _mysql_steps(connection: Any, model: Any) -> list[str]:
+def _mysql_steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
     """Add the columns in place; on MariaDB anything else is an error, not a surprise."""
-    quote, family = connection.ops.quote_name, MySQL()
-    stamp, own = (model._meta.get_field(name) for name in ("last_modified", "ttl"))
+    family, (stamp, ttl) = MySQL(), _columns(connection, model)
     began = clock.to_storage(connection, clock.database_now(connection))
-    steps = [
-        f"ADD COLUMN {quote(stamp.column)} {family.instant_type} NOT NULL DEFAULT {began}",
-        f"ALTER COLUMN {quote(stamp.column)} SET DEFAULT ({family.stamp})",
-        f"ADD COLUMN {quote(own.column)} integer NULL CHECK ({own.db_check(connection)})",
+    suffix = f", {family.INSTANT}" if getattr(connection, "mysql_is_mariadb", False) else ""
+    return [
+        f"ADD COLUMN {stamp} {family.instant_type} NOT NULL DEFAULT {began}{suffix}",
+        f"ALTER COLUMN {stamp} SET DEFAULT ({family.stamp}){suffix}",
+        f"ADD COLUMN {ttl} integer NULL CHECK ({ttl_check(ttl)}){suffix}",
     ]
-    suffix = f", {family.INSTANT}" if connection.mysql_is_mariadb else ""
-    return [f"{step}{suffix}" for step in steps]
+
+
+def _columns(connection: BaseDatabaseWrapper, model: Model) -> tuple[str, str]:
+    quote = connection.ops.quote_name
+    columns = {field.name: str(field.column) for field in model._meta.local_concrete_fields}
+    return quote(columns["last_modified"]), quote(columns["ttl"])

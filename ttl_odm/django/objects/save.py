@@ -8,13 +8,18 @@ is, an instance that came from the database is only ever updated; if its row is 
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError
 
 from ttl_odm import errors
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import place_of
+from ttl_odm.django.policy.binding import table_policy
+
+if TYPE_CHECKING:
+    from django.db.models import Model as Instance
+
+    from ttl_odm.django.policy.binding import AnyQuerySet, Model
 
 _MARK: Final = "_ttl_odm_guard"
 
@@ -27,41 +32,42 @@ class ExpiredError(errors.ExpiredError, DatabaseError):
     """
 
 
+def expired_error(obj: Instance) -> ExpiredError:
+    """The error for the row of an instance."""
+    error: ExpiredError = _error_of(type(obj))(model=obj._meta.label, key=obj.pk)
+    return error
+
+
 @functools.cache
 def _error_of(model: Any) -> Any:
-    """The error for a model's rows."""
     members = {"__module__": __name__, "__doc__": ExpiredError.__doc__}
     return type(f"{model.__name__}Expired", (ExpiredError, model.DoesNotExist), members)
 
 
-def guard(model: Any) -> None:
+def guard(model: Model) -> None:
     """Let instances of a model raise instead of coming back to life."""
-    original = model._do_update
+    owner: Any = model
+    original = owner._do_update
     if getattr(original, _MARK, False):
         return
 
     @functools.wraps(original)
-    def _do_update(self: Any, base_qs: Any, using: str, pk_val: Any, *args: Any) -> Any:
-        # What follows is: values, update_fields, forced_update, and whatever Django adds.
-        place = place_of(base_qs.model._meta.concrete_model._meta.db_table)
-        if place is not None and place.link is not None and _writes_root(place, args[1]):
-            base_qs = options.after_root(options.include_expired(base_qs))
-        updated = original(self, base_qs, using, pk_val, *args)
-        is_root = place is not None and place.link is None and not place.binding.is_off
-        if not updated and is_root and not self._state.adding and self._state.db == using:
-            raise _error_of(type(self))(model=self._meta.label, key=pk_val)
+    def _do_update(self: Instance, base_qs: AnyQuerySet, using: str, *args: Any) -> Any:
+        # What follows is: pk_val, values, update_fields, forced_update, and what Django adds.
+        policy = table_policy(base_qs.model._meta.db_table)
+        if policy is None:
+            return original(self, base_qs, using, *args)
+        if policy.link is not None:
+            fields = policy.binding.model._meta.local_concrete_fields
+            names = {name for field in fields for name in (field.name, field.attname)}
+            if args[2] is None or not names.isdisjoint(args[2]):  # the root was written before
+                base_qs = options.after_root(options.include_expired(base_qs))
+            return original(self, base_qs, using, *args)
+        updated = original(self, base_qs, using, *args)
+        is_known = not self._state.adding and self._state.db == using
+        if not updated and is_known and not policy.binding.is_off:
+            raise expired_error(self)
         return updated
 
     setattr(_do_update, _MARK, True)
-    model._do_update = _do_update
-
-
-def _writes_root(place: Any, update_fields: Any) -> bool:
-    if update_fields is None:
-        return True
-    names = {
-        name
-        for field in place.binding.model._meta.local_concrete_fields
-        for name in (field.name, field.attname)
-    }
-    return not names.isdisjoint(update_fields)
+    owner._do_update = _do_update

@@ -11,22 +11,32 @@ and has to see what it migrates. This module must not know SQL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
 from django.db import models
 
-from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt, Policy, as_policy, expires_at
-from ttl_odm.django.time.fields import TTLField
+from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
+from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.values import MAX_TTL
+from ttl_odm.django.time.fields import InstantField, TTLField
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
+    from typing import TypeAlias
+
+    from django.db.models.sql import Query
 
     from ttl_odm.django.time.clock import Form
+    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.sweeper.declarations import SweepBy
+
+    Model: TypeAlias = type[models.Model]
+    AnyQuerySet: TypeAlias = models.QuerySet[Any, Any]
 
 SETTING: Final = "TTL_ODM_POLICIES"
 
@@ -37,82 +47,71 @@ class Binding:
 
     Attributes:
         model: The concrete model whose table holds the fields.
-        declared: The policy that the fields were found for; another one asks for a look.
+        default: The default ttl as it is declared at this moment.
         stamp: The field with the instant.
         own: The field with the row's own ttl; None where rows have none.
-        sweep: ``"index"`` or ``"scan"``: how the sweeper finds expired rows.
+        sweep: How the sweeper finds expired rows.
     """
 
-    model: Any
-    declared: object
-    policy: Policy
-    stamp: Any
-    own: Any
-    sweep: str
+    model: Model
+    default: DeclaredTTL
+    stamp: AnyField
+    own: AnyField | None
+    sweep: SweepBy
 
     @classmethod
-    def of(cls, model: Any, declared: object, *, where: str, sweep: str) -> Binding:
+    def of(cls, model: Model, declared: object, *, where: str, sweep: SweepBy) -> Binding:
         """Find the fields of a policy on a model.
 
         Raises:
             TTLConfigurationError: The model has no such fields, or they are of another kind.
         """
         policy = as_policy(declared, where=where)
-        name = policy.last_modified if isinstance(policy, TTL) else policy.field
-        stamp, own = _field(model, name, where), None
-        if isinstance(policy, TTL) and policy.override is not None:
-            own = _field(model, policy.override, where)
+        own = None
+        if isinstance(policy, TTL):
+            stamp = _field(model, policy.last_modified, where)
+            if policy.override is not None:
+                own = _field(model, policy.override, where)
+        else:
+            stamp = _field(model, policy.field, where)
         _check(policy, own, where)
-        found = cls(model, declared, policy, stamp, own, sweep)
-        found.form  # noqa: B018 (raises for a field that holds no instants)
-        return found
+        default = DeclaredTTL(model, policy, read=lambda: getattr(model, "__ttl__", declared))
+        binding = cls(model, default, stamp, own, sweep)
+        binding.form  # noqa: B018 (raises for a field that holds no instants)
+        return binding
 
     @property
-    def form(self) -> Form:
-        """The form that instants have in the column."""
-        field = self.stamp
-        if getattr(field, "holds_instants", False):
-            return "instant"
-        unit: Any = self.policy.unit
-        if unit in ("s", "ms", "us") and isinstance(field, models.IntegerField):
-            form: Form = unit
-            return form
-        if unit is None and isinstance(field, models.DateTimeField):
-            return "datetime"
-        wanted = "an integer field for epoch numbers" if unit else "a DateTimeField, or give a unit"
-        raise TTLConfigurationError(
-            f"{self.model._meta.label}.{field.name} is a {type(field).__name__}; "
-            f"{self.policy!r} needs {wanted}."
-        )
-
-    def current(self) -> Policy:
+    def policy(self) -> Policy:
         """The policy as it is declared at this moment.
 
         Raises:
             InvalidTTL: ``__ttl__`` was set to something that isn't a ttl.
             TTLConfigurationError: It now names other fields.
         """
-        declared = getattr(self.model, "__ttl__", self.declared)
-        if declared is self.declared:
-            return self.policy
-        where = f"{self.model.__name__}.__ttl__"
-        policy = as_policy(declared, where=where)
-        if isinstance(self.policy, TTL) and isinstance(policy, TTL) and declared is not policy:
-            policy = self.policy.with_default(policy.default)
-        if _shape(policy) != _shape(self.policy):
-            raise TTLConfigurationError(
-                f"{where} became {declared!r}: only the default ttl can change while the "
-                f"application runs, not the fields (they were set up as {self.policy!r})."
-            )
-        self.declared, self.policy = declared, policy
-        return policy
+        return self.default.policy
 
-    def expires_at(self, obj: Any) -> datetime | None:
+    @property
+    def form(self) -> Form:
+        """The form that instants have in the column."""
+        field, unit = self.stamp, self.policy.unit
+        if isinstance(field, InstantField):
+            return "instant"
+        if unit is not None and unit != "iso" and isinstance(field, models.IntegerField):
+            return unit
+        if unit is None and isinstance(field, models.DateTimeField):
+            return "datetime"
+        fix = "an integer field for epoch numbers" if unit else "a DateTimeField, or give a unit"
+        raise TTLConfigurationError(
+            f"{self.model._meta.label}.{field.name} is a {type(field).__name__}; "
+            f"{self.policy!r} needs {fix}."
+        )
+
+    def expires_at(self, obj: models.Model) -> datetime | None:
         """The instant from which the row of an instance doesn't exist (aware, UTC)."""
         instant = getattr(obj, self.stamp.attname)
-        return expires_at(self.current(), instant=instant, own=self.own_of(obj))
+        return expires_at(self.default.settled, instant=instant, own=self.own_of(obj))
 
-    def own_of(self, obj: Any) -> Any:
+    def own_of(self, obj: models.Model) -> Any:
         """What the row of an instance has, or will have, for its own ttl."""
         own = None if self.own is None else getattr(obj, self.own.attname)
         return own.total_seconds() if isinstance(own, timedelta) else own
@@ -123,18 +122,13 @@ class Binding:
 
         0 for a field that holds the instant of expiry itself.
         """
-        policy = self.current()
-        if isinstance(policy, ExpireAfter):
-            return policy.seconds
-        if isinstance(policy, ExpireAt):
-            return 0
-        return None if policy.default == NEVER else policy.default
+        seconds = self.default()
+        return None if seconds == NEVER else seconds
 
     @property
     def is_off(self) -> bool:
         """Whether nothing can expire."""
-        policy = self.current()
-        return isinstance(policy, TTL) and policy.default is None
+        return self.default() is None
 
     @property
     def is_strict(self) -> bool:
@@ -147,12 +141,28 @@ class Binding:
         return isinstance(self.policy, TTL)
 
     @property
+    def has_end(self) -> models.Q:
+        """Which rows expire some day, as long as nothing about them changes."""
+        none = models.Q(pk__in=[])
+        if self.is_off or (self.own is None and self.seconds is None):
+            return none
+        known = models.Q((f"{self.stamp.name}__isnull", False)) if self.stamp.null else ~none
+        if self.own is None:
+            return known
+        own = self.own.name
+        never = models.Q((f"{own}__in", self.nevers))
+        if self.seconds is not None:
+            return known & ~never
+        limits = {f"{own}__gt": 0} if self.is_strict else {f"{own}__range": (1, MAX_TTL)}
+        return known & models.Q(**limits) & ~never
+
+    @property
     def nevers(self) -> tuple[int, ...]:
         """Own ttls that mean "never"."""
         return (NEVER, *self.policy.never) if isinstance(self.policy, TTL) else ()
 
 
-def _check(policy: Policy, own: Any, where: str) -> None:
+def _check(policy: Policy, own: AnyField | None, where: str) -> None:
     """Refuse what a policy says and this adapter doesn't do."""
     if policy.timezone != "UTC":
         raise TTLConfigurationError(
@@ -179,13 +189,6 @@ def _check(policy: Policy, own: Any, where: str) -> None:
         )
 
 
-def _shape(policy: Policy) -> Policy:
-    """What of a policy can't change while the application runs."""
-    if isinstance(policy, TTL):
-        return policy.shape
-    return replace(policy, seconds=0) if isinstance(policy, ExpireAfter) else policy
-
-
 @dataclass(frozen=True)
 class TablePolicy:
     """How a table hangs on a policy.
@@ -197,31 +200,42 @@ class TablePolicy:
     """
 
     binding: Binding
-    link: Any = None
+    link: AnyField | None = None
 
 
-_places: dict[str, TablePolicy] = {}
+_policies: dict[str, TablePolicy] = {}
 
 
-def place_of(table: str) -> TablePolicy | None:
+def table_policy(table: str) -> TablePolicy | None:
     """How a table hangs on a policy; None if it doesn't."""
-    return _places.get(table)
+    return _policies.get(table)
 
 
-def binding_of(model: Any) -> Binding | None:
+def policy_in(query: Query, table: str) -> TablePolicy | None:
+    """How a table in a statement hangs on a policy; None if it doesn't, or in a migration."""
+    policy = _policies.get(table)
+    return None if policy is None or is_historical(query.get_meta().model) else policy
+
+
+def binding_of(model: Model) -> Binding | None:
     """The policy of a model's rows, or of the model at the root of its inheritance; None."""
-    place = _places.get(model._meta.concrete_model._meta.db_table)
-    return None if place is None or is_historical(model) else place.binding
+    policy = _policies.get(model._meta.db_table)
+    return None if policy is None or is_historical(model) else policy.binding
 
 
-def is_historical(model: Any) -> bool:
+def is_historical(model: Model) -> bool:
     """Whether a model is a migration's."""
     return model._meta.apps is not apps
 
 
 def bindings() -> list[Binding]:
     """Every policy, in the order of declaration."""
-    return [place.binding for place in _places.values() if place.link is None]
+    return [policy.binding for policy in _policies.values() if policy.link is None]
+
+
+def has_subclass_tables(model: Model) -> bool:
+    """Whether rows of a model with a policy continue in other tables."""
+    return any(policy.link and policy.binding.model is model for policy in _policies.values())
 
 
 def bind(binding: Binding) -> None:
@@ -231,10 +245,11 @@ def bind(binding: Binding) -> None:
         TTLConfigurationError: The table has one, or its rows are part of another table's.
     """
     meta = binding.model._meta
-    if meta.db_table in _places and _places[meta.db_table].binding.model is not binding.model:
+    other = _policies.get(meta.db_table)
+    if other is not None and other.binding.model is not binding.model:
         raise TTLConfigurationError(
-            f"{meta.label} and {_places[meta.db_table].binding.model._meta.label} both declare a "
-            f"policy for the table {meta.db_table}: one table has one policy."
+            f"{meta.label} and {other.binding.model._meta.label} both declare a policy for the "
+            f"table {meta.db_table}: one table has one policy."
         )
     if meta.parents:
         parents = ", ".join(parent._meta.label for parent in meta.parents)
@@ -242,47 +257,44 @@ def bind(binding: Binding) -> None:
             f"{meta.label} has a policy, and its rows continue in the table of {parents}, which "
             "would stay when they expire. Put the policy on the model at the root."
         )
-    _places[meta.db_table] = TablePolicy(binding)
+    _policies[meta.db_table] = TablePolicy(binding)
 
 
-def bind_subclass(model: Any) -> None:
+def bind_subclass(model: Model) -> None:
     """Let the table of a multi-table subclass hang on the policy of the root, if it has one.
 
     Raises:
         TTLConfigurationError: It declares another policy.
     """
-    meta = model._meta
-    if meta.proxy or meta.abstract or not meta.parents:
-        found = binding_of(model) if meta.proxy else None
-        if found is not None and "__ttl__" in vars(model) and model is not found.model:
-            raise _several(model, found)
+    meta, declares = model._meta, "__ttl__" in vars(model)
+    if meta.proxy:
+        binding = binding_of(model)
+        if binding is not None and declares and model is not binding.model:
+            raise _several(model, binding)
+    if meta.proxy or meta.abstract:
         return
     for parent in meta.all_parents:
-        place = _places.get(parent._meta.db_table)
-        if place is None or place.link is not None:
+        policy = _policies.get(parent._meta.db_table)
+        if policy is None or policy.link is not None:
             continue
-        if "__ttl__" in vars(model):
-            raise _several(model, place.binding)
-        _places[meta.db_table] = TablePolicy(place.binding, _link(model, parent))
+        if declares:
+            raise _several(model, policy.binding)
+        path = meta.get_base_chain(parent)
+        link: Any = meta.parents[path[0]] if path else None
+        if link is None or not link.primary_key:
+            raise TTLConfigurationError(
+                f"{meta.label} inherits a policy from {parent._meta.label}, and its link to it is "
+                "not its primary key; let it be."
+            )
+        _policies[meta.db_table] = TablePolicy(policy.binding, link)
 
 
 def unbind(table: str) -> None:
     """Forget a table, for tests that make models."""
-    _places.pop(table, None)
+    _policies.pop(table, None)
 
 
-def _link(model: Any, root: Any) -> Any:
-    path = model._meta.get_base_chain(root)
-    link = model._meta.parents[path[0]] if path else None
-    if link is None or not link.primary_key:
-        raise TTLConfigurationError(
-            f"{model._meta.label} inherits a policy from {root._meta.label}, and its link to it "
-            "is not its primary key; let it be."
-        )
-    return link
-
-
-def _several(model: Any, binding: Binding) -> TTLConfigurationError:
+def _several(model: Model, binding: Binding) -> TTLConfigurationError:
     return TTLConfigurationError(
         f"{model._meta.label}.__ttl__: its rows are rows of {binding.model._meta.label} too, "
         f"which has a policy. Nothing in the table {binding.model._meta.db_table} tells them "
@@ -290,21 +302,18 @@ def _several(model: Any, binding: Binding) -> TTLConfigurationError:
     )
 
 
-def _field(model: Any, name: str, where: str) -> Any:
+def _field(model: Model, name: str, where: str) -> AnyField:
     local = model._meta.local_concrete_fields
-    for field in local:
-        if name in (field.name, field.attname):
-            return field
-    for field in local:
-        if name == field.column:
-            return field
+    named = [field for field in local if name in (field.name, field.attname)]
+    for field in (*named, *(field for field in local if name == field.column)):
+        return field
     raise TTLConfigurationError(
         f"{where} names the field {name!r}, and {model._meta.label} has no such field; it has "
         f"{', '.join(field.name for field in local)}. TTLModel brings _ts and ttl."
     )
 
 
-def policies_of(setting: Any) -> Iterator[tuple[Any, object, str]]:
+def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
     """The models that the setting names, with their policies and where these are declared.
 
     Raises:

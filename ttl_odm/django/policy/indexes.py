@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.backends.ddl_references import Statement, Table
-from django.db.models.expressions import Expression
+from django.db.models.expressions import Combinable, Expression
 
 from ttl_odm.dialects.family import MAX_NAME
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
@@ -24,7 +24,14 @@ from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 
 if TYPE_CHECKING:
-    from ttl_odm.django.policy.binding import Binding
+    from collections.abc import Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+    from django.db.models.sql.compiler import SQLCompiler
+
+    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.time.fields import SQL
 
 
 class TTLIndex(models.Index):
@@ -38,36 +45,41 @@ class TTLIndex(models.Index):
 
     max_name_length = MAX_NAME
 
-    def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:  # noqa: ARG002
+    def create_sql(
+        self,
+        model: Model,
+        schema_editor: BaseDatabaseSchemaEditor,
+        using: str = "",  # noqa: ARG002 (Django's signature)
+        **kwargs: Any,
+    ) -> Statement:
         """The statement that makes it."""
         connection = schema_editor.connection
         quote = connection.ops.quote_name
         is_own = len(self.fields) > 1
-        stamp = quote(model._meta.get_field(self.fields[0]).column)
+        columns = {field.name: str(field.column) for field in model._meta.local_concrete_fields}
+        stamp = quote(columns[self.fields[0]])
         own = next(field for field in model._meta.local_fields if isinstance(field, TTLField))
-        ttl = quote(own.column)
+        ttl = quote(str(own.column))
         family = family_of(connection)
         if isinstance(family, MySQL):
             column = family.virtual_columns(stamp, ttl)[self._virtual]
             index = f"ADD INDEX {quote(self.name)} ({self._virtual})"
-            return _statement(model, quote, f"ALTER TABLE %(table)s {column}, {index}")
+            return _statement(model, schema_editor, f"ALTER TABLE %(table)s {column}, {index}")
         end = family.own_end(stamp, ttl) if is_own else family.inherited_end(stamp)
         holds = f"{ttl} > 0" if is_own else f"{ttl} IS NULL"
-        return _statement(
-            model,
-            quote,
-            f"CREATE INDEX {_concurrently(schema_editor, kwargs)}{quote(self.name)} "
-            f"ON %(table)s ({end}) WHERE {holds}",
-        )
+        create = f"CREATE INDEX {_concurrently(schema_editor, kwargs)}{quote(self.name)}"
+        return _statement(model, schema_editor, f"{create} ON %(table)s ({end}) WHERE {holds}")
 
-    def remove_sql(self, model: Any, schema_editor: Any, **kwargs: Any) -> Any:
+    def remove_sql(
+        self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
+    ) -> Any:
         """The statement that takes it away."""
-        quote = schema_editor.connection.ops.quote_name
+        name = schema_editor.connection.ops.quote_name(self.name)
         if isinstance(family_of(schema_editor.connection), MySQL):
-            parts = f"DROP INDEX {quote(self.name)}, DROP COLUMN {self._virtual}"
-            return _statement(model, quote, f"ALTER TABLE %(table)s {parts}")
+            parts = f"DROP INDEX {name}, DROP COLUMN {self._virtual}"
+            return _statement(model, schema_editor, f"ALTER TABLE %(table)s {parts}")
         concurrently = _concurrently(schema_editor, kwargs)
-        return _statement(model, quote, f"DROP INDEX {concurrently}IF EXISTS {quote(self.name)}")
+        return _statement(model, schema_editor, f"DROP INDEX {concurrently}IF EXISTS {name}")
 
     @property
     def _virtual(self) -> str:
@@ -75,39 +87,40 @@ class TTLIndex(models.Index):
         return OWN_END if len(self.fields) > 1 else INHERITED_END
 
 
-def _statement(model: Any, quote: Any, template: str) -> Statement:
+def _statement(model: Model, schema_editor: BaseDatabaseSchemaEditor, template: str) -> Statement:
+    quote = schema_editor.connection.ops.quote_name
     return Statement(template, table=Table(model._meta.db_table, quote))
 
 
-def _concurrently(schema_editor: Any, asked: Any) -> str:
+def _concurrently(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> str:
     connection = schema_editor.connection
     outside = connection.vendor == "postgresql" and not (
         connection.in_atomic_block or schema_editor.collect_sql
     )
-    return "CONCURRENTLY " if asked.get("concurrently") or outside else ""
+    return "CONCURRENTLY " if options.get("concurrently") or outside else ""
 
 
 class PartEnd(Expression):
     """What one of the indexes orders by, in a query."""
 
-    def __init__(self, stamp: Any, own: Any = None) -> None:
+    def __init__(self, stamp: Combinable, own: Combinable | None = None) -> None:
         """Name what it is made of: the column of the last modification, and that of the ttl."""
         super().__init__(output_field=InstantField())
-        self.sources = [stamp] if own is None else [stamp, own]
+        self.sources: list[Any] = [stamp] if own is None else [stamp, own]
 
     def get_source_expressions(self) -> list[Any]:
         """The columns."""
         return self.sources
 
-    def set_source_expressions(self, exprs: list[Any]) -> None:
+    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
         """Set them, once they are resolved."""
-        self.sources = exprs
+        self.sources = list(exprs)
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it, word for word as the index has it."""
         stamp, *own = (compiler.compile(source)[0] for source in self.sources)
         family = family_of(connection)
-        return family.own_end(stamp, own[0]) if own else family.inherited_end(stamp), []
+        return family.own_end(stamp, own[0]) if own else family.inherited_end(stamp), ()
 
 
 def has_contract_fields(binding: Binding) -> bool:

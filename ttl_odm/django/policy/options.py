@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Q = TypeVar("Q")
+    from django.db.models import QuerySet
+    from django.db.models.sql import Query
+
+Q = TypeVar("Q", bound="QuerySet[Any, Any]")
 
 Rows = Literal["live", "all", "expired"]
 
@@ -61,27 +64,26 @@ def after_root(queryset: Q) -> Q:
     return _marked(queryset, _ROOT_WRITTEN, value=True)
 
 
-def rows_of(query: Any) -> Rows:
+def rows_of(query: Query) -> Rows:
     """Which rows a query reads."""
     rows: Rows = getattr(query, _ROWS, "live")
     return rows
 
 
-def keeps_last_modified(query: Any) -> bool:
+def keeps_last_modified(query: Query) -> bool:
     """Whether an UPDATE leaves ``_ts`` alone."""
-    return getattr(query, _KEEPS, False)
+    return hasattr(query, _KEEPS)
 
 
-def purges(query: Any) -> Literal["by key", "any"] | None:
+def purges(query: Query) -> Literal["by key", "any"] | None:
     """Whether a DELETE takes expired rows, and how it finds them."""
-    how: Any = getattr(query, _PURGES, None)
-    found: Literal["by key", "any"] | None = how
-    return found
+    how: Literal["by key", "any"] | None = getattr(query, _PURGES, None)
+    return how
 
 
-def root_written(query: Any) -> bool:
-    """Whether the row was judged, and stamped, at its root a moment ago."""
-    return getattr(query, _ROOT_WRITTEN, False)
+def root_written(query: Query) -> bool:
+    """Whether the row was checked, and stamped, at its root a moment ago."""
+    return hasattr(query, _ROOT_WRITTEN)
 
 
 @contextmanager
@@ -99,8 +101,7 @@ def purged_tables() -> frozenset[str]:
     return _purged.get()
 
 
-def _marked(queryset: Q, name: str, value: Any) -> Q:
-    source: Any = queryset
-    marked: Q = source.all()
-    setattr(getattr(marked, "query"), name, value)  # noqa: B009 (a queryset, of no known type)
+def _marked(queryset: Q, name: str, value: object) -> Q:
+    marked = queryset.all()
+    setattr(marked.query, name, value)
     return marked

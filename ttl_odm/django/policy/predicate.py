@@ -9,7 +9,7 @@ The SQL is made when Django compiles the statement, with the default of that mom
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from django.db.models import BooleanField
 from django.db.models.expressions import Expression
@@ -19,14 +19,18 @@ from ttl_odm.core.values import MAX_TTL
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.sql.compiler import SQLCompiler
+
     from ttl_odm.django.policy.binding import Binding, TablePolicy
+    from ttl_odm.django.time.fields import SQL
 
 Kind = Literal["live", "expired"]
 
 TRUE, FALSE = "1 = 1", "1 = 0"
 
 
-class Verdict(Expression):
+class Predicate(Expression):
     """Whether the row of a table in a statement is live, or whether it is expired."""
 
     output_field = BooleanField()
@@ -34,118 +38,81 @@ class Verdict(Expression):
     contains_over_clause = False
 
     def __init__(
-        self, place: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
+        self, policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
     ) -> None:
         """Say which row.
 
         Args:
-            place: How its table hangs on a policy.
+            policy: How its table hangs on a policy.
             alias: What the statement calls the table.
             kind: What is asked.
             writing: The statement is an UPDATE or DELETE: judged at the moment of the write.
         """
         super().__init__()
-        self.place = place
+        self.policy = policy
         self.alias = alias
         self.kind: Kind = kind
         self.writing = writing
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
-        """Render it; no values are bound."""
-        return condition(
-            compiler, connection, self.place, self.alias, self.kind, writing=self.writing
-        ), []
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+        """Render it, in parentheses; no values are bound."""
+        binding, link = self.policy.binding, self.policy.link
+        quote = connection.ops.quote_name
+        # Aliases stand unquoted before Django 6.1, which has another name for this.
+        quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
+        alias = quote_alias(self.alias)
+        if link is None:
+            return f"({self._of(connection, alias)})", ()
+        if binding.is_off:
+            return f"({TRUE if self.kind == 'live' else FALSE})", ()
+        # The table of a multi-table subclass: its rows live and die with those at the root.
+        root, meta = quote("ttl_root"), binding.model._meta
+        ends = f"{root}.{quote(str(meta.pk.column))} = {alias}.{quote(str(link.column))}"
+        rows = f"{quote(meta.db_table)} {root} WHERE {ends} AND ({self._of(connection, root)})"
+        return f"(EXISTS (SELECT 1 FROM {rows}))", ()  # noqa: S608 (names that Django quotes)
+
+    def _of(self, connection: BaseDatabaseWrapper, source: str) -> str:
+        """The predicate for the table that holds the fields, or its alias, quoted."""
+        binding, live = self.policy.binding, self.kind == "live"
+        if binding.is_off:
+            return TRUE if live else FALSE
+        row = _Row(connection, binding, source, writing=self.writing)
+        policy = binding.policy
+        if isinstance(policy, TTL):
+            return row.ttl_live() if live else row.ttl_expired()
+        null_expires = isinstance(policy, ExpireAt) and policy.null == "expired"
+        if live:
+            return row.ahead(null_lives=not null_expires)
+        return row.passed(null_expires=null_expires)
 
 
-def condition(  # noqa: PLR0913 (what a statement knows of a row)
-    compiler: Any,
-    connection: Any,
-    place: TablePolicy,
-    alias: str,
-    kind: Kind,
-    *,
-    writing: bool = False,
-) -> str:
-    """The predicate for one table of a statement, in parentheses."""
-    binding = place.binding
-    quote_name = connection.ops.quote_name
-    # Aliases stand unquoted before Django 6.1, which has another name for this.
-    quote = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
-    if place.link is None:
-        return f"({judged(connection, binding, quote(alias), kind, writing=writing)})"
-    if binding.is_off:
-        return f"({TRUE if kind == 'live' else FALSE})"
-    # The table of a multi-table subclass: its rows live and die with those at the root.
-    root = quote_name("ttl_root")
-    verdict = judged(connection, binding, root, kind, writing=writing)
-    table = quote_name(binding.model._meta.db_table)
-    pk = quote_name(binding.model._meta.pk.column)
-    link = f"{quote(alias)}.{quote_name(place.link.column)}"
-    return f"(EXISTS (SELECT 1 FROM {table} {root} WHERE {root}.{pk} = {link} AND ({verdict})))"  # noqa: S608 (names that Django quotes)
-
-
-def judged(
-    connection: Any, binding: Binding, source: str, kind: Kind, *, writing: bool = False
-) -> str:
-    """The predicate for a table that holds the fields.
-
-    Args:
-        connection: Django's.
-        binding: The table's policy.
-        source: The table or its alias, quoted.
-        kind: What is asked.
-        writing: As for `Verdict`.
-    """
-    if binding.is_off:
-        return TRUE if kind == "live" else FALSE
-    parts = _Parts(connection, binding, source, writing=writing)
-    policy = binding.policy
-    if isinstance(policy, TTL):
-        return parts.ttl_live() if kind == "live" else parts.ttl_expired()
-    null = isinstance(policy, ExpireAt) and policy.null == "expired"
-    return (
-        parts.passed(null_expires=null) if kind == "expired" else parts.ahead(null_lives=not null)
-    )
-
-
-class _Parts:
+class _Row:
     """The pieces of the predicate for one row."""
 
-    def __init__(self, connection: Any, binding: Binding, source: str, *, writing: bool) -> None:
+    def __init__(
+        self, connection: BaseDatabaseWrapper, binding: Binding, source: str, *, writing: bool
+    ) -> None:
         quote = connection.ops.quote_name
         self._connection = connection
         self._binding = binding
         self._writing = writing
-        self._stamp = f"{source}.{quote(binding.stamp.column)}"
-        self._own = "" if binding.own is None else f"{source}.{quote(binding.own.column)}"
+        self._stamp = f"{source}.{quote(str(binding.stamp.column))}"
+        self._own = "" if binding.own is None else f"{source}.{quote(str(binding.own.column))}"
 
-    def _ago(self, seconds: str) -> str:
-        return clock.ago(self._connection, self._binding.form, seconds, writing=self._writing)
+    def _ago(self, seconds: object) -> str:
+        form = self._binding.form
+        return clock.ago(self._connection, form, str(seconds), writing=self._writing)
 
     def ahead(self, *, null_lives: bool) -> str:
         """The end of an inherited life is still to come."""
-        ahead = f"{self._stamp} > {self._ago(str(self._binding.seconds))}"
-        return f"{self._stamp} IS NULL OR {ahead}" if null_lives and self._nullable else ahead
+        ahead = f"{self._stamp} > {self._ago(self._binding.seconds)}"
+        nullable = null_lives and self._binding.stamp.null
+        return f"{self._stamp} IS NULL OR {ahead}" if nullable else ahead
 
     def passed(self, *, null_expires: bool = False) -> str:
         """The end of an inherited life has come; NULL says no unless it is told otherwise."""
-        passed = f"{self._stamp} <= {self._ago(str(self._binding.seconds))}"
+        passed = f"{self._stamp} <= {self._ago(self._binding.seconds)}"
         return f"{self._stamp} IS NULL OR {passed}" if null_expires else passed
-
-    @property
-    def _nullable(self) -> bool:
-        return bool(self._binding.stamp.null)
-
-    @property
-    def _inherits(self) -> str:
-        own = self._own
-        others = "".join(f" AND {own} <> {n}" for n in self._binding.nevers)
-        return f"({own} IS NULL OR ({self._no_ttl}{others}))"
-
-    @property
-    def _has_own(self) -> str:
-        others = "".join(f" AND {self._own} <> {n}" for n in self._binding.nevers if n > 0)
-        return f"{self._own} > 0{self._at_most}{others}"
 
     @property
     def _no_ttl(self) -> str:
@@ -154,8 +121,10 @@ class _Parts:
         return f"{own} <= 0" if self._binding.is_strict else f"({own} <= 0 OR {own} > {MAX_TTL})"
 
     @property
-    def _at_most(self) -> str:
-        return "" if self._binding.is_strict else f" AND {self._own} <= {MAX_TTL}"
+    def _counts(self) -> str:
+        """An own ttl that is a number of seconds."""
+        limit = "" if self._binding.is_strict else f" AND {self._own} <= {MAX_TTL}"
+        return f"{self._own} > 0{limit}"
 
     @property
     def _life(self) -> str:
@@ -170,19 +139,22 @@ class _Parts:
         inherits = self.ahead(null_lives=True) if self._binding.seconds is not None else TRUE
         if not self._own:
             return inherits
-        own = self._own
-        ahead = f"{own} > 0{self._at_most} AND {self._stamp} > {self._ago(self._life)}"
-        never = ", ".join(map(str, self._binding.nevers))
+        own, never = self._own, ", ".join(map(str, self._binding.nevers))
         lives = (
-            f"(({own} IS NULL OR {self._no_ttl}) AND ({inherits})) OR ({ahead}) "
+            f"(({own} IS NULL OR {self._no_ttl}) AND ({inherits})) "
+            f"OR ({self._counts} AND {self._stamp} > {self._ago(self._life)}) "
             f"OR {own} IN ({never})"
         )
-        return f"{lives} OR {self._stamp} IS NULL" if self._nullable else lives
+        return f"{lives} OR {self._stamp} IS NULL" if self._binding.stamp.null else lives
 
     def ttl_expired(self) -> str:
         """A TTL policy's rows that have expired."""
         inherited = self.passed() if self._binding.seconds is not None else FALSE
         if not self._own:
             return inherited
-        own = f"{self._has_own} AND {self._stamp} <= {self._ago(self._life)}"
-        return f"({self._inherits} AND {inherited}) OR ({own})"
+        own, nevers = self._own, self._binding.nevers
+        no_never = "".join(f" AND {own} <> {never}" for never in nevers)
+        no_positive = "".join(f" AND {own} <> {never}" for never in nevers if never > 0)
+        inherits = f"({own} IS NULL OR ({self._no_ttl}{no_never}))"
+        ended = f"{self._counts}{no_positive} AND {self._stamp} <= {self._ago(self._life)}"
+        return f"({inherits} AND {inherited}) OR ({ended})"

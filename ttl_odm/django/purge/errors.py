@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from ttl_odm.dialects import errors
-from ttl_odm.dialects.errors import in_short
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
@@ -30,23 +29,13 @@ def store_errors() -> Iterator[None]:
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
                 connection.close_if_unusable_or_obsolete()
-        kind = TransientStoreError if is_passing(error) else StoreError
-        raise (UnreachableStoreError if _is_away(error) else kind)(in_short(error)) from error
+        raise _kind_of(error)(errors.in_short(error)) from error
 
 
-def is_passing(error: BaseException) -> bool:
-    """Whether trying again may help."""
+def _kind_of(error: BaseException) -> type[StoreError]:
+    driver_error = error.__cause__ or error
     operational = isinstance(error, OperationalError)
-    return _is_away(error) or errors.is_passing(_driver_error(error), operational=operational)
-
-
-def _is_away(error: BaseException) -> bool:
-    """Whether the server was lost, or can't be reached."""
-    operational = isinstance(error, OperationalError)
-    return isinstance(error, InterfaceError) or errors.is_away(
-        _driver_error(error), operational=operational
-    )
-
-
-def _driver_error(error: BaseException) -> BaseException:
-    return error.__cause__ or error
+    if isinstance(error, InterfaceError) or errors.is_away(driver_error, operational=operational):
+        return UnreachableStoreError
+    is_passing = errors.is_passing(driver_error, operational=operational)
+    return TransientStoreError if is_passing else StoreError

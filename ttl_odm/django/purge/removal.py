@@ -24,49 +24,31 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import binding_of, is_historical, place_of
+from ttl_odm.django.policy.binding import binding_of, is_historical, table_policy
+from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.time.clock import database_now
-from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import ArchiveSink, Hooks, Purged, archive
+from ttl_odm.sweeper import Hooks, Purged, archive
+from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from django.db.models import Model as Instance
+
+    from ttl_odm.django.policy.binding import AnyQuerySet, Model
     from ttl_odm.sweeper.hooks import Reason
 
-_doomed: ContextVar[frozenset[tuple[Any, Any]]] = ContextVar("ttl_odm_doomed", default=frozenset())
+_doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
+    "ttl_odm_doomed", default=frozenset()
+)
 """Rows that are being removed, by model and primary key: a cycle of references comes to its end."""
 
 _MARK: Final = "_ttl_odm_collector"
 
 
-def rows_of(model: Any, using: str) -> Any:
+def rows_of(model: Model, using: str) -> AnyQuerySet:
     """All expired rows of a model, past its managers."""
     return options.only_expired(QuerySet(model=model, using=using))
-
-
-def hooks_of(model: Any) -> Hooks:
-    """What a model declares as ``__ttl_on_purged__``, for its table."""
-    declared = Hooks.of(getattr(model, "__ttl_on_purged__", None))
-    table = model._meta.db_table
-    return Hooks(tuple((table, hook) for _, hook in declared.entries))
-
-
-def sink_of(model: Any) -> ArchiveSink | None:
-    """Where a model's rows go before they are deleted; None for nowhere.
-
-    Raises:
-        TTLConfigurationError: ``__ttl_purge__`` is something else.
-    """
-    declared: Any = getattr(model, "__ttl_purge__", "delete")
-    if declared == "delete":
-        return None
-    if isinstance(declared, ArchiveSink):
-        return declared
-    raise TTLConfigurationError(
-        f"{model._meta.label}.__ttl_purge__ = {declared!r}: give 'delete', or an object with "
-        "write(purged)."
-    )
 
 
 @dataclass
@@ -76,12 +58,12 @@ class Removal:
     Attributes:
         model: Whose.
         using: The alias of the database.
-        hooks: Whom to tell, those that the model declares included.
+        hooks: Who gets a report, those that the model declares included.
         reason: Why the rows go.
-        archived: How many went to the sink.
+        archived: How many went to the archive.
     """
 
-    model: Any
+    model: Model
     using: str
     hooks: Hooks
     reason: Reason = "expired"
@@ -91,27 +73,28 @@ class Removal:
         self._began = time.monotonic()
         binding = binding_of(self.model)
         self._root = self.model if binding is None else binding.model
-        self._sink = sink_of(self._root)
+        self._sink = sink_of(self._root, self.using)
         self._table = self._root._meta.db_table
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing hangs on the rows, so that one statement will do."""
-        told = self._sink is not None or self.hooks.watches(self._table)
-        return not told and Collector(self.using).can_fast_delete(self.model)
+        reported = self._sink is not None or self.hooks.watches(self._table)
+        rows = rows_of(self.model, self.using)
+        return not reported and Collector(self.using).can_fast_delete(rows)
 
-    def by_statement(self, queryset: Any, *, by_key: bool = False) -> int:
+    def by_statement(self, queryset: AnyQuerySet, *, by_key: bool = False) -> int:
         """Delete expired rows by one statement, and return how many."""
         return int(options.for_purge(queryset, by_key=by_key)._raw_delete(self.using) or 0)
 
-    def by_objects(self, objs: Sequence[Any]) -> list[Purged]:
-        """Remove rows that this transaction has locked, and tell.
+    def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
+        """Remove rows that this transaction has locked, and report them.
 
         Returns:
-            What the hooks after the commit are to be told.
+            What the hooks after the commit are to get.
 
         Raises:
-            HookError: A hook or the sink failed.
+            HookError: A hook or the archive failed.
             ProtectedError, RestrictedError: Live rows refer to one of them.
         """
         if not objs:
@@ -123,28 +106,33 @@ class Removal:
             self.archived += len(objs)
         collector = Collector(self.using)
         collector.collect(objs)
-        with options.purging(_family(self.model)):
+        family = (self.model, *self.model._meta.all_parents)
+        with options.purging(frozenset(model._meta.db_table for model in family)):
             collector.delete()
         if not self.hooks.watches(self._table):
             return []
         self.hooks.call(replace(purged, transaction=connection))
         return [purged]
 
-    def _purged(self, objs: Sequence[Any]) -> Purged:
-        shows = self._sink is not None or self.hooks.wants_rows(self._table)
-        pk_fields = self._root._meta.pk_fields
+    def _purged(self, objs: Sequence[Instance]) -> Purged:
+        with_rows = self._sink is not None or self.hooks.wants_rows(self._table)
+        rows = [
+            {str(field.column): getattr(obj, field.attname) for field in obj._meta.concrete_fields}
+            for obj in (objs if with_rows else ())
+        ]
+        keys = [field.attname for field in self._root._meta.pk_fields]
         return Purged(
             self._table,
-            keys=[tuple(getattr(obj, field.attname) for field in pk_fields) for obj in objs],
+            keys=[tuple(getattr(obj, attname) for attname in keys) for obj in objs],
             count=len(objs),
             as_of=database_now(connections[self.using]),
-            rows=[_values(obj) for obj in objs] if shows else None,
+            rows=rows if with_rows else None,
             duration=time.monotonic() - self._began,
             reason=self.reason,
         )
 
 
-def displace(model: Any, using: str, conditions: Sequence[Q]) -> int:
+def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
     """Remove expired rows that are in the way of a write, in the write's transaction.
 
     Args:
@@ -157,45 +145,41 @@ def displace(model: Any, using: str, conditions: Sequence[Q]) -> int:
 
     Raises:
         IntegrityError: A live row refers to one of them, and its ``on_delete`` forbids it.
-        HookError: A hook or the sink failed.
+        HookError: A hook or the archive failed.
     """
     binding = binding_of(model)
     if binding is None or binding.is_off:
         return 0
-    removal = Removal(model, using, hooks_of(binding.model), reason="displaced")
-    queries = [rows_of(model, using).filter(condition) for condition in conditions]
-    if removal.is_plain and connections[using].vendor != "mysql":
-        return sum(removal.by_statement(query) for query in queries)
-    if removal.is_plain:
-        return sum(_looked_up(removal, query) for query in queries)
+    hooks = hooks_of(binding.model, binding.model._meta.db_table)
+    removal = Removal(model, using, hooks, reason="displaced")
     removed = 0
-    for query in queries:
-        objs = list(locked(query, using))
-        try:
-            removal.by_objects(objs)
-        except (ProtectedError, RestrictedError) as error:
-            raise IntegrityError(
-                f"An expired row of {model._meta.label} is in the way of this write and can't be "
-                f"deleted: {error.args[0]}"
-            ) from error
-        removed += len(objs)
+    for condition in conditions:
+        expired = rows_of(model, using).filter(condition)
+        if not removal.is_plain:
+            removed += _displace_objects(removal, expired)
+        elif connections[using].vendor != "mysql":
+            removed += removal.by_statement(expired)
+        # A DELETE that finds nothing leaves locks on the gap where its row would be, which the
+        # INSERT of somebody else then waits for. So look without locks, and delete by the keys.
+        elif keys := list(expired.values_list("pk", flat=True)):
+            by_key = rows_of(model, using).filter(pk__in=keys)
+            removed += removal.by_statement(by_key, by_key=True)
     return removed
 
 
-def _looked_up(removal: Removal, query: Any) -> int:
-    """Look without locks, and delete what was found by its key.
+def _displace_objects(removal: Removal, expired: AnyQuerySet) -> int:
+    objs = list(locked(expired, removal.using))
+    try:
+        removal.by_objects(objs)
+    except (ProtectedError, RestrictedError) as error:
+        raise IntegrityError(
+            f"An expired row of {removal.model._meta.label} is in the way of this write and can't "
+            f"be deleted: {error.args[0]}"
+        ) from error
+    return len(objs)
 
-    A DELETE that finds nothing leaves locks on the gap where its row would be, which the INSERT of
-    somebody else then waits for.
-    """
-    found = list(query.values_list("pk", flat=True))
-    if not found:
-        return 0
-    rows = rows_of(removal.model, removal.using).filter(pk__in=found)
-    return removal.by_statement(rows, by_key=True)
 
-
-def locked(queryset: Any, using: str, *, skip: bool = False) -> Any:
+def locked(queryset: AnyQuerySet, using: str, *, skip: bool = False) -> AnyQuerySet:
     """A queryset that locks its rows, where the database has such locks.
 
     Args:
@@ -211,16 +195,6 @@ def locked(queryset: Any, using: str, *, skip: bool = False) -> Any:
     )
 
 
-def _values(obj: Any) -> dict[str, Any]:
-    return {field.column: getattr(obj, field.attname) for field in obj._meta.concrete_fields}
-
-
-def _family(model: Any) -> frozenset[str]:
-    """The tables that hold parts of a row of this model."""
-    meta = model._meta.concrete_model._meta
-    return frozenset(each._meta.db_table for each in (meta.model, *meta.all_parents))
-
-
 def install() -> None:
     """Let Django's Collector purge what has expired before it deletes what that refers to."""
     original = Collector.delete
@@ -228,7 +202,7 @@ def install() -> None:
         return
 
     @functools.wraps(original)
-    def delete(self: Any) -> Any:
+    def delete(self: Collector) -> tuple[int, dict[str, int]]:
         referring = list(_referring(self))
         if not referring:
             return original(self)
@@ -238,26 +212,27 @@ def install() -> None:
             return original(self)
 
     setattr(delete, _MARK, True)
-    Collector.delete = delete
+    Collector.delete = delete  # type: ignore[method-assign]
 
 
-def _referring(collector: Any) -> Iterator[tuple[Any, Q]]:
+def _referring(collector: Collector) -> Iterator[tuple[Model, Q]]:
     """Rows that may have expired and refer to what is about to be deleted."""
     for model, instances in collector.data.items():
         if not instances or is_historical(model):
             continue
+        relation: Any
         for relation in relations_of(model._meta):
             other, field = relation.related_model, relation.field
-            if place_of(other._meta.db_table) is None:
+            if table_policy(other._meta.db_table) is None:
                 continue
-            known = {pk for each, pk in _doomed.get() if each is other}
+            known = {pk for owner, pk in _doomed.get() if owner is other}
             known |= {obj.pk for obj in collector.data.get(other, ())}
             referred = Q((f"{field.name}__in", list(instances)))
             yield other, referred & ~Q(pk__in=known) if known else referred
 
 
 @contextmanager
-def _dooming(collector: Any) -> Iterator[None]:
+def _dooming(collector: Collector) -> Iterator[None]:
     rows = {(model, obj.pk) for model, objs in collector.data.items() for obj in objs}
     token = _doomed.set(_doomed.get() | rows)
     try:

@@ -2,7 +2,7 @@
 
 A batch looks for its rows by the index first, without locks. Then, in one short transaction, it
 locks those that nobody holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a
-writer), deletes them with the predicate in the DELETE, tells the hooks, and commits. Rows that
+writer), deletes them with the predicate in the DELETE, calls the hooks, and commits. Rows that
 can't go because others refer to them are tried one by one, left, and counted.
 
 On PostgreSQL, where nothing hangs on the rows, one statement locks and deletes what lies between
@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import IntegrityError, connections, transaction
 
 from ttl_odm.django.purge.removal import Removal, locked, rows_of
-from ttl_odm.django.sweep.due import _Stretch
+from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.sweeper import BatchResult, HookError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ttl_odm.django.policy.binding import Binding
-    from ttl_odm.sweeper import BatchRequest
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.django.sweep.due import Place
+    from ttl_odm.sweeper import BatchRequest, Purged
 
 _LOCK_SECONDS: Final = 1
 """How long a batch waits for a lock that can't be skipped, such as that of a referring row."""
@@ -36,18 +37,21 @@ _LOCK_SECONDS: Final = 1
 
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
-    stretch = _Stretch(binding, using, request.part)
-    if _goes_by_windows(binding, using, request):
+    expired = ExpiredRows(binding, using, request.part)
+    # One statement locks and deletes: only PostgreSQL skips locked rows in a subquery, and deletes
+    # from a table that the subquery reads in order and up to a limit.
+    has_one_key = len(binding.model._meta.pk_fields) == 1
+    by_range = connections[using].vendor == "postgresql" and has_one_key
+    if by_range and Removal(binding.model, using, request.hooks).is_plain:
         # Where others refer to one of the rows, the batch goes on by keys.
         with suppress(IntegrityError):
-            return _purge_window(binding, using, request, stretch)
+            return _purge_range(binding, using, request, expired)
     with phase("find"):
-        found = list(stretch.after(request.resume)[: request.size])
-    resume = found[-1] if len(found) == request.size else None
-    keys = [pk for _, pk in found]
-    if not keys:
+        places: list[Place] = list(expired.after(request.resume)[: request.size])
+    if not places:
         return BatchResult(0)
-    batch = _Batch(binding, using, request, resume)
+    resume = places[-1] if len(places) == request.size else None
+    batch, keys = _Batch(binding, using, request, resume), [pk for _, pk in places]
     try:
         return batch.run(keys)
     except HookError as error:
@@ -56,19 +60,8 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
         return batch.one_by_one(keys)
 
 
-def _goes_by_windows(binding: Binding, using: str, request: BatchRequest) -> bool:
-    """Whether a batch's keys may stay in the database.
-
-    One statement then locks and deletes. Only PostgreSQL has all that this needs: it skips locked
-    rows in a subquery, and deletes from a table that the subquery reads in order and up to a limit.
-    """
-    if connections[using].vendor != "postgresql" or len(binding.model._meta.pk_fields) > 1:
-        return False
-    return Removal(binding.model, using, request.hooks).is_plain
-
-
-def _purge_window(
-    binding: Binding, using: str, request: BatchRequest, stretch: _Stretch
+def _purge_range(
+    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows
 ) -> BatchResult:
     """Purge from where the batch before ended to the last row of this one.
 
@@ -77,17 +70,17 @@ def _purge_window(
     """
     model, size = binding.model, request.size
     with phase("find"):
-        found = stretch.after(request.resume)
-        resume = next(iter(found[size - 1 : size]), None)
-        last = resume or next(iter(found.reverse()[:1]), None)
+        places = expired.after(request.resume)
+        resume: Place | None = next(iter(places[size - 1 : size]), None)
+        last = resume or next(iter(places.reverse()[:1]), None)
     if last is None:
         return BatchResult(0)
     batch = _Batch(binding, using, request, resume)
     with batch.limited():
-        window = locked(stretch.after(request.resume, last), using, skip=True)
-        rows = rows_of(model, using).filter(pk__in=window.values("pk")[:size])
+        free = locked(expired.after(request.resume, last), using, skip=True)
+        rows = rows_of(model, using).filter(pk__in=free.values("pk")[:size])
         deleted = Removal(model, using, request.hooks).by_statement(rows, by_key=True)
-    left = 0 if deleted == size else stretch.after(request.resume, last).count()
+    left = 0 if deleted == size else expired.after(request.resume, last).count()
     return BatchResult(deleted, resume, skipped=_some({Skip.LOCKED: left}))
 
 
@@ -98,26 +91,26 @@ class _Batch:
     binding: Binding
     using: str
     request: BatchRequest
-    resume: Any
+    resume: Place | None
 
     def run(self, keys: Sequence[Any]) -> BatchResult:
-        """Remove what nobody holds, tell, and commit.
+        """Remove what nobody holds, report it, and commit.
 
         Raises:
-            HookError: A hook or the sink failed.
+            HookError: A hook or the archive failed.
             IntegrityError: Others refer to one of the rows.
         """
         removal = Removal(self.binding.model, self.using, self.request.hooks)
-        purged: Sequence[Any] = ()
+        purged: Sequence[Purged] = ()
         with self.limited():
             chosen = self._rows(keys)
             if removal.is_plain:
-                with phase("find"):
-                    free = self._free(chosen.values_list("pk", flat=True))
-                deleted = 0
-                if free is None or free:
-                    rows = self._rows(keys if free is None else free)
-                    deleted = removal.by_statement(rows, by_key=True)
+                free = keys
+                if connections[self.using].features.has_select_for_update_skip_locked:
+                    with phase("find"):
+                        by_key = chosen.values_list("pk", flat=True)
+                        free = list(locked(by_key, self.using, skip=True))
+                deleted = removal.by_statement(self._rows(free), by_key=True) if free else 0
             else:
                 with phase("find"):
                     objs = list(locked(chosen, self.using, skip=True))
@@ -128,14 +121,14 @@ class _Batch:
             deleted,
             self.resume,
             archived=removal.archived,
-            skipped={Skip.LOCKED: left} if left else {},
+            skipped=_some({Skip.LOCKED: left}),
             purged=purged,
         )
 
     def one_by_one(self, keys: Sequence[Any]) -> BatchResult:
         """Remove each row by itself; those that others refer to stay."""
         deleted = archived = restricted = held = 0
-        purged: list[Any] = []
+        purged: list[Purged] = []
         for key in keys:
             try:
                 result = self.run([key])
@@ -158,26 +151,18 @@ class _Batch:
         """How many of the rows are there, and still expired."""
         return int(self._rows(keys).count())
 
-    def _rows(self, keys: Sequence[Any]) -> Any:
+    def _rows(self, keys: Sequence[Any]) -> AnyQuerySet:
         return rows_of(self.binding.model, self.using).filter(pk__in=list(keys))
-
-    def _free(self, keys: Any) -> list[Any] | None:
-        """Lock the rows that nobody holds; None where the database has no such locks."""
-        features = connections[self.using].features
-        if not features.has_select_for_update_skip_locked:
-            return None
-        return list(locked(keys, self.using, skip=True))
 
     @contextmanager
     def limited(self) -> Iterator[None]:
         """The batch's transaction, whose statements wait, and run, for so long only."""
-        with _limited(self.using, self.request.timeout), self._transaction():
-            yield
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with ExitStack() as ending, transaction.atomic(using=self.using, durable=True):
-            connection = connections[self.using]
+        connection = connections[self.using]
+        with (
+            _limited(self.using, self.request.timeout),
+            ExitStack() as ending,
+            transaction.atomic(using=self.using, durable=True),
+        ):
             if connection.vendor == "sqlite":
                 # The right to write, before rows are read that are then deleted.
                 table = connection.ops.quote_name(self.binding.model._meta.db_table)
@@ -204,7 +189,7 @@ def _limited(using: str, timeout: float | None) -> Iterator[None]:
             settings["statement_timeout"] = f"'{max(1, round(timeout * 1000))}ms'"
     elif connection.vendor == "mysql":
         settings["innodb_lock_wait_timeout"] = str(_LOCK_SECONDS)
-        if timeout is not None and connection.mysql_is_mariadb:
+        if timeout is not None and getattr(connection, "mysql_is_mariadb", False):
             settings["max_statement_time"] = repr(timeout)
     before: dict[str, Any] = {}
     with connection.cursor() as cursor:

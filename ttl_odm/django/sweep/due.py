@@ -12,11 +12,16 @@ from ttl_odm.django.policy import options
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import rows_of
 from ttl_odm.django.time import clock
-from ttl_odm.django.time.expressions import Cutoff, DatabaseNow
+from ttl_odm.django.time.fields import Cutoff, DatabaseNow
 from ttl_odm.sweeper import Counted, Due, Part
 
 if TYPE_CHECKING:
-    from ttl_odm.django.policy.binding import Binding
+    from typing import TypeAlias
+
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+
+    Place: TypeAlias = tuple[Any, Any]
+    """What orders a row, and its key: from where a batch goes on."""
 
 
 def find_due(binding: Binding, using: str) -> Due | None:
@@ -27,7 +32,7 @@ def find_due(binding: Binding, using: str) -> Due | None:
     for part in _parts(binding):
         if part is Part.ALL:
             return Due((Part.ALL,), None)
-        first = _Stretch(binding, using, part).first()
+        first = ExpiredRows(binding, using, part).overdue()
         if first is not None:
             parts.append(part)
             oldest = max(oldest, first)
@@ -39,7 +44,7 @@ def count(binding: Binding, using: str) -> Counted:
     rows = options.include_expired(QuerySet(model=binding.model, using=using)).count()
     if binding.is_off:
         return Counted(0, rows)
-    due = sum(_Stretch(binding, using, part).rows().count() for part in _parts(binding))
+    due = sum(ExpiredRows(binding, using, part).all().count() for part in _parts(binding))
     return Counted(due, rows)
 
 
@@ -56,7 +61,7 @@ def _parts(binding: Binding) -> list[Part]:
     return [] if binding.seconds is None else [Part.INHERITING]
 
 
-class _Stretch:
+class ExpiredRows:
     """The expired rows of one part, in the order in which they are purged."""
 
     def __init__(self, binding: Binding, using: str, part: Part) -> None:
@@ -64,58 +69,58 @@ class _Stretch:
         self._using = using
         self._part = part
 
-    def rows(self) -> Any:
+    def all(self) -> AnyQuerySet:
         """Those rows, with ``ttl_end``, which orders them."""
         binding, part = self._binding, self._part
-        found = rows_of(binding.model, self._using)
+        rows = rows_of(binding.model, self._using)
         stamp = F(binding.stamp.name)
         if part is Part.ALL:
-            return found.annotate(ttl_end=F("pk"))
-        if not has_contract_fields(binding):
+            return rows.annotate(ttl_end=F("pk"))
+        if binding.own is None or not has_contract_fields(binding):
             cutoff = Cutoff(binding.seconds or 0, binding.form, binding.stamp)
-            return found.annotate(ttl_end=stamp).filter(ttl_end__lte=cutoff)
+            return rows.annotate(ttl_end=stamp).filter(ttl_end__lte=cutoff)
         own = binding.own.name
         if part is Part.OWN:
             end = PartEnd(stamp, F(own))
-            found = found.filter(**{f"{own}__gt": 0})
+            rows = rows.filter(**{f"{own}__gt": 0})
         else:
             end = PartEnd(stamp)
-            found = found.filter(**{f"{own}__isnull": True})
+            rows = rows.filter(**{f"{own}__isnull": True})
         cutoff = Cutoff(self._seconds, "instant", end.output_field)
-        return found.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
+        return rows.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
 
-    def after(self, resume: Any, last: Any = None) -> Any:
+    def after(self, resume: Any, last: Place | None = None) -> AnyQuerySet:
         """The end and the key of each row that comes after a batch, in order.
 
         Args:
             resume: Those of the last row of that batch; None for all rows.
-            last: Those of the last row that is wanted; None for all that follow.
+            last: Those of the last row to take; None for all that follow.
         """
-        found = self.rows().order_by("ttl_end", "pk").values_list("ttl_end", "pk")
+        rows = self.all().order_by("ttl_end", "pk").values_list("ttl_end", "pk")
         if last is not None:
             end, pk = last
-            found = found.filter(Q(ttl_end__lt=end) | Q(ttl_end=end, pk__lte=pk), ttl_end__lte=end)
+            rows = rows.filter(Q(ttl_end__lt=end) | Q(ttl_end=end, pk__lte=pk), ttl_end__lte=end)
         if resume is None:
-            return found
+            return rows
         end, pk = resume
         if self._part is Part.ALL:
-            return found.filter(pk__gt=pk)
-        return found.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk), ttl_end__gte=end)
+            return rows.filter(pk__gt=pk)
+        return rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk), ttl_end__gte=end)
 
-    def first(self) -> float | None:
+    def overdue(self) -> float | None:
         """For how many seconds the first of them has been expired; None if there are none."""
-        found = self.rows().order_by("ttl_end").values_list("ttl_end", DatabaseNow())[:1]
-        for end, now in found:
-            overdue: float = (now - self._instant(end)).total_seconds() - self._seconds
-            return max(0.0, overdue)
-        return None
+        first = self.all().order_by("ttl_end").values_list("ttl_end", DatabaseNow()).first()
+        if first is None:
+            return None
+        end, now = first
+        if not isinstance(end, datetime):
+            end = datetime.fromtimestamp(end / clock.UNITS[self._binding.form], timezone.utc)
+        elif end.tzinfo is None:
+            end = end.replace(tzinfo=timezone.utc)
+        expired_for: float = (now - end).total_seconds() - self._seconds
+        return max(0.0, expired_for)
 
     @property
     def _seconds(self) -> int:
         """How long rows live from what orders them; it is the end itself of rows with a ttl."""
         return 0 if self._part is Part.OWN else self._binding.seconds or 0
-
-    def _instant(self, end: Any) -> datetime:
-        if isinstance(end, datetime):
-            return end if end.tzinfo else end.replace(tzinfo=timezone.utc)
-        return datetime.fromtimestamp(end / clock.UNITS[self._binding.form], timezone.utc)

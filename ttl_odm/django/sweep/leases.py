@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.apps import apps
 from django.db import IntegrityError, OperationalError, ProgrammingError, transaction
 from django.db.models import F, Q
 
 from ttl_odm.django.purge.errors import store_errors
-from ttl_odm.django.time.expressions import Ahead, DatabaseNow
+from ttl_odm.django.time.fields import Ahead, DatabaseNow
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ttl_odm.django.policy.binding import AnyQuerySet
 
 
 class DjangoLeases:
@@ -30,8 +32,9 @@ class DjangoLeases:
         self._using = using
 
     @property
-    def _rows(self) -> Any:
-        return apps.get_model("ttl_odm", "Lease")._base_manager.using(self._using)
+    def _rows(self) -> AnyQuerySet:
+        rows: AnyQuerySet = apps.get_model("ttl_odm", "Lease")._base_manager.using(self._using)
+        return rows
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
@@ -89,7 +92,7 @@ class DjangoLeases:
         with self._changing():
             return bool(self._held(lease).update(history=history, recorded_at=DatabaseNow()))
 
-    def _held(self, lease: Lease) -> Any:
+    def _held(self, lease: Lease) -> AnyQuerySet:
         return self._rows.filter(name=lease.name, holder=lease.holder, token=lease.token)
 
     def _make(self, name: str) -> None:

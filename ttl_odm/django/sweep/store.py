@@ -12,26 +12,32 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections, router
 
 from ttl_odm.django.policy.binding import Binding, bindings
+from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
-from ttl_odm.django.purge.removal import hooks_of
 from ttl_odm.django.sweep.batch import purge
 from ttl_odm.django.sweep.due import count, find_due
 from ttl_odm.django.sweep.leases import DjangoLeases
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hooks, Pace
+from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from ttl_odm.django.policy.binding import Model
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
 
 _MOST_ROWS: Final = 10_000
 """In a batch, since but for the plainest deletes its rows or keys go through Python."""
 
 
-def open_store(connection: Any, targets: Any = None) -> DjangoStore:
+def open_store(
+    connection: BaseDatabaseWrapper, targets: Model | Collection[Model] | None = None
+) -> DjangoStore:
     """Make the store of a connection; the entry point ``django`` of ``ttl_odm.stores``.
 
     Args:
@@ -44,7 +50,9 @@ def open_store(connection: Any, targets: Any = None) -> DjangoStore:
 class DjangoStore:
     """A `ttl_odm.sweeper.Store` over an alias of ``DATABASES``, with all that a store may offer."""
 
-    def __init__(self, using: str = "default", models: Any = None) -> None:
+    def __init__(
+        self, using: str = "default", models: Model | Collection[Model] | None = None
+    ) -> None:
         """Find what there is to sweep.
 
         Args:
@@ -53,13 +61,15 @@ class DjangoStore:
                 routers let into this database.
 
         Raises:
-            TTLConfigurationError: One of them has no policy, or the database isn't supported.
+            TTLConfigurationError: One of them has no policy, its archive doesn't fit, or the
+                database isn't supported.
         """
         self._using = using
-        self._given = models
+        self._models = [models] if isinstance(models, type) else models
         pace = clock.family_of(connections[using]).pace
         self._pace = replace(pace, highest=min(pace.highest, _MOST_ROWS))
-        self.targets()
+        for model in self.models():
+            sink_of(model, using)
 
     @property
     def pace(self) -> Pace:
@@ -75,14 +85,15 @@ class DjangoStore:
         """Name the tables, those that refer to others first."""
         return [binding.model._meta.db_table for binding in self._bindings()]
 
-    def models(self) -> list[Any]:
+    def models(self) -> list[Model]:
         """The models, in the same order."""
         return [binding.model for binding in self._bindings()]
 
     @property
     def hooks(self) -> Hooks:
         """What the models declare as ``__ttl_on_purged__``."""
-        return sum((hooks_of(binding.model) for binding in self._bindings()), Hooks())
+        models = self.models()
+        return sum((hooks_of(model, model._meta.db_table) for model in models), Hooks())
 
     @property
     def leases(self) -> DjangoLeases:
@@ -110,50 +121,37 @@ class DjangoStore:
             return clock.database_now(connections[self._using])
 
     def _binding(self, target: str) -> Binding:
-        return next(each for each in self._bindings() if each.model._meta.db_table == target)
+        by_table = {binding.model._meta.db_table: binding for binding in self._bindings()}
+        return by_table[target]
 
     def _bindings(self) -> list[Binding]:
-        given = self._given
+        """The policies, by foreign keys: rows go before those that they refer to."""
         known = {binding.model: binding for binding in bindings()}
-        if given is None:
-            found = [
-                binding
-                for model, binding in known.items()
-                if router.allow_migrate_model(self._using, model)
-            ]
-        else:
-            listed = [given] if isinstance(given, type) else list(given)
-            found = [_known(known, model) for model in listed]
-        return _children_first(found)
+        models = self._models
+        if models is None:
+            models = [model for model in known if router.allow_migrate_model(self._using, model)]
+        by_model = {}
+        for model in models:
+            meta = getattr(model, "_meta", None)
+            if meta is None or meta.concrete_model not in known:
+                raise TTLConfigurationError(
+                    f"{model!r} has no policy to sweep by. Give models that declare a __ttl__, or "
+                    "that TTL_ODM_POLICIES names."
+                )
+            by_model[meta.concrete_model] = known[meta.concrete_model]
+        ordered: dict[Model, Binding] = {}
+        visiting: set[Model] = set()
 
+        def visit(model: Model) -> None:
+            if model in visiting:
+                return
+            visiting.add(model)
+            for relation in model._meta.related_objects:
+                related: Any = relation.related_model
+                if related in by_model:
+                    visit(related)
+            ordered[model] = by_model[model]
 
-def _known(known: dict[Any, Binding], model: Any) -> Binding:
-    meta = getattr(model, "_meta", None)
-    found = None if meta is None else known.get(meta.concrete_model)
-    if found is None:
-        raise TTLConfigurationError(
-            f"{model!r} has no policy to sweep by. Give models that declare a __ttl__, or that "
-            "TTL_ODM_POLICIES names."
-        )
-    return found
-
-
-def _children_first(found: list[Binding]) -> list[Binding]:
-    """Sort by foreign keys, so that rows go before those that they refer to."""
-    ordered: list[Binding] = []
-    visiting: set[Any] = set()
-    by_model = {binding.model: binding for binding in found}
-
-    def visit(binding: Binding) -> None:
-        if binding in ordered or binding.model in visiting:
-            return
-        visiting.add(binding.model)
-        for relation in binding.model._meta.related_objects:
-            other = by_model.get(relation.related_model)
-            if other is not None:
-                visit(other)
-        ordered.append(binding)
-
-    for binding in found:
-        visit(binding)
-    return ordered
+        for model in by_model:
+            visit(model)
+        return list(ordered.values())

@@ -14,10 +14,15 @@ Columns are kept in one of these forms (`Form`):
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from django.utils.timezone import get_default_timezone
 
 from ttl_odm.dialects import Family, family_named
 from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 Form = Literal["instant", "datetime", "s", "ms", "us"]
 
@@ -25,7 +30,7 @@ UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 """So many in a second."""
 
 
-def family_of(connection: Any) -> Family:
+def family_of(connection: BaseDatabaseWrapper) -> Family:
     """What is known of the database of a connection.
 
     Raises:
@@ -42,7 +47,7 @@ def family_of(connection: Any) -> Family:
     return family
 
 
-def now(connection: Any, form: Form, *, writing: bool = False) -> str:
+def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -> str:
     """SQL for the database's present instant.
 
     Args:
@@ -53,7 +58,7 @@ def now(connection: Any, form: Form, *, writing: bool = False) -> str:
     return _for_django(_now(connection, form, writing=writing))
 
 
-def _now(connection: Any, form: Form, *, writing: bool) -> str:
+def _now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool) -> str:
     family = family_of(connection)
     present = family.present(writing=writing)
     if form == "instant":
@@ -64,7 +69,7 @@ def _now(connection: Any, form: Form, *, writing: bool) -> str:
     return family.epoch(present, UNITS[form])
 
 
-def ago(connection: Any, form: Form, seconds: str, *, writing: bool = False) -> str:
+def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: bool = False) -> str:
     """SQL for the instant that lies so many seconds before the database's now.
 
     Always a difference, also of no seconds: SQLite searches no index for a bare CAST.
@@ -89,36 +94,36 @@ def _for_django(sql: str) -> str:
     return sql.replace("%", "%%")
 
 
-def to_storage(connection: Any, instant: datetime) -> Any:
+def to_storage(connection: BaseDatabaseWrapper, instant: datetime) -> Any:
     """What a driver stores for an aware datetime in a column of the form ``instant``."""
     return family_of(connection).to_storage(instant)
 
 
-def from_storage(connection: Any, value: Any) -> datetime | None:
+def from_storage(connection: BaseDatabaseWrapper, value: datetime | int | None) -> datetime | None:
     """The aware datetime, in UTC, of what a driver reads from a column of the form ``instant``."""
     if value is None:
         return None
     if not isinstance(value, datetime):
         return family_of(connection).from_storage(int(value))
     if value.tzinfo is None:  # USE_TZ = False: Django's driver has made it local
-        value = value.replace(tzinfo=connection.timezone or _current_timezone())
-    aware: datetime = value.astimezone(timezone.utc)
-    return aware
+        value = value.replace(tzinfo=connection.timezone or get_default_timezone())
+    return value.astimezone(timezone.utc)
 
 
-def database_now(connection: Any) -> datetime:
+def database_now(connection: BaseDatabaseWrapper) -> datetime:
     """The present instant of a database, aware: asks it."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {_now(connection, 'instant', writing=True)}")
-        present = from_storage(connection, cursor.fetchone()[0])
+        row: Any = cursor.fetchone()
+    present = from_storage(connection, row[0])
     assert present is not None  # noqa: S101 (a clock is never NULL)
     return present
 
 
-def _check_utc(connection: Any) -> None:
+def _check_utc(connection: BaseDatabaseWrapper) -> None:
     if connection.vendor == "postgresql":  # whose DateTimeFields are instants
         return
-    zone = connection.timezone or _current_timezone()
+    zone = connection.timezone or get_default_timezone()
     if str(zone) != "UTC":
         raise TTLConfigurationError(
             f"The database {connection.alias!r} keeps DateTimeFields in the time zone {zone}, so "
@@ -126,9 +131,3 @@ def _check_utc(connection: Any) -> None:
             "judges DateTimeFields on MariaDB, MySQL and SQLite in UTC only: set USE_TZ = True, "
             "and leave TIME_ZONE out of that database's settings."
         )
-
-
-def _current_timezone() -> Any:
-    from django.utils import timezone as django_timezone  # noqa: PLC0415 (needs settings)
-
-    return django_timezone.get_default_timezone()

@@ -1,27 +1,136 @@
-"""The two fields of the contract: `LastModifiedField` (column ``_ts``) and `TTLField`.
+"""The contract's two fields, and the expressions of the database's clock that may stand in them.
 
-The columns are those of `ttl_odm.sqlalchemy`, so that both can use one table.
+`LastModifiedField` is the column ``_ts``, `TTLField` the row's own ttl.
+
+The columns are those of `ttl_odm.sqlalchemy`, so that both can use one table. The gate puts a
+`Stamp` into every INSERT and UPDATE of a table whose policy is a `TTL`; a datetime that somebody
+assigned is replaced, since it is the host's. `DatabaseNow` and its like are for queries of our own.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.db.models.expressions import Combinable, Expression
+from django.db.models.query_utils import DeferredAttribute
 
 from ttl_odm.core.values import MAX_TTL, row_ttl
 from ttl_odm.dialects import ttl_check
 from ttl_odm.django.time import clock
-from ttl_odm.django.time.stamps import Stamp, Unknown
 from ttl_odm.errors import InvalidTTL
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
-class _Attribute(models.query_utils.DeferredAttribute):
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.sql.compiler import SQLCompiler
+
+    from ttl_odm.django.time.clock import Form
+
+    # What may be assigned, and what is read. At run time Django's fields aren't generic.
+    _Instant: TypeAlias = models.Field[datetime | Combinable | None, datetime]
+    _Seconds: TypeAlias = models.IntegerField[float | timedelta | Combinable | None, int | None]
+
+    AnyField: TypeAlias = models.Field[Any, Any]
+    SQL: TypeAlias = tuple[str, tuple[()]]
+    """A text to which no values are bound."""
+else:
+    _Instant, _Seconds = models.Field, models.IntegerField
+
+
+class Stamp(Expression):
+    """The database's instant, at the moment of the write."""
+
+    allowed_default = True
+    conditional = False
+
+    def __init__(self, form: Form = "instant") -> None:
+        """Say in which form; see `ttl_odm.django.time.clock`."""
+        super().__init__()
+        self.form = form
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        return clock.now(connection, self.form, writing=True), ()
+
+
+class Unknown(Stamp):
+    """Stands for what the database has stored and nobody has read since."""
+
+    allowed_default = False
+
+
+class StampAgo(Stamp):
+    """An instant so many seconds before the database's now."""
+
+    allowed_default = False
+
+    def __init__(self, seconds: int, form: Form = "instant") -> None:
+        """Say how many."""
+        super().__init__(form)
+        self.seconds = seconds
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        return clock.ago(connection, self.form, str(self.seconds), writing=True), ()
+
+
+class StampUntil(Stamp):
+    """An instant from which a row's own ttl leads exactly to another instant.
+
+    ``_ts`` is the end less the seconds that are left, rounded up; `SecondsUntil` is that ttl. Both
+    read the database's clock at the same statement.
+    """
+
+    allowed_default = False
+
+    def __init__(self, end: datetime) -> None:
+        """Say when; an aware datetime."""
+        super().__init__()
+        self.end = end.astimezone(timezone.utc)
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        end, seconds = self._end_and_seconds(connection)
+        return f"({end} - {seconds} * {clock.family_of(connection).second})", ()
+
+    def _end_and_seconds(self, connection: BaseDatabaseWrapper) -> tuple[str, str]:
+        family = clock.family_of(connection)
+        instant = family.instant_literal(self.end)
+        # Not clock_timestamp(): two columns have to agree on it.
+        return instant, family.seconds_until(instant, clock.now(connection, "instant"))
+
+
+class SecondsUntil(StampUntil):
+    """The whole seconds from the database's now to an instant, rounded up, at least 1."""
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        return self._end_and_seconds(connection)[1], ()
+
+
+class Kept(Stamp):
+    """The value that is there: the one way to write a row without resetting it."""
+
+    allowed_default = False
+
+    def __init__(self, column: str) -> None:
+        """Name the column."""
+        super().__init__()
+        self.column = column
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        return connection.ops.quote_name(self.column), ()
+
+
+class _Attribute(DeferredAttribute):
     """An attribute whose value after a write is only known to the database: asked for when read."""
 
-    def __get__(self, instance: Any, cls: Any = None) -> Any:
+    def __get__(self, instance: models.Model | None, cls: type[models.Model] | None = None) -> Any:
         if instance is None:
             return self
         name = self.field.attname
@@ -29,12 +138,12 @@ class _Attribute(models.query_utils.DeferredAttribute):
             instance.refresh_from_db(fields=[name])
         return super().__get__(instance, cls)
 
-    def __set__(self, instance: Any, value: Any) -> None:
+    def __set__(self, instance: models.Model, value: object) -> None:
         # With a __set__, Python asks __get__ although the instance has a value.
         instance.__dict__[self.field.attname] = value
 
 
-class InstantField(models.Field):
+class InstantField(_Instant):
     """An instant of the database's clock: an aware datetime in UTC, also with USE_TZ = False.
 
     ``timestamptz`` on PostgreSQL, integer microseconds on MariaDB and MySQL, where TIMESTAMP ends
@@ -43,32 +152,35 @@ class InstantField(models.Field):
 
     __module__ = "ttl_odm.django"  # what migrations name, and may rely on
 
-    holds_instants = True
     description = "An instant"
 
     def get_internal_type(self) -> str:
         """None of Django's own types."""
         return "InstantField"
 
-    def db_type(self, connection: Any) -> str:
+    def db_type(self, connection: BaseDatabaseWrapper) -> str:
         """The column's type."""
         return clock.family_of(connection).instant_type
 
-    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:  # noqa: ARG002
+    def from_db_value(
+        self,
+        value: datetime | int | None,
+        expression: Expression,  # noqa: ARG002 (Django's signature)
+        connection: BaseDatabaseWrapper,
+    ) -> datetime | None:
         """An aware datetime in UTC."""
         return clock.from_storage(connection, value)
 
-    def to_python(self, value: Any) -> Any:
+    def to_python(self, value: object) -> Any:
         """What a serializer or a form gives."""
         if value is None or isinstance(value, datetime) or hasattr(value, "resolve_expression"):
             return value
         try:
-            parsed = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+            return datetime.fromisoformat(str(value).replace("Z", "+00:00"))
         except ValueError as error:
             raise ValidationError(f"{value!r} is no instant.", code="invalid") from error
-        return parsed
 
-    def get_prep_value(self, value: Any) -> Any:
+    def get_prep_value(self, value: object) -> Any:
         """An aware datetime."""
         value = self.to_python(super().get_prep_value(value))
         if isinstance(value, datetime) and value.tzinfo is None:
@@ -77,21 +189,27 @@ class InstantField(models.Field):
             )
         return value
 
-    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:  # noqa: FBT001, FBT002
+    def get_db_prep_value(
+        self,
+        value: object,
+        connection: BaseDatabaseWrapper,
+        prepared: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
+    ) -> Any:
         """What the driver stores."""
         value = super().get_db_prep_value(value, connection, prepared)
         return clock.to_storage(connection, value) if isinstance(value, datetime) else value
 
-    def value_to_string(self, obj: Any) -> str:
+    def value_to_string(self, obj: models.Model) -> str:
         """For serializers."""
-        value = self.value_from_object(obj)
+        value: object = self.value_from_object(obj)
         return value.isoformat() if isinstance(value, datetime) else ""
 
-    def formfield(self, **kwargs: Any) -> Any:
+    def formfield(self, *args: Any, **kwargs: Any) -> Any:
         """For forms and the admin."""
         from django import forms  # noqa: PLC0415 (only forms need it)
 
-        return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})
+        kwargs.setdefault("form_class", forms.DateTimeField)
+        return super().formfield(*args, **kwargs)
 
 
 class LastModifiedField(InstantField):
@@ -114,16 +232,16 @@ class LastModifiedField(InstantField):
     def deconstruct(self) -> Any:
         """What a migration says of it: not what is always so."""
         name, path, args, kwargs = super().deconstruct()
-        for always in ("db_default", "editable"):
-            kwargs.pop(always, None)
+        for option in ("db_default", "editable"):
+            kwargs.pop(option, None)
         return name, path, args, kwargs
 
-    def pre_save(self, model_instance: Any, add: bool) -> Any:  # noqa: ARG002, FBT001
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: ARG002, FBT001
         """What is there, without asking the database for it."""
         return model_instance.__dict__.get(self.attname)
 
 
-class TTLField(models.IntegerField):
+class TTLField(_Seconds):
     """A row's own ttl: whole seconds, -1 (never) or None (inherit the default).
 
     Anything else raises `InvalidTTL` where it is assigned to a statement, and a CHECK keeps it out
@@ -135,18 +253,17 @@ class TTLField(models.IntegerField):
     description = "Seconds to live, -1 for ever"
     descriptor_class = _Attribute
 
-    def db_check(self, connection: Any) -> str:
+    def db_check(self, connection: BaseDatabaseWrapper) -> str:
         """The CHECK, inline with the column: as a table constraint MariaDB would copy the table."""
-        column = connection.ops.quote_name(self.column)
-        return ttl_check(column)
+        return ttl_check(connection.ops.quote_name(str(self.column)))
 
-    def get_prep_value(self, value: Any) -> Any:
+    def get_prep_value(self, value: object) -> Any:
         """Seconds, also of a timedelta; anything may be compared with."""
         if isinstance(value, timedelta):
             value = value.total_seconds()
         return super().get_prep_value(value)
 
-    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+    def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
         """Seconds; also of a timedelta or an integral float.
 
         Raises:
@@ -169,12 +286,58 @@ class TTLField(models.IntegerField):
                 code="ttl",  # a form would say something of its own for "invalid"
             ) from error
 
-    def formfield(self, **kwargs: Any) -> Any:
+    def formfield(self, *args: Any, **kwargs: Any) -> Any:
         """For forms and the admin."""
-        text = "Seconds; -1 for ever; nothing for the default."
-        return super().formfield(**{"help_text": text, **kwargs})
+        kwargs.setdefault("help_text", "Seconds; -1 for ever; nothing for the default.")
+        return super().formfield(*args, **kwargs)
 
     @property
     def validators(self) -> list[Any]:
         """None of IntegerField's: `to_python` is stricter."""
         return []
+
+
+class DatabaseNow(Expression):
+    """The database's present instant, as an aware datetime."""
+
+    def __init__(self) -> None:
+        """Read it as `InstantField` is read."""
+        super().__init__(output_field=InstantField())
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        return clock.now(connection, "instant", writing=True), ()
+
+
+class Ahead(DatabaseNow):
+    """An instant so many seconds after the database's now."""
+
+    def __init__(self, seconds: float) -> None:
+        """Say how many; fractions count."""
+        super().__init__()
+        self.seconds = seconds
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        now = clock.now(connection, "instant", writing=True)
+        family = clock.family_of(connection)
+        if family.per_second is None:
+            return f"({now} + {self.seconds!r} * {family.second})", ()
+        return f"({now} + {round(self.seconds * family.per_second)})", ()
+
+
+class Cutoff(Expression):
+    """The instant so many seconds before the database's now, in the form of a column.
+
+    By the start of the statement: PostgreSQL searches no index for ``clock_timestamp()``.
+    """
+
+    def __init__(self, seconds: float, form: Form, output_field: AnyField) -> None:
+        """Say how many."""
+        super().__init__(output_field=output_field)
+        self.seconds = seconds
+        self.form = form
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+        """Render it."""
+        return clock.ago(connection, self.form, str(self.seconds)), ()

@@ -58,7 +58,7 @@ def lifetime(target: Any) -> timedelta | None:
     binding = binding_of(model) if issubclass(model, Model) and hasattr(model, "_meta") else None
     if binding is None:
         return None
-    policy = binding.current()
+    policy = binding.policy
     if not isinstance(policy, TTL):
         raise not_counted_from_writing(model.__name__, policy.field)
     own = None if target is model else expiry.own_ttl(policy, binding.own_of(target))

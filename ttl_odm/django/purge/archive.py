@@ -1,0 +1,134 @@
+"""Where the expired rows of a model are kept: ``__ttl_archive__``, in terms of Django's models.
+
+An `Archive` becomes a sink like any other: it gets the values of the rows, in the transaction that
+deletes them, and inserts them into its own table. That table is in the same database, or it would
+not be the same transaction. This module must not know how rows are deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.apps import apps
+from django.conf import settings
+from django.db import router
+from django.utils import timezone
+
+from ttl_odm.django.policy.binding import binding_of, has_subclass_tables
+from ttl_odm.django.time.fields import InstantField
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.declarations import Archive, archive_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model as Instance
+
+    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.sweeper import ArchiveSink, Purged
+
+
+def sink_of(model: Model, using: str) -> ArchiveSink | None:
+    """What gets a model's rows before they are deleted from a database; None for nothing.
+
+    Raises:
+        TTLConfigurationError: ``__ttl_archive__`` is something else, or doesn't fit.
+    """
+    archive = archive_of(model)
+    if not isinstance(archive, Archive):
+        return archive
+    where = f"{model._meta.label}.__ttl_archive__"
+    try:
+        into = apps.get_model(archive.into) if isinstance(archive.into, str) else archive.into
+        meta = into._meta
+    except (AttributeError, LookupError, ValueError) as error:
+        raise TTLConfigurationError(
+            f"{where} = {archive!r}: give a model, or its label 'app.Model'."
+        ) from error
+    copies = _copied(model, into)
+    problem = None
+    if meta.concrete_model is model:
+        problem = "is the model itself"
+    elif meta.parents or meta.abstract:
+        problem = "needs a table of its own, and one only"
+    elif missing := [key.name for key in model._meta.pk_fields if key.attname not in copies]:
+        problem = f"has no field {missing[0]!r}"
+    elif archive.archived_at not in (None, *(field.name for field in meta.local_concrete_fields)):
+        problem = f"has no field {archive.archived_at!r}"
+    elif not router.allow_migrate_model(using, into):
+        problem = (
+            f"isn't in the database {using!r}, where the rows are: they are copied in the "
+            "transaction that deletes them"
+        )
+    if problem is not None:
+        raise TTLConfigurationError(f"{where}: the archive {meta.label} {problem}.")
+    if has_subclass_tables(model):
+        raise TTLConfigurationError(
+            f"{where}: rows of models that inherit from it are in several tables, which no archive "
+            "takes; give an object with a method write(), or archive in a pre_delete signal."
+        )
+    return _Copy(into, copies, archive.archived_at)
+
+
+def _copied(model: Model, into: Model) -> dict[str, str]:
+    """The fields that both have, by the model's columns.
+
+    Not the contract's fields of an archive with a ttl of its own: its rows begin their life there.
+    """
+    names = {field.attname for field in into._meta.local_concrete_fields if not field.generated}
+    binding = binding_of(into)
+    if binding is not None and binding.stamps:
+        names -= {field.attname for field in (binding.stamp, binding.own) if field is not None}
+    fields = model._meta.local_concrete_fields
+    return {str(field.column): field.attname for field in fields if field.attname in names}
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A sink that inserts into a model's table.
+
+    Attributes:
+        into: The archive.
+        copies: The archive's attributes by the columns whose values they get.
+        archived_at: The archive's field for the instant of archiving, if it has one.
+    """
+
+    into: Model
+    copies: Mapping[str, str]
+    archived_at: str | None
+
+    def write(self, purged: Purged) -> None:
+        """Insert the rows as they are: no default and no clock of the archive's changes them."""
+        connection: BaseDatabaseWrapper = purged.transaction
+        as_of = {} if self.archived_at is None else {self.archived_at: self._instant(purged)}
+        objs = [self._copy(row, as_of) for row in purged.rows or ()]
+        meta = self.into._meta
+        fields: list[AnyField] = [
+            field
+            for field in meta.local_concrete_fields
+            if not field.generated and (field is not meta.auto_field or objs[0].pk is not None)
+        ]
+        rows: Any = self.into._base_manager.using(connection.alias)
+        size = max(1, connection.ops.bulk_batch_size(fields, objs))
+        for start in range(0, len(objs), size):
+            batch = objs[start : start + size]
+            rows._insert(batch, fields=fields, using=connection.alias, raw=True)
+
+    def _copy(self, row: Mapping[str, Any], as_of: Mapping[str, object]) -> Instance:
+        values = {attname: row[column] for column, attname in self.copies.items()}
+        obj = self.into(**values, **as_of)
+        for field in self.into._meta.local_concrete_fields:
+            if field.attname not in values and field.name not in as_of:
+                # What only the archive has (auto_now) is made as on any other INSERT.
+                setattr(obj, field.attname, field.pre_save(obj, add=True))
+        return obj
+
+    def _instant(self, purged: Purged) -> object:
+        field = self.into._meta.get_field(str(self.archived_at))
+        if settings.USE_TZ or isinstance(field, InstantField):
+            return purged.as_of
+        return timezone.make_naive(purged.as_of)
