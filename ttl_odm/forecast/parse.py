@@ -72,10 +72,8 @@ def planned_policy(
     if current is None:
         message = f"it has no policy yet: say one with {POLICY_OPTION}."
         raise TTLConfigurationError(message)
-    return None if default is None else _with_default(current, default)
-
-
-def _with_default(current: Policy, default: str) -> Policy:
+    if default is None:
+        return None
     where = f"{OPTION} {default}"
     if isinstance(current, ExpireAt):
         message = (

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.inspection.evidence import Table
     from ttl_odm.inspection.proposals import Proposal
 
 _POSITIONAL = ("default", "field", "seconds")
@@ -45,19 +44,16 @@ def declarations(proposals: Sequence[Proposal]) -> str:
     if is_mongodb:
         lines += [f"from {adapter} import TTLMixin"]
     for proposal in proposals:
+        table = proposal.table
+        name, model = _printable(table.name), table.model or _class_name(table.name)
+        head = f"class {model}(...):  # {'table' if table.model else 'the model of table'} {name}"
+        if table.is_collection:
+            head = f"class {model}(TTLMixin, Document):  # collection {name}"
         declaration = f"    __ttl__ = {as_source(proposal.policy)}{_doubt(proposal)}"
-        lines += ["", _head(proposal.table), declaration]
+        lines += ["", head, declaration]
     lines += ["", "# Or, without touching the models:", f"from {adapter} import enable"]
     lines += ["", *map(as_enabled, proposals)]
     return "\n".join(lines)
-
-
-def _head(table: Table) -> str:
-    """The head of the class under which a declaration goes."""
-    model, name = table.model or _class_name(table.name), _printable(table.name)
-    if table.is_collection:
-        return f"class {model}(TTLMixin, Document):  # collection {name}"
-    return f"class {model}(...):  # {'table' if table.model else 'the model of table'} {name}"
 
 
 def as_enabled(proposal: Proposal) -> str:
