@@ -51,8 +51,8 @@ class Scale:
     def text(self) -> str:
         """The sizes in words."""
         expired, big = (
-            ", ".join(f"{rows:,} ({key})" for key, rows in each.items())
-            for each in (self.expired, self.big)
+            ", ".join(f"{rows:,} ({key})" for key, rows in sizes.items())
+            for sizes in (self.expired, self.big)
         )
         return (
             f"{self.sittings} sittings of {self.rounds} rounds; each way deletes {expired} rows, "
@@ -130,7 +130,7 @@ _DATABASES = (
     Database("mariadb", "MariaDB", "mariadb-pymysql", "pymysql", "SELECT VERSION()"),
 )
 MONGODB = "MongoDB"
-KEYS = (*(each.key for each in _DATABASES), "mongodb")
+KEYS = (*(database.key for database in _DATABASES), "mongodb")
 
 
 @dataclass(frozen=True)
@@ -158,15 +158,16 @@ class Bench:
             only: keys of the databases that are wanted; empty for all.
             rivals: a Python that has the other package.
         """
-        wanted = only or KEYS
-        there = {key for key in wanted if key == "sqlite" or os.environ.get(VARIABLES[key])}
-        databases = tuple(each for each in _DATABASES if each.key in there)
+        there = {key for key in only or KEYS if key == "sqlite" or os.environ.get(VARIABLES[key])}
+        databases = tuple(database for database in _DATABASES if database.key in there)
         url = os.environ[VARIABLES["mongodb"]] if "mongodb" in there else None
         return cls(scale, databases, url, rivals)
 
     def missing(self, only: list[str]) -> list[str]:
         """One line for each thing that can't be measured here, with the reason."""
-        there = {each.key for each in self.databases} | ({"mongodb"} if self.mongodb else set())
+        there = {database.key for database in self.databases} | (
+            {"mongodb"} if self.mongodb else set()
+        )
         lines = [
             f"{key}: not measured, {VARIABLES[key]} is not set"
             for key in only or KEYS

@@ -96,7 +96,7 @@ class Finding:
         found = self.estimate
         parts = [shown(found.value, self.unit)]
         if found.low < found.high:
-            low, high = (number(each, self.unit) for each in (found.low, found.high))
+            low, high = (number(bound, self.unit) for bound in (found.low, found.high))
             parts.append(f"({low}..{high})")
         verdict = self.verdict
         if verdict is not None:

@@ -144,7 +144,7 @@ def estimate(sittings: Sequence[Sequence[Round]], figure: Callable[[Round], floa
         sittings: the rounds of each sitting.
         figure: the figure of one round.
     """
-    medians = sorted(median(figure(each) for each in rounds) for rounds in sittings)
+    medians = sorted(median(figure(one) for one in rounds) for rounds in sittings)
     outermost = _outside_of_interval(len(medians))
     return Estimate(median(medians), medians[outermost], medians[-1 - outermost])
 

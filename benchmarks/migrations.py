@@ -109,7 +109,10 @@ def by_hand(engine: Engine, step: str) -> list[str]:
                     "DROP COLUMN own, DROP CONSTRAINT ck, DROP COLUMN _ts, DROP COLUMN ttl"
                 )
             ]
-        return [*dropped, *(f"ALTER TABLE logins DROP COLUMN {each}" for each in ("_ts", "ttl"))]
+        return [
+            *dropped,
+            *(f"ALTER TABLE logins DROP COLUMN {column}" for column in ("_ts", "ttl")),
+        ]
     added = [
         (
             f"ALTER TABLE logins ADD COLUMN _ts {kind} NOT NULL DEFAULT {clock}, "

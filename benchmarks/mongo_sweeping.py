@@ -147,7 +147,7 @@ def delete_by_key(place: Place) -> int:
     """Find keys and delete these, over and over: what is often written by hand."""
     entries, deleted = place.there[NAME], 0
     expired = {"ttl": None, "_ts": {"$lte": place.now() - timedelta(days=1)}}
-    while keys := [each["_id"] for each in entries.find(expired, {"_id": 1}).limit(_KEYS)]:
+    while keys := [entry["_id"] for entry in entries.find(expired, {"_id": 1}).limit(_KEYS)]:
         deleted += entries.delete_many({"_id": {"$in": keys}}).deleted_count
     return deleted
 
@@ -155,7 +155,7 @@ def delete_by_key(place: Place) -> int:
 def delete_each(place: Place) -> int:
     """Delete document by document."""
     entries = place.there[NAME]
-    keys = [each["_id"] for each in entries.find({"_id": {"$gte": LIVE}}, {"_id": 1})]
+    keys = [entry["_id"] for entry in entries.find({"_id": {"$gte": LIVE}}, {"_id": 1})]
     return sum(entries.delete_one({"_id": key}).deleted_count for key in keys)
 
 
@@ -164,8 +164,8 @@ def monitor(place: Place) -> tuple[int, float]:
     entries = place.there[NAME]
     rows = entries.estimated_document_count()
     entries.drop_indexes()
-    wanted = [each.document() for each in wanted_indexes(TTL(DAY), "native")]
-    place.there.command({"createIndexes": NAME, "indexes": wanted})
+    indexes = [index.document() for index in wanted_indexes(TTL(DAY), "native")]
+    place.there.command({"createIndexes": NAME, "indexes": indexes})
     while entries.estimated_document_count() == rows:
         sleep(0.001)
     begin = perf_counter()

@@ -124,7 +124,7 @@ def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
     for number, name in enumerate(databases):
         # Side by side on a line, so that none hides another.
         shift = (number - (len(databases) - 1) / 2) * 0.22
-        for finding in (each for each in findings if each.database == name):
+        for finding in (one for one in findings if one.database == name):
             found, height = finding.estimate, lines.index(finding.what) + shift
             axes.plot([found.low, found.high], [height, height], color=_COLORS[name], linewidth=1.2)
             axes.plot([found.value], [height], "o", color=_COLORS[name], markersize=3.5)

@@ -74,8 +74,8 @@ class Report:
         file = folder / f"{NAME}.json"
         if not file.exists():
             return cls([])
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return cls([_part(each) for each in found["parts"]], found["missing"])
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return cls([_part(part) for part in content["parts"]], content["missing"])
 
     def with_part(self, part: Part, order: Sequence[str]) -> Report:
         """The same report with a part instead of the one of its name.
@@ -84,8 +84,8 @@ class Report:
             part: what is new.
             order: the names of all parts.
         """
-        others = [each for each in self.parts if each.name != part.name and each.name in order]
-        parts = sorted([*others, part], key=lambda each: order.index(each.name))
+        others = [other for other in self.parts if other.name != part.name and other.name in order]
+        parts = sorted([*others, part], key=lambda part: order.index(part.name))
         return replace(self, parts=parts)
 
     def write(self, folder: Path) -> None:
@@ -109,7 +109,7 @@ class Report:
     def as_json(self) -> str:
         """Everything, unrounded."""
         parts = [
-            {**asdict(part), "findings": [each.as_json() for each in part.findings]}
+            {**asdict(part), "findings": [finding.as_json() for finding in part.findings]}
             for part in self.parts
         ]
         whole = {"missing": list(self.missing), "parts": parts}
@@ -164,9 +164,9 @@ class Report:
             yield _row(part.name, part.begun, took, f"{part.load:.1f}", size)
 
 
-def _part(found: dict[str, Any]) -> Part:
-    findings = [Finding.from_json(each, GOALS) for each in found["findings"]]
-    return Part(**{**found, "findings": findings})
+def _part(content: dict[str, Any]) -> Part:
+    findings = [Finding.from_json(item, GOALS) for item in content["findings"]]
+    return Part(**{**content, "findings": findings})
 
 
 def _columns(findings: Iterable[Finding]) -> list[str]:

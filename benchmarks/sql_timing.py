@@ -159,7 +159,7 @@ def _hits(new_engine: NewEngine) -> Mapping[str, Sample]:
         def make(session: Session) -> Callable[[], object]:
             objects = session.scalars(select(model).order_by(model.id).limit(_IN_MEMORY)).all()
             session.info["held"] = objects  # the identity map itself refers weakly
-            keys = cycle([each.id for each in objects])
+            keys = cycle([item.id for item in objects])
             return lambda: session.get(model, next(keys))
 
         return reading(new_engine(), make)

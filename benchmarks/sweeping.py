@@ -104,7 +104,7 @@ def compared(database: str, sittings: Sequence[Round], ways: Iterable[str]) -> I
         sittings: of each way the seconds per row, and what somebody's statements took meanwhile.
         ways: in the order in which they are told.
     """
-    rounds = [[each] for each in sittings]
+    rounds = [[sitting] for sitting in sittings]
     for way in ways:
         if way != SWEEPER:  # twice the time is half the speed
             goal = _GOALS.get((way, database))
@@ -134,7 +134,7 @@ def _at_rest(database: str, engine: Engine, rows: int) -> Iterator[Finding]:
 
 def idle_time(database: str, seconds: Iterable[float]) -> Finding:
     """What sweeps of a table took of which nothing has expired."""
-    found = estimate([[{"idle": each * 1e3}] for each in seconds], lambda each: each["idle"])
+    found = estimate([[{"idle": one * 1e3}] for one in seconds], lambda figures: figures["idle"])
     return Finding(IDLE, "time", database, "ms", found, goal=goals.IDLE_TIME)
 
 

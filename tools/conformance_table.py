@@ -62,7 +62,7 @@ def document(runs: list[Run]) -> str:
     parts = [
         PREFACE.format(
             summary=summary(runs),
-            origins="".join(f"- [{each['name']}]\n" for each in first["origins"]),
+            origins="".join(f"- [{origin['name']}]\n" for origin in first["origins"]),
         ).replace("\n\n\n", "\n\n"),
         "\n## Summary\n\nCases that are right, of those that can be asked:\n\n",
         _summary_table(first, verdicts),
@@ -71,7 +71,7 @@ def document(runs: list[Run]) -> str:
         parts.append(f"\n## {rule}\n\n{says}\n\n")
         parts.append(_rule_table(first, rule, verdicts))
     parts.append("\n")
-    parts += [f"[{each['name']}]: {each['url']}\n" for each in first["origins"]]
+    parts += [f"[{origin['name']}]: {origin['url']}\n" for origin in first["origins"]]
     parts.append(f"\n{VERSIONS}\n")
     parts += [f"- {_versions(run)}\n" for run in runs if "versions" in run]
     return "".join(parts)
@@ -79,10 +79,10 @@ def document(runs: list[Run]) -> str:
 
 def summary(runs: list[Run]) -> str:
     """How many verdicts there are of each kind, in a line."""
-    found = Counter(each for by in _together(runs).values() for each in by.values())
+    counts = Counter(verdict for by in _together(runs).values() for verdict in by.values())
     return (
-        f"{len(runs[0]['cases'])} cases on {len(COLUMNS)} backends: {found[RIGHT]} right, "
-        f"{found[WRONG]} wrong, {found[NOT_APPLICABLE]} that can't be asked."
+        f"{len(runs[0]['cases'])} cases on {len(COLUMNS)} backends: {counts[RIGHT]} right, "
+        f"{counts[WRONG]} wrong, {counts[NOT_APPLICABLE]} that can't be asked."
     )
 
 
@@ -114,9 +114,9 @@ def _summary_table(run: Run, verdicts: dict[str, dict[str, str]]) -> str:
 
 
 def _count(verdicts: list[str]) -> str:
-    found = Counter(verdicts)
-    asked = found[RIGHT] + found[WRONG]
-    return f"{found[RIGHT]} / {asked}" if asked else "n/a"
+    counts = Counter(verdicts)
+    asked = counts[RIGHT] + counts[WRONG]
+    return f"{counts[RIGHT]} / {asked}" if asked else "n/a"
 
 
 def _rule_table(run: Run, rule: str, verdicts: dict[str, dict[str, str]]) -> str:

@@ -179,4 +179,4 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _escaped(words: str) -> str:
-    return "".join(f"\\{each}" if each in "\\|*_<`[" else each for each in words)
+    return "".join(f"\\{mark}" if mark in "\\|*_<`[" else mark for mark in words)

@@ -108,7 +108,7 @@ def measure_mongodb(newest: str, lowest: str, urls: dict[str, str]) -> Half:
 
     def both(column: str) -> tuple[Measured, ...]:
         answers = [measure_raw(MONGODB, column, python, urls) for python in (newest, lowest)]
-        return tuple(Measured.of(json.loads(each), "beanie", ON_MONGOD) for each in answers)
+        return tuple(Measured.of(json.loads(answer), "beanie", ON_MONGOD) for answer in answers)
 
     names = {"ours": "ours", "soft": "soft delete", "queries": "query classes"}
     columns = tuple(Column(name, name, both(column)) for column, name in names.items())

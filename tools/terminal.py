@@ -141,7 +141,7 @@ def _started(command: Command, output: IO[bytes] | None) -> subprocess.Popen[byt
 
 def _pause(processes: Sequence[subprocess.Popen[bytes] | None]) -> None:
     """Wait a moment, or until the first of those that run has ended."""
-    running = [each for each in processes if each is not None and each.poll() is None]
+    running = [process for process in processes if process is not None and process.poll() is None]
     if running:
         with contextlib.suppress(subprocess.TimeoutExpired):
             running[0].wait(_POLL_SECONDS)

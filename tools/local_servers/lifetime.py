@@ -95,7 +95,7 @@ def _open_folder() -> Path:
     """Make a temporary folder that servers running as other users can pass through."""
     for parent in _temporary_folders():
         path = parent.resolve()
-        passable = all(each.stat().st_mode & _OTHERS_MAY_ENTER for each in (path, *path.parents))
+        passable = all(step.stat().st_mode & _OTHERS_MAY_ENTER for step in (path, *path.parents))
         if passable or os.geteuid() != 0:
             folder = Path(tempfile.mkdtemp(prefix="ttl-odm-servers-", dir=path))
             folder.chmod(0o711)

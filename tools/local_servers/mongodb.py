@@ -74,7 +74,7 @@ def _program() -> str | None:
 
 def _python() -> str | None:
     pythons = [str(environment / "bin" / "python") for environment in _ENVIRONMENTS]
-    return next((each for each in pythons if _runs([each, "-c", "import pymongo"])), None)
+    return next((python for python in pythons if _runs([python, "-c", "import pymongo"])), None)
 
 
 def _runs(command: list[str]) -> bool:

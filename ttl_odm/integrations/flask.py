@@ -16,7 +16,7 @@ import logging
 import os
 import textwrap
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import click
 from flask import current_app
@@ -33,13 +33,15 @@ from ttl_odm.forecast import named, note, sentences, table
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
-from ttl_odm.sweeper import Sweeper, SweepOptions, stop_on_signals
+from ttl_odm.sweeper import Store, Sweeper, SweepOptions, stop_on_signals
+from ttl_odm.sweeper.options import LEASE_NAME
 from ttl_odm.sweeper.statuses import Status, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from flask import Flask
+    from typing_extensions import TypeIs, Unpack
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +51,24 @@ INTERVAL_KEY: Final = "TTL_SWEEP_INTERVAL"
 INTERVAL: Final = 60.0
 """Seconds between two sweeps of ``flask ttl run``, unless the option or the key says others."""
 
-_COUNTING: Final[dict[str, Any]] = {"dry_run": True, "window": None}
+_COUNTING: Final[SweepOptions] = {"dry_run": True, "window": None}
 """For a sweeper that only counts, at any hour."""
 
 _OPTIONS: Final = {f"{PREFIX}{name.upper()}": name for name in SweepOptions.__optional_keys__}
+
+
+class FlaskSQLAlchemy(Protocol):
+    """What is needed of a `flask_sqlalchemy.SQLAlchemy`, by which it is recognised."""
+
+    @property
+    def engines(self) -> Mapping[str | None, Engine]:
+        """The engines by their bind keys, in an application's context."""
+        ...
+
+    @property
+    def metadatas(self) -> Mapping[str | None, MetaData]:
+        """The tables by the bind keys of their engines."""
+        ...
 
 
 class TTL:
@@ -61,7 +77,12 @@ class TTL:
     One instance may serve any number of applications.
     """
 
-    def __init__(self, app: Flask | None = None, db: Any = None, targets: Any = None) -> None:
+    def __init__(
+        self,
+        app: Flask | None = None,
+        db: FlaskSQLAlchemy | Engine | Store | None = None,
+        targets: Any = None,
+    ) -> None:
         """Remember what to sweep, and set the application up if there is one already.
 
         Args:
@@ -75,7 +96,9 @@ class TTL:
         if app is not None:
             self.init_app(app)
 
-    def init_app(self, app: Flask, db: Any = None, targets: Any = None) -> None:
+    def init_app(
+        self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None = None, targets: Any = None
+    ) -> None:
         """Set an application up: its commands, and its `AppTTL` as ``extensions["ttl_odm"]``.
 
         Args:
@@ -107,24 +130,27 @@ class AppTTL:
         interval: Seconds between two sweeps in the background; None for none.
     """
 
-    def __init__(self, app: Flask, db: Any, targets: Any) -> None:
+    def __init__(
+        self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None, targets: Any
+    ) -> None:
         """Check all that can be checked without a database; see `TTL.init_app`."""
         self._app = app
         self._options = _options_of(app)
-        self._db: Any = app.extensions.get("sqlalchemy") if db is None else db
-        self._targets = targets
-        if self._db is None:
+        db = app.extensions.get("sqlalchemy") if db is None else db
+        if db is None:
             raise TTLConfigurationError(
                 f"{app.name} has no database that TTL could find: call db.init_app(app) of "
                 "Flask-SQLAlchemy before, or give an engine and its models: "
                 "TTL(app, engine, Base)."
             )
+        self._db: FlaskSQLAlchemy | Engine | Store = db
+        self._targets = targets
         self._check()
         self.interval = _interval_of(app)
         self._begun: dict[int, object] = {}
         self._running: list[tuple[Sweeper, threading.Thread]] = []
 
-    def sweepers(self, **options: Any) -> dict[str | None, Sweeper]:
+    def sweepers(self, **options: Unpack[SweepOptions]) -> dict[str | None, Sweeper]:
         """Make a sweeper for each database that has models with TTL, by its bind key.
 
         Those of Flask-SQLAlchemy: None for the default.
@@ -132,15 +158,15 @@ class AppTTL:
         Args:
             options: Options of a `Sweeper`, in place of those in ``app.config``.
         """
-        merged: Any = {**self._options, **options}
+        merged: SweepOptions = {**self._options, **options}
         configured = self._options.keys() - options.keys()
         sweepers: dict[str | None, Sweeper] = {}
         for bind, engine, targets in self._databases():
-            named_options = dict(merged)
+            own = merged.copy()
             if bind is not None:
                 # Two binds may lead to one database, where only one would ever get the lease.
-                named_options["lease_name"] = f"{merged.get('lease_name', 'ttl_odm')}:{bind}"
-            sweepers[bind] = _sweeper(engine, targets, named_options, configured)
+                own["lease_name"] = f"{merged.get('lease_name', LEASE_NAME)}:{bind}"
+            sweepers[bind] = _sweeper(engine, targets, own, configured)
         return sweepers
 
     def target(self, model: str) -> tuple[Application, Target]:
@@ -217,7 +243,7 @@ class AppTTL:
         # A daemon: Python waits for other threads before atexit could stop them.
         return threading.Thread(target=run, name=f"ttl_odm sweeper ({bind})", daemon=True)
 
-    def _databases(self) -> Iterator[tuple[str | None, Any, Any]]:
+    def _databases(self) -> Iterator[tuple[str | None, Engine | Store, Any]]:
         """The databases with their targets: those of Flask-SQLAlchemy's binds, or the one."""
         if not _is_flask_sqlalchemy(self._db):
             yield None, self._db, self._targets
@@ -232,6 +258,7 @@ class AppTTL:
 
     def _check(self) -> None:
         """Find a slip now: models may be declared later, but the options are all there."""
+        engines: list[Any] = [self._db]
         if _is_flask_sqlalchemy(self._db):
             if self._targets is not None:
                 raise TTLConfigurationError(
@@ -247,7 +274,6 @@ class AppTTL:
                     "TTL(app, engine) has to be told what to sweep: TTL(app, engine, Base)."
                 )
             _sweeper(self._db, self._targets, self._options, self._options)
-            engines = [self._db]
         if self._app.config.get(INTERVAL_KEY) is not None:
             for engine in engines:
                 if isinstance(getattr(engine, "pool", None), (StaticPool, SingletonThreadPool)):
@@ -258,11 +284,13 @@ class AppTTL:
                     )
 
 
-def _is_flask_sqlalchemy(db: Any) -> bool:
+def _is_flask_sqlalchemy(db: object) -> TypeIs[FlaskSQLAlchemy]:
     return hasattr(type(db), "engines") and hasattr(db, "metadatas")
 
 
-def _sweeper(engine: Any, targets: Any, options: Any, configured: Collection[str]) -> Sweeper:
+def _sweeper(
+    engine: Engine | Store, targets: Any, options: SweepOptions, configured: Collection[str]
+) -> Sweeper:
     """Make a sweeper; an option from ``app.config`` that is wrong is named as it stands there."""
     try:
         return Sweeper(engine, targets, **options)
@@ -274,7 +302,7 @@ def _sweeper(engine: Any, targets: Any, options: Any, configured: Collection[str
         raise
 
 
-def _options_of(app: Flask) -> dict[str, Any]:
+def _options_of(app: Flask) -> SweepOptions:
     values = {key: value for key, value in app.config.items() if key.startswith(PREFIX)}
     values.pop(INTERVAL_KEY, None)
     unknown = sorted(values.keys() - _OPTIONS.keys())
@@ -285,7 +313,7 @@ def _options_of(app: Flask) -> dict[str, Any]:
             f"{unknown[0]} = {values[unknown[0]]!r}: there is no such key; keys that begin with "
             f"{PREFIX} are: {known}."
         )
-    return {_OPTIONS[key]: value for key, value in values.items()}
+    return cast("SweepOptions", {_OPTIONS[key]: value for key, value in values.items()})
 
 
 def _interval_of(app: Flask) -> float | None:
@@ -312,7 +340,7 @@ def sweep(*, dry_run: bool, force: bool | None, max_rows: int | None) -> None:
     """Sweep once. Ends with the statuses of `ttl-odm sweep`: 0 if all is well."""
     options = {"force": force, "max_rows": max_rows}
     chosen = {name: value for name, value in options.items() if value is not None}
-    sweepers = _sweepers({**_COUNTING, **chosen} if dry_run else chosen)
+    sweepers = _sweepers(cast("SweepOptions", {**(_COUNTING if dry_run else {}), **chosen}))
     reports = []
     with stop_on_signals(*sweepers.values()):
         for bind, sweeper in sweepers.items():
@@ -331,8 +359,8 @@ def sweep(*, dry_run: bool, force: bool | None, max_rows: int | None) -> None:
 def run(interval: float | None) -> None:
     """Sweep again and again, until SIGTERM or Ctrl-C."""
     seconds = interval or _app_ttl().interval or INTERVAL
-    prints = {} if current_app.config.get("TTL_ON_REPORT") else {"on_report": click.echo}
-    sweepers = _sweepers(prints)
+    has_own = current_app.config.get("TTL_ON_REPORT")
+    sweepers = _sweepers({} if has_own else {"on_report": click.echo})
     failures: list[Exception] = []
 
     def sweep_on(sweeper: Sweeper) -> None:
@@ -390,7 +418,7 @@ def _app_ttl() -> AppTTL:
     return app_ttl
 
 
-def _sweepers(options: dict[str, Any]) -> dict[str | None, Sweeper]:
+def _sweepers(options: SweepOptions) -> dict[str | None, Sweeper]:
     with readable_errors():
         sweepers = _app_ttl().sweepers(**options)
     if not sweepers:
