@@ -20,20 +20,20 @@ from ttl_odm.alembic.enforcement import enforced_defaults
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
-from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL, TargetSchema
+from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, Binding, binding_of
+from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
-from ttl_odm.sqlalchemy.time.column_types import Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from alembic.autogenerate.api import AutogenContext
     from sqlalchemy.schema import SchemaItem
 
     from ttl_odm.alembic.reflection import ExistingSchema
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
 
@@ -93,7 +93,7 @@ class _Comparison:
         }
         for key, table in declared.items():
             binding = binding_of(table)
-            if binding is not None and _is_of_the_contract(binding):
+            if binding is not None and adds_columns(binding):
                 self._compare_declared(key, table, binding)
         for op in list(self._upgrade.ops):
             if isinstance(op, ops.ModifyTableOps):
@@ -125,8 +125,18 @@ class _Comparison:
         position = len(self._upgrade.ops)
         for modified in changed:
             position = self._strip(modified, target) + 1
-        if operation is not None and (changed or self._is_included(table, key)):
-            self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
+        if operation is None:
+            return
+        if not changed:
+            # Alembic had nothing to say of the table, so it didn't ask the filters of env.py.
+            schema, name = key
+            if not self._context.run_name_filters(name, "table", {"schema_name": schema}):
+                return
+            reflected = Table(name, MetaData(), schema=schema)
+            self._context.inspector.reflect_table(reflected, None, resolve_fks=False)
+            if not self._context.run_object_filters(table, name, "table", False, reflected):  # noqa: FBT003
+                return
+        self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
 
     def _add_to_created(
         self, created: ops.CreateTableOp, target: TargetSchema, binding: Binding
@@ -145,15 +155,6 @@ class _Comparison:
             in_transaction=True,
         )
         self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
-
-    def _is_included(self, table: Table, key: tuple[str | None, str]) -> bool:
-        """Ask the filters of env.py about a table of which Alembic had nothing to say."""
-        schema, name = key
-        if not self._context.run_name_filters(name, "table", {"schema_name": schema}):
-            return False
-        reflected = Table(name, MetaData(), schema=schema)
-        self._context.inspector.reflect_table(reflected, None, resolve_fks=False)
-        return self._context.run_object_filters(table, name, "table", False, reflected)  # noqa: FBT003
 
     # --- tables that don't, or are no longer there -----------------------------------------
 
@@ -218,25 +219,19 @@ class _Comparison:
 
     def _strip(self, modified: ops.ModifyTableOps, target: TargetSchema) -> int:
         """Take out what the operation does itself; return where the table's lines end."""
-        columns = {*target.table.c.keys(), INHERITED_END, OWN_END}
-        modified.ops[:] = [op for op in modified.ops if not _is_ours(op, columns, target)]
+        ours = {*target.table.c.keys(), INHERITED_END, OWN_END, *target.index_names}
+
+        def subject(op: ops.MigrateOperation) -> str | None:
+            if isinstance(op, ops.AddColumnOp):
+                return op.column.name
+            return getattr(op, "column_name", getattr(op, "index_name", None))
+
+        modified.ops[:] = [op for op in modified.ops if subject(op) not in ours]
         position = self._upgrade.ops.index(modified)
         if modified.ops:
             return position
         del self._upgrade.ops[position]
         return position - 1
-
-
-def _is_of_the_contract(binding: Binding) -> bool:
-    """Whether TTL brought the columns with it; to other columns Alembic sees by itself."""
-    own = binding.override
-    return (
-        isinstance(binding.policy, TTL)
-        and (binding.last_modified.name, own is not None and own.name) == (LAST_MODIFIED, OWN_TTL)
-        and binding.instants.native
-        and own is not None
-        and isinstance(own.type, Seconds)
-    )
 
 
 def _over_dates(
@@ -271,16 +266,6 @@ def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:
 def _without(columns: Sequence[SchemaItem], target: TargetSchema) -> list[SchemaItem]:
     names = {*target.table.c.keys(), INHERITED_END, OWN_END, target.check_name}
     return [item for item in columns if getattr(item, "name", None) not in names]
-
-
-def _is_ours(op: ops.MigrateOperation, columns: Collection[str], target: TargetSchema) -> bool:
-    if isinstance(op, ops.AddColumnOp):
-        return op.column.name in columns
-    if isinstance(op, (ops.DropColumnOp, ops.AlterColumnOp)):
-        return op.column_name in columns
-    if isinstance(op, (ops.CreateIndexOp, ops.DropIndexOp)):
-        return op.index_name in target.index_names
-    return False
 
 
 def _difference(

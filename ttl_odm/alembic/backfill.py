@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,7 +109,7 @@ class Backfill:
         connection, settings = self._runner.connection, self._runner.settings
         total = connection.scalar(select(func.count()).select_from(self._table)) or 0
         last: Any = None
-        with _progress(self._label, total) as advance, self._waiting_briefly():
+        with _progress(self._label, total) as advance, self._runner.holding_rows():
             while True:
                 after = and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
                 # The last key of the next batch, None where the table ends before it is full.
@@ -118,10 +119,7 @@ class Backfill:
                 within = after if bound is None else and_(after, self._compare("<=", bound))
                 statement = self._change.where(within)
                 begin = monotonic()
-                self._runner.patiently(
-                    lambda statement=statement: connection.execute(statement),  # type: ignore[misc]
-                    "locks on rows",
-                )
+                self._runner.patiently(partial(connection.execute, statement), "locks on rows")
                 advance(settings.batch_rows)
                 if bound is None:
                     return
@@ -135,18 +133,6 @@ class Backfill:
             return self._key[0].op(sign, is_comparison=True)(key[0])
         types = [column.type for column in self._key]
         return tuple_(*self._key).op(sign, is_comparison=True)(tuple_(*key, types=types))
-
-    @contextmanager
-    def _waiting_briefly(self) -> Iterator[None]:
-        """A batch holds the rows that it has changed: it must not wait long for the next."""
-        if self._runner.dialect.name != "postgresql" or self._runner.in_transaction:
-            yield
-            return
-        self._runner.at_once(f"SET lock_timeout = '{self._runner.settings.lock_timeout}s'")
-        try:
-            yield
-        finally:
-            self._runner.at_once("SET lock_timeout = 0")
 
 
 _ON_UPDATE: Final = text(

@@ -6,7 +6,7 @@ hold the same predicate as every statement of the gate, rendered as text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import text
 
@@ -39,7 +39,7 @@ def refuse_unenforceable(enforce: str | None, dialect_name: str, *, off: bool = 
 class Enforcement:
     """The view and the policies of one table."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps[Any]) -> None:
         """Quote the names."""
         self._steps = steps
         target = steps.target

@@ -7,7 +7,7 @@ Nothing is changed before every check has passed. What a database does different
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alembic.operations import Operations
 
@@ -32,9 +32,12 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.steps import Steps
 
-_STEPS: Final[dict[str, type[Steps]]] = {
-    steps.family.family: steps for steps in (PostgreSQLSteps, MySQLSteps, SQLiteSteps)
+_STEPS: Final[dict[str, type[Steps[Any]]]] = {
+    "postgresql": PostgreSQLSteps,
+    "mysql": MySQLSteps,
+    "sqlite": SQLiteSteps,
 }
+"""By family."""
 
 
 class _Migration:
@@ -57,7 +60,7 @@ class _Migration:
             return ExistingSchema()
         return read_schema(self.runner.connection, self.target)
 
-    def steps(self, existing: ExistingSchema) -> Steps:
+    def steps(self, existing: ExistingSchema) -> Steps[Any]:
         """The steps of this database."""
         return _STEPS[clock_of(self.dialect).family](self.runner, self.target, existing)
 

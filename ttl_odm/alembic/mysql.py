@@ -5,7 +5,7 @@ Why, stands in `ttl_odm.dialects.mysql`. What is INSTANT waits briefly and is tr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class MySQLSteps(Steps):
+class MySQLSteps(Steps[MySQL]):
     """The steps on MariaDB and MySQL."""
 
-    family: ClassVar[MySQL] = MySQL()
+    family = MySQL()
 
     def _alter(self, *parts: str) -> None:
         """Change the catalogue only."""

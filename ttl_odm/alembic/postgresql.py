@@ -6,7 +6,8 @@ Which statement takes which lock stands in `ttl_odm.dialects.postgresql`.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Index
 
 
-class PostgreSQLSteps(Steps):
+class PostgreSQLSteps(Steps[PostgreSQL]):
     """The steps on PostgreSQL."""
 
-    family: ClassVar[PostgreSQL] = PostgreSQL()
+    family = PostgreSQL()
 
     def now(self) -> str:
         """A literal that reads the same in every session."""
@@ -81,10 +82,7 @@ class PostgreSQLSteps(Steps):
                 continue
             if name in self.existing.indexes:
                 self._drop_index(name)
-            self.run.patiently(
-                lambda index=index: self._create_index(index),  # type: ignore[misc]
-                "a lock on the table",
-            )
+            self.run.patiently(partial(self._create_index, index), "a lock on the table")
 
     def _create_index(self, index: Index) -> None:
         index.dialect_options["postgresql"]["concurrently"] = not self.run.in_transaction

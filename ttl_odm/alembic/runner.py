@@ -133,24 +133,32 @@ class Runner:
         if self.context._transaction is None and not self.offline:  # noqa: SLF001
             # No env.py: only what was read so far began a transaction.
             self.connection.commit()
-        with self.context.autocommit_block(), self._timeouts():
-            yield
-
-    @contextmanager
-    def _timeouts(self) -> Iterator[None]:
         family = clock_of(self.dialect)
         settings = {} if self.offline else family.ddl_settings
-        before = {
-            name: self.connection.exec_driver_sql(family.setting(name)).scalar()
-            for name in settings
-        }
+        with self.context.autocommit_block():
+            before = {
+                name: self.connection.exec_driver_sql(family.setting(name)).scalar()
+                for name in settings
+            }
+            try:
+                for name, value in settings.items():
+                    self.at_once(f"SET {name} = {value}")
+                yield
+            finally:
+                for name, old in before.items():
+                    self.at_once(f"SET {name} = {old!r}")
+
+    @contextmanager
+    def holding_rows(self) -> Iterator[None]:
+        """Wait briefly for locks: a batch holds the rows that it has changed until it ends."""
+        if self.dialect.name != "postgresql" or self.in_transaction:
+            yield
+            return
+        self.at_once(f"SET lock_timeout = '{self.settings.lock_timeout}s'")
         try:
-            for name, value in settings.items():
-                self.at_once(f"SET {name} = {value}")
             yield
         finally:
-            for name, old in before.items():
-                self.at_once(f"SET {name} = {old!r}")
+            self.at_once("SET lock_timeout = 0")
 
     def at_once(self, sql: str) -> None:
         """Run one statement, once."""

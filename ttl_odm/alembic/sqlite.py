@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column
 
 
-class SQLiteSteps(Steps):
+class SQLiteSteps(Steps[SQLite]):
     """The steps on SQLite."""
 
     family = SQLite()
@@ -68,9 +68,15 @@ class SQLiteSteps(Steps):
                     sql = sql.replace(old, new)
                 return sql
 
-            self.run.patiently(
-                lambda: self._redefine(change, self._check_constant_is_gone), "the file"
-            )
+            def check() -> None:
+                if self._constant() is not None:
+                    raise TTLError(
+                        f"Could not give column {self.stamp} of table {self.table} its default: "
+                        "its definition in sqlite_master is not as it was added. The rows are as "
+                        "they were; see docs/migrating.md."
+                    )
+
+            self.run.patiently(lambda: self._redefine(change, check), "the file")
 
     def _change(self, column: Column[Any], default: str, *, check: bool) -> tuple[str, str]:
         """A column as it was added, and as it is to be."""
@@ -87,19 +93,28 @@ class SQLiteSteps(Steps):
         ).scalar()
         return str(default) if str(default).isdigit() else None
 
+    def _definition(self) -> str:
+        query = f"SELECT sql FROM {self.schema}sqlite_master"
+        return str(
+            self.run.connection.scalar(
+                text(f"{query} WHERE type = 'table' AND name = :table"),
+                {"table": self.target.table.name},
+            )
+        )
+
     def _redefine(self, change: Callable[[str], str], check: Callable[[], None]) -> None:
         """Change the stored definition of the table, if the check afterwards passes."""
         connection = self.run.connection
-        where = f"{self.schema}sqlite_master", "type = 'table' AND name = :table"
-        names = {"table": self.target.table.name}
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         try:
             cookie = connection.exec_driver_sql(f"PRAGMA {self.schema}schema_version").scalar() or 0
-            stored = text(f"SELECT sql FROM {where[0]} WHERE {where[1]}")
-            sql = change(str(connection.scalar(stored, names)))
+            sql = change(self._definition())
             connection.exec_driver_sql("PRAGMA writable_schema = ON")
-            storing = text(f"UPDATE {where[0]} SET sql = :sql WHERE {where[1]}")
-            connection.execute(storing, {**names, "sql": sql})
+            storing = text(
+                f"UPDATE {self.schema}sqlite_master SET sql = :sql "
+                "WHERE type = 'table' AND name = :table"
+            )
+            connection.execute(storing, {"table": self.target.table.name, "sql": sql})
             # So that every connection reads the definition anew.
             connection.exec_driver_sql(f"PRAGMA {self.schema}schema_version = {cookie + 1}")
             connection.exec_driver_sql("PRAGMA writable_schema = OFF")
@@ -110,14 +125,6 @@ class SQLiteSteps(Steps):
         finally:
             connection.exec_driver_sql("PRAGMA writable_schema = OFF")
         connection.exec_driver_sql("COMMIT")
-
-    def _check_constant_is_gone(self) -> None:
-        if self._constant() is not None:
-            raise TTLError(
-                f"Could not give column {self.stamp} of table {self.table} its default: its "
-                "definition in sqlite_master is not as it was added. The rows are as they were; "
-                "see docs/migrating.md."
-            )
 
     def _script(self, changes: list[tuple[str, str]]) -> None:
         self.run.at_once("PRAGMA writable_schema = ON")
@@ -151,28 +158,21 @@ class SQLiteSteps(Steps):
         if not keep_ttl:
             dropped.append(self.target.own_ttl.name)
             if not self.run.offline:
-                self._free_column_of_check()
+                # A copy that Alembic's batch mode made has the CHECK behind the columns. There it
+                # would keep its column from being dropped.
+                name = re.escape(self.target.check_name)
+                condition = re.escape(str(self.target.check.sqltext))
+                check = re.compile(
+                    rf',\s*CONSTRAINT\s+["`\[]?{name}["`\]]?\s+CHECK\s*\({condition}\)'
+                )
+                if check.search(self._definition()):
+                    self.run.patiently(
+                        lambda: self._redefine(lambda sql: check.sub("", sql), lambda: None),
+                        "the file",
+                    )
         for name in dropped:
             if self.is_there(name in self.existing.columns):
                 self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {self.quote(name)}"])
-
-    def _free_column_of_check(self) -> None:
-        """A copy that Alembic's batch mode made has the CHECK behind the columns.
-
-        There it would keep its column from being dropped.
-        """
-        name = re.escape(self.target.check_name)
-        condition = re.escape(str(self.target.check.sqltext))
-        behind = re.compile(rf',\s*CONSTRAINT\s+["`\[]?{name}["`\]]?\s+CHECK\s*\({condition}\)')
-        connection = self.run.connection
-        stored = connection.scalar(
-            text(f"SELECT sql FROM {self.schema}sqlite_master WHERE name = :table"),
-            {"table": self.target.table.name},
-        )
-        if behind.search(str(stored)):
-            self.run.patiently(
-                lambda: self._redefine(lambda sql: behind.sub("", sql), lambda: None), "the file"
-            )
 
 
 _NEVER_KNOWN = "946684800000"

@@ -8,7 +8,7 @@ looks at what exists and does what is missing, so that it can be run again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,10 @@ ENOUGH_FOR_OLD_ROWS = "-1"
 """The ttl that rows get which are to be left alone."""
 
 
-class Steps(ABC):
+F = TypeVar("F", bound="Family")
+
+
+class Steps(ABC, Generic[F]):
     """What one database does to one table.
 
     Args:
@@ -31,7 +34,7 @@ class Steps(ABC):
         existing: What it has; nothing while a script is written.
     """
 
-    family: ClassVar[Family]
+    family: F
 
     rewrites_rows = False
     """Old rows have to be written once before the operation is done."""

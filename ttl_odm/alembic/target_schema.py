@@ -22,6 +22,7 @@ from ttl_odm.sqlalchemy.policy.binding import Binding
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import Instants
 
 if TYPE_CHECKING:
@@ -187,6 +188,18 @@ class TargetSchema:
         )
         live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
         return str(live.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+
+def adds_columns(binding: Binding) -> bool:
+    """Whether TTL brought a model's columns with it; other columns Alembic sees by itself."""
+    own = binding.override
+    return (
+        isinstance(binding.policy, TTL)
+        and (binding.last_modified.name, own is not None and own.name) == (LAST_MODIFIED, OWN_TTL)
+        and binding.instants.native
+        and own is not None
+        and isinstance(own.type, Seconds)
+    )
 
 
 class _Owner:

@@ -23,7 +23,7 @@ _MISSING: Final = {code for codes in _CODES for code in codes.missing_table}
 def code_of(error: BaseException | None) -> str | int | None:
     """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
     number = next(iter(getattr(error, "args", ())), None)
-    if isinstance(number, int):  # PyMySQL has a SQLSTATE too, which tells less
+    if isinstance(number, int):  # PyMySQL has a SQLSTATE too, which says less
         return number
     state = getattr(error, "sqlstate", None)
     return None if state is None else str(state)

@@ -34,10 +34,10 @@ class SQLite(Family):
     def epoch(self, moment: str, per_second: int) -> str:
         """An integer since 1970."""
         milliseconds = f"CAST(ROUND((julianday({moment}) - 2440587.5) * 86400000) AS INTEGER)"
-        if per_second > self.per_second:
-            return f"({milliseconds} * {per_second // self.per_second})"
-        factor = self.per_second // per_second
-        return milliseconds if factor == 1 else f"({milliseconds} / {factor})"
+        factor, divisor = per_second // 1_000, 1_000 // per_second
+        if factor > 1:
+            return f"({milliseconds} * {factor})"
+        return milliseconds if factor == 1 else f"({milliseconds} / {divisor})"
 
     def date(self, moment: str) -> str:
         """A text, as Python's drivers write it."""
