@@ -156,11 +156,16 @@ class BatchGate:
         (reason, seconds), self._owed = self._owed, ("rest", 0.0)
         yield from self.wait(seconds, reason)
         yield from self.look()
-        if self._settings.throttle:
-            while (throttled := (yield from self._throttle())) is not None:
+        while self._settings.throttle:
+            try:
+                throttled = _wait_of((yield from AskThrottle()))
+            except Exception as error:
+                raise _halt(error) from error
+            if throttled is not None:
                 yield from self.wait(*throttled)
-                yield from self.look()
             yield from self.look()  # asking may have taken long, and been cut short by a stop
+            if throttled is None:
+                return
 
     def look(self) -> Plan[None]:
         """Look at everything that may end a sweep.
@@ -238,12 +243,6 @@ class BatchGate:
                 failed()
             yield from self.wait(backoff(tries, self._settings.jitter()), "retry")
             yield from self.look()
-
-    def _throttle(self) -> Plan[tuple[float, str] | None]:
-        try:
-            return _wait_of((yield from AskThrottle()))
-        except Exception as error:
-            raise _halt(error) from error
 
 
 def _halt(error: Exception) -> Halt:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +25,7 @@ from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import Hooking, TransientStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
 
     from ttl_odm.sweeper.leases import Lease
     from ttl_odm.sweeper.options import OnProgress, OnReport, Throttle
@@ -136,21 +136,28 @@ class Ports:
 def drive(plan: c.Plan[T], ports: Ports) -> T:
     """Carry a plan out with a synchronous store, and return what it returns."""
     step: Callable[[], c.Command[Any]] = partial(next, plan)
-    with _held(ports), closing(plan):
-        while True:
+    try:
+        with closing(plan):
+            while True:
+                try:
+                    command = step()
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                if isinstance(command, c.Emit):  # what a callback raises is the caller's
+                    call = ports.callback(command.event)
+                    step = partial(plan.send, call and call())
+                    continue
+                try:
+                    step = partial(plan.send, _do(command, ports))
+                except Exception as error:  # noqa: BLE001 (the plan decides)
+                    ports.refused(command, error)
+                    step = partial(plan.throw, error)
+    finally:
+        if ports.lease is not None:
             try:
-                command = step()
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            if isinstance(command, c.Emit):  # what a callback raises is the caller's
-                call = ports.callback(command.event)
-                step = partial(plan.send, call and call())
-                continue
-            try:
-                step = partial(plan.send, _do(command, ports))
-            except Exception as error:  # noqa: BLE001 (the plan decides)
-                ports.refused(command, error)
-                step = partial(plan.throw, error)
+                ports.leases.release(ports.lease)
+            except Exception as error:  # noqa: BLE001 (see there)
+                _not_released(error)
 
 
 def _do(command: c.Command[Any], ports: Ports) -> object:
@@ -171,18 +178,6 @@ def _do(command: c.Command[Any], ports: Ports) -> object:
     return ports.noted(command, reply, watch)
 
 
-@contextmanager
-def _held(ports: Ports) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if ports.lease is not None:
-            try:
-                ports.leases.release(ports.lease)
-            except Exception as error:  # noqa: BLE001 (see there)
-                _not_released(error)
-
-
 async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
     """Carry a plan out with an asynchronous store, and return what it returns.
 
@@ -190,7 +185,7 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
     cancelled then. See `_undivided`.
     """
     step: Callable[[], c.Command[Any]] = partial(next, plan)
-    async with _held_async(ports):
+    try:
         with closing(plan):
             while True:
                 try:
@@ -208,6 +203,12 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                 except Exception as error:  # noqa: BLE001 (the plan decides)
                     ports.refused(command, error)
                     step = partial(plan.throw, error)
+    finally:
+        if ports.lease is not None:
+            try:
+                await _undivided(ports.leases.release(ports.lease), ports)
+            except Exception as error:  # noqa: BLE001 (see there)
+                _not_released(error)
 
 
 async def _do_async(command: c.Command[Any], ports: Ports) -> object:
@@ -232,18 +233,6 @@ async def _do_async(command: c.Command[Any], ports: Ports) -> object:
 
     local = ports.local(command)
     return local() if local is not None else await _undivided(ask(), ports)
-
-
-@asynccontextmanager
-async def _held_async(ports: Ports) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        if ports.lease is not None:
-            try:
-                await _undivided(ports.leases.release(ports.lease), ports)
-            except Exception as error:  # noqa: BLE001 (see there)
-                _not_released(error)
 
 
 async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:

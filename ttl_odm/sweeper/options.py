@@ -164,6 +164,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         known = ", ".join(sorted(SweepOptions.__optional_keys__))
         raise TTLConfigurationError(f"A sweeper has no option {unknown[0]!r}; it has {known}.")
     window = options.get("window")
+    fraction, jump = _number(options, "max_fraction", share=True), _number(options, "max_jump")
     settings = Settings(
         pace=_pace_of(options, store),
         limits=Limits(
@@ -175,7 +176,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         throttle=options.get("throttle") is not None,
         statement_timeout=_number(options, "statement_timeout"),
         window=None if window is None else DailyWindow.of(window, options.get("timezone", "UTC")),
-        fuse=_fuse_of(options),
+        fuse=None if fraction is None and jump is None else Fuse(fraction, jump),
         force=options.get("force", False),
         dry_run=options.get("dry_run", False),
         hooks=Hooks.of(options.get("on_purged")),
@@ -226,9 +227,7 @@ def check_interval(interval: float, jitter: float) -> None:
     """
     arguments = {"interval": interval, "jitter": jitter}
     for name in arguments:
-        _number(arguments, name, zero=True)
-    if jitter > 1:
-        raise TTLConfigurationError(f"jitter = {jitter!r}: give a share, from 0 to 1.")
+        _number(arguments, name, zero=True, share=name == "jitter")
 
 
 def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
@@ -243,13 +242,6 @@ def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
     return pace.starting_at(size)
 
 
-def _fuse_of(options: SweepOptions) -> Fuse | None:
-    fraction, jump = _number(options, "max_fraction"), _number(options, "max_jump")
-    if fraction is not None and fraction > 1:
-        raise TTLConfigurationError(f"max_fraction = {fraction!r}: give a share, from 0 to 1.")
-    return None if fraction is None and jump is None else Fuse(fraction, jump)
-
-
 def _rows(options: Mapping[str, Any], name: str) -> int | None:
     number = options.get(name)
     if number is None or (isinstance(number, int) and not isinstance(number, bool) and number > 0):
@@ -257,12 +249,16 @@ def _rows(options: Mapping[str, Any], name: str) -> int | None:
     raise TTLConfigurationError(f"{name} = {number!r}: give a number of rows, at least 1.")
 
 
-def _number(options: Mapping[str, Any], name: str, *, zero: bool = False) -> float | None:
+def _number(
+    options: Mapping[str, Any], name: str, *, zero: bool = False, share: bool = False
+) -> float | None:
     number = options.get(name)
     if number is None:
         return None
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     if is_number and math.isfinite(number) and (number > 0 or (zero and number == 0)):
+        if share and number > 1:
+            raise TTLConfigurationError(f"{name} = {number!r}: give a share, from 0 to 1.")
         return float(number)
     least = "0 or more" if zero else "more than 0"
     raise TTLConfigurationError(f"{name} = {number!r}: give a number, {least}.")

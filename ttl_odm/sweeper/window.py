@@ -42,10 +42,13 @@ class DailyWindow:
         """
         hours = re.fullmatch(r"\s*(\d\d:\d\d)\s*-\s*(\d\d:\d\d)\s*", str(text))
         try:
-            start, end = map(_time, hours.groups()) if hours else (None, None)
+            start, end = (
+                time() if hour == "24:00" else time.fromisoformat(hour)
+                for hour in (hours.groups() if hours else ("", ""))
+            )
         except ValueError:
-            start = end = None
-        if start is None or end is None or start == end:
+            start = end = time()
+        if start == end:
             raise TTLConfigurationError(
                 f"window = {text!r}: give hours of the day, such as '01:00-05:00' or '22:00-04:00'."
             )
@@ -57,10 +60,6 @@ class DailyWindow:
         if self.start < self.end:
             return self.start <= wall < self.end
         return wall >= self.start or wall < self.end
-
-
-def _time(text: str) -> time:
-    return time() if text == "24:00" else time.fromisoformat(text)
 
 
 def _zone(name: str) -> tzinfo:
