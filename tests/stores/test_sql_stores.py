@@ -197,7 +197,7 @@ class AdvisoryRig(ServerRig):
 
     def close(self) -> None:
         leases: Any = self.store.leases
-        for lease in list(leases._sessions):
+        for lease in list(getattr(leases, "_leases", leases)._sessions):
             self.run(leases.release(lease))
         super().close()
 

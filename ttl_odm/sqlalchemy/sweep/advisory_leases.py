@@ -37,7 +37,6 @@ from ttl_odm.sweeper import Lease, LeaseState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Select, Table
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 logger = logging.getLogger("ttl_odm.sweeper")
 
@@ -198,75 +197,8 @@ class AdvisoryLeases(TableLeases):
             _end(session)
 
 
-async def _end_async(session: AsyncConnection) -> None:
-    try:
-        await session.run_sync(_end)
-    finally:
-        await session.close()
-
-
 class AsyncAdvisoryLeases(AsyncTableLeases):
     """`AdvisoryLeases` over an `AsyncEngine`, as `ttl_odm.sweeper.AsyncLeases`."""
 
-    _statements: _Statements
-
-    def __init__(self, engine: AsyncEngine, table: Table | None = None) -> None:
-        """Name the table of what outlives a holder; see `AdvisoryLeases`."""
-        super().__init__(engine, table)
-        self._statements = _statements(engine, table)
-        self._sessions: dict[Lease, AsyncConnection] = {}
-
-    async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
-        """As in `Leases`."""
-        session = await self._lock(name, duration)
-        if session is None:
-            return None
-        lease = None
-        try:
-            lease = await self._run(Statements.acquire, name, holder, duration, seizes=True)
-            assert lease is not None  # noqa: S101 (nobody else can have taken it)
-            self._sessions[lease] = session
-        finally:
-            if lease is None:
-                await _end_async(session)
-        return lease
-
-    async def renew(self, lease: Lease) -> bool:
-        """As in `Leases`."""
-        session = self._sessions.get(lease)
-        with store_errors():
-            if session is not None and not await session.run_sync(_is_alive):
-                await self._unlock(lease)
-                session = None
-        if session is None:
-            session = await self._lock(lease.name, lease.duration)
-            if session is None:
-                return False
-            self._sessions[lease] = session
-        kept = await super().renew(lease)
-        if not kept:
-            await self._unlock(lease)
-        return kept
-
-    async def release(self, lease: Lease) -> None:
-        """As in `Leases`."""
-        try:
-            await super().release(lease)
-        finally:
-            await self._unlock(lease)
-
-    async def _lock(self, name: str, duration: float) -> AsyncConnection | None:
-        """Open a session that has the lock; None if somebody else has it."""
-        with store_errors():
-            session, got = await self._engine.connect(), False
-            try:
-                got = await session.run_sync(self._statements.lock, name, duration)
-            finally:
-                if not got:
-                    await _end_async(session)
-        return session if got else None
-
-    async def _unlock(self, lease: Lease) -> None:
-        session = self._sessions.pop(lease, None)
-        if session is not None:
-            await _end_async(session)
+    _kind = AdvisoryLeases
+    _leases: AdvisoryLeases

@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.schema import CreateTable
+from sqlalchemy.util import greenlet_spawn
 
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_missing_table, is_passing, store_errors
 from ttl_odm.sqlalchemy.sweep.due import seconds_of
@@ -301,42 +302,34 @@ class TableLeases:
 
 
 class AsyncTableLeases:
-    """`ttl_odm.sweeper.AsyncLeases` in a table, over an `AsyncEngine`."""
+    """`ttl_odm.sweeper.AsyncLeases` in a table, over an `AsyncEngine`: `TableLeases`, awaited."""
+
+    _kind: type[TableLeases] = TableLeases
 
     def __init__(self, engine: AsyncEngine, table: Table | None = None) -> None:
         """Name the table; see `TableLeases`."""
-        self._engine = engine
-        self._statements = Statements(lease_table(MetaData()) if table is None else table)
+        self._leases = self._kind(engine.sync_engine, table)
 
     async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
-        return await self._run(Statements.acquire, name, holder, duration)
+        return await greenlet_spawn(self._leases.acquire, name, holder, duration)
 
     async def renew(self, lease: Lease) -> bool:
         """As in `Leases`."""
-        return await self._run(Statements.renew, lease)
+        return await greenlet_spawn(self._leases.renew, lease)
 
     async def release(self, lease: Lease) -> None:
         """As in `Leases`."""
-        await self._run(Statements.release, lease)
+        await greenlet_spawn(self._leases.release, lease)
 
     async def read(self, name: str) -> LeaseState:
         """As in `Leases`."""
-        with store_errors():
-            async with self._engine.connect() as connection:
-                return await connection.run_sync(_look, self._statements, name)
+        return await greenlet_spawn(self._leases.read, name)
 
     async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `Leases`."""
-        await self._run(Statements.set_paused, name, paused)
+        await greenlet_spawn(self._leases.set_paused, name, paused)
 
     async def record(self, lease: Lease, history: str) -> bool:
         """As in `Leases`."""
-        return await self._run(Statements.record, lease, history)
-
-    async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        with store_errors():
-            async with self._engine.connect() as connection:
-                return await connection.run_sync(
-                    lambda inner: _change(inner, self._statements, work, *args, **kwargs)
-                )
+        return await greenlet_spawn(self._leases.record, lease, history)
