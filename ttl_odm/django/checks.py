@@ -67,7 +67,13 @@ def check_databases(
 
 def _messages(binding: Binding) -> Iterator[checks.CheckMessage]:
     model = binding.model
-    if binding.sweep == "index" and not _is_indexed(binding):
+    stamp: Any = binding.stamp
+    if has_contract_fields(binding):
+        ours = [index for index in model._meta.indexes if isinstance(index, TTLIndex)]
+        is_indexed = len(ours) > 1  # over inheriting rows, and over those with a ttl
+    else:
+        is_indexed = stamp.db_index or stamp.unique or _leads_an_index(model, stamp)
+    if binding.sweep == "index" and not is_indexed:
         yield checks.Warning(
             f"Nothing indexes {binding.stamp.name}, so each sweep reads the whole table.",
             hint="Run makemigrations, or declare __ttl_sweep__ = 'scan'."
@@ -100,14 +106,6 @@ def _messages(binding: Binding) -> Iterator[checks.CheckMessage]:
             obj=other,
             id="ttl_odm.E002",
         )
-
-
-def _is_indexed(binding: Binding) -> bool:
-    if has_contract_fields(binding):
-        names = {index.name for index in binding.model._meta.indexes if isinstance(index, TTLIndex)}
-        return len(names) >= 2  # noqa: PLR2004 (inheriting rows, and those with a ttl)
-    stamp: Any = binding.stamp
-    return bool(stamp.db_index or stamp.unique or _leads_an_index(binding.model, stamp))
 
 
 def _leads_an_index(model: Model, field: AnyField) -> bool:

@@ -29,7 +29,7 @@ from ttl_odm.django.time.fields import Stamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from django.db.models.sql import InsertQuery, UpdateQuery
+    from django.db.models.sql import InsertQuery
     from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.binding import Model, TablePolicy
@@ -86,7 +86,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
     """INSERT, with conflicts or without."""
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it, once its keys are free."""
+        """Run it, once the keys that it brings are free."""
         write, query = partial(super().execute_sql, *args, **kwargs), self.query
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None or policy.binding.is_off:
@@ -94,26 +94,23 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         conditions = list(_held_by(query))
         if query.on_conflict is None or not conditions:
             return self._freeing(write, conditions)
+        # Delete the expired holders, and then run what conflicts with live ones only.
         with transaction.atomic(using=self.using, savepoint=False):
-            return self._upsert(write, conditions)
-
-    def _upsert(self, write: Callable[[], Any], conditions: list[Q]) -> Any:
-        """Delete the expired holders, and then run what conflicts with live ones only."""
-        updates = self.query.on_conflict == OnConflict.UPDATE
-        for _ in range(_TRIES):
-            self._displace(conditions)
-            try:
-                rows = write()
-            except OperationalError as error:
-                if not error.args or error.args[0] != _TWO_ROWS:
-                    raise
-                continue
-            if not updates or not rows or len(rows) == len(self.query.objs):
-                return rows
-        label = self.query.get_meta().label
-        raise OperationalError(
-            f"{label}: rows that this upsert meets expired again and again; try again."
-        )
+            for _ in range(_TRIES):
+                self._displace(conditions)
+                try:
+                    rows = write()
+                except OperationalError as error:
+                    if not error.args or error.args[0] != _TWO_ROWS:
+                        raise
+                    continue
+                updates = query.on_conflict == OnConflict.UPDATE
+                if not updates or not rows or len(rows) == len(query.objs):
+                    return rows
+            raise OperationalError(
+                f"{query.get_meta().label}: rows that this upsert meets expired again and again; "
+                "try again."
+            )
 
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
         """The statement; on a conflict it updates live rows only, and stamps them."""
@@ -162,12 +159,22 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
     """UPDATE of columns that are unique."""
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it, once its keys are free."""
+        """Run it, once the keys that it brings are free."""
         write, query = partial(super().execute_sql, *args, **kwargs), self.query
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None or policy.binding.is_off:
             return write()
-        return self._freeing(write, list(_taken_by(query)))
+        # Of a key of several columns those count that are set; the values are those that are named,
+        # also in the CASE of a bulk_update.
+        values = {field: list(_values_in(value)) for field, _, value in query.values}
+        held = Q()
+        for fields in unique_sets(query.get_meta().concrete_model):
+            taken = Q()
+            for field in fields:
+                if values.get(field):
+                    taken &= Q((f"{_lookup(field)}__in", values[field]))
+            held |= taken
+        return self._freeing(write, [held] if held else [])
 
 
 def unique_sets(model: Model) -> Iterator[tuple[AnyField, ...]]:
@@ -244,25 +251,6 @@ def _expressed(key: Iterable[Any], model: Model, obj: models.Model) -> Q:
         plain: Any = expression.expression if isinstance(expression, models.OrderBy) else expression
         held &= Q(Exact(plain, plain.replace_expressions(values)))
     return held
-
-
-def _taken_by(query: UpdateQuery) -> Iterator[Q]:
-    """Which rows may hold a key that an UPDATE sets.
-
-    Of a key of several columns those count that it sets; the values are those that it names, also
-    in the CASE of a ``bulk_update``.
-    """
-    values = {field: list(_values_in(value)) for field, _, value in query.values}
-    model: Any = query.get_meta().concrete_model
-    held = Q()
-    for fields in unique_sets(model):
-        taken = Q()
-        for field in fields:
-            if values.get(field):
-                taken &= Q((f"{_lookup(field)}__in", values[field]))
-        held |= taken
-    if held:
-        yield held
 
 
 def _values_in(value: Any) -> Iterator[object]:

@@ -37,7 +37,7 @@ def _prepared(sender: Model, **_: object) -> None:
     meta = sender._meta
     inherits = bool(meta.parents) or meta.proxy
     if not inherits and hasattr(sender, "__ttl__"):
-        declare(sender, sender.__ttl__, where=f"{sender.__name__}.__ttl__")
+        declare(sender, getattr(sender, "__ttl__", None), where=f"{sender.__name__}.__ttl__")
         return
     continues = meta.parents and not any(hasattr(parent, "__ttl__") for parent in meta.parents)
     if continues and "__ttl__" in vars(sender) and not meta.proxy:
@@ -61,19 +61,11 @@ def declare(model: Model, declared: object, *, where: str) -> None:
     hooks_of(model, model._meta.db_table)
     bind(binding)
     guard(model)
-    if binding.sweep == "index":
-        _add_indexes(binding)
-
-
-def _add_indexes(binding: Binding) -> None:
-    """Give a model with the contract's own fields the sweeper's two indexes.
-
-    Here rather than in the abstract model's Meta, which a ``class Meta`` that doesn't inherit from
-    it would lose.
-    """
-    if binding.own is None or not has_contract_fields(binding):
+    if binding.sweep == "scan" or binding.own is None or not has_contract_fields(binding):
         return
-    meta, stamp = binding.model._meta, binding.stamp.name
+    # The sweeper's two indexes. Here rather than in the abstract model's Meta, which a class Meta
+    # that doesn't inherit from it would lose.
+    meta, stamp = model._meta, binding.stamp.name
     for suffix, fields in (
         ("ttl_inherited", [stamp]),
         ("ttl_own", [stamp, binding.own.name]),

@@ -10,7 +10,7 @@ from django.db import connections, models, router
 from ttl_odm.core import expiry, lifetime
 from ttl_odm.core.values import NEVER
 from ttl_odm.django.objects.querysets import AllObjectsManager, TTLManager
-from ttl_odm.django.objects.save import expired_error
+from ttl_odm.django.objects.save import error_of
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (
@@ -59,7 +59,7 @@ class TTLModel(models.Model):
     last_modified = LastModifiedField(db_column="_ts")
     ttl = TTLField(null=True, blank=True)
 
-    objects: ClassVar[TTLManager[Any]] = TTLManager()
+    objects: ClassVar[TTLManager[Any]] = TTLManager()  # pyright: ignore[reportIncompatibleVariableOverride]
     all_objects: ClassVar[AllObjectsManager[Any]] = AllObjectsManager()
 
     class Meta:
@@ -122,10 +122,10 @@ class TTLModel(models.Model):
             choices = {"no_ttl": ~has_end, "shorter": models.Q(pk__in=[])}
             filters.append(choices.get(only_if, has_end))
         if rows.filter(*filters).update(**{binding.stamp.name: Stamp(binding.form)}):
-            self.__dict__[binding.stamp.attname] = Unknown()
+            setattr(self, binding.stamp.attname, Unknown())
             return True
         if not rows.exists():
-            raise expired_error(self)
+            raise error_of(type(self))(model=self._meta.label, key=self.pk)
         return False
 
     def persist(self) -> None:
@@ -190,9 +190,9 @@ class TTLModel(models.Model):
             kwargs["update_fields"] = frozenset({*fields, "last_modified"})
         super().save_base(*args, **kwargs)
         if self.__dict__.get("last_modified") is before:
-            self.__dict__["last_modified"] = Unknown()
+            self.last_modified = Unknown()
         if isinstance(self.__dict__.get("ttl"), Stamp):
-            self.__dict__["ttl"] = Unknown()
+            self.ttl = Unknown()
 
     save_base.alters_data = True  # type: ignore[attr-defined]
 

@@ -100,7 +100,11 @@ class AddTTL(Operation):
             return
         vendor = clock.family_of(connection).family
         if vendor == "sqlite":  # which copies the table, as for any column that isn't NULL
-            self._run_plain(app_label, schema_editor, from_state)
+            state = from_state.clone()
+            for operation in self._plain(app_label, from_state):
+                before = state.clone()
+                operation.state_forwards(app_label, state)
+                operation.database_forwards(app_label, schema_editor, before, state)
             return
         if vendor == "postgresql" and connection.in_atomic_block:
             raise TTLConfigurationError(
@@ -139,15 +143,6 @@ class AddTTL(Operation):
             operation = migrations.RemoveField(self.model_name.lower(), name)
             if self.sweep == "index":
                 state.models[app_label, self.model_name.lower()].options["indexes"] = []
-            operation.state_forwards(app_label, state)
-            operation.database_forwards(app_label, schema_editor, before, state)
-
-    def _run_plain(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState
-    ) -> None:
-        state = from_state.clone()
-        for operation in self._plain(app_label, from_state):
-            before = state.clone()
             operation.state_forwards(app_label, state)
             operation.database_forwards(app_label, schema_editor, before, state)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.db import migrations, models
 
 import ttl_odm.django
@@ -13,8 +11,7 @@ class Migration(migrations.Migration):
     """Make it."""
 
     initial = True
-    dependencies: ClassVar[list[tuple[str, str]]] = []
-    operations: ClassVar = [
+    operations = [  # noqa: RUF012 (as Django writes it)
         migrations.CreateModel(
             name="Lease",
             fields=[

@@ -32,14 +32,9 @@ class ExpiredError(errors.ExpiredError, DatabaseError):
     """
 
 
-def expired_error(obj: Instance) -> ExpiredError:
-    """The error for the row of an instance."""
-    error: ExpiredError = _error_of(type(obj))(model=obj._meta.label, key=obj.pk)
-    return error
-
-
 @functools.cache
-def _error_of(model: Any) -> Any:
+def error_of(model: Any) -> Any:
+    """The error for a model's rows, which is its ``DoesNotExist`` too."""
     members = {"__module__": __name__, "__doc__": ExpiredError.__doc__}
     return type(f"{model.__name__}Expired", (ExpiredError, model.DoesNotExist), members)
 
@@ -66,7 +61,7 @@ def guard(model: Model) -> None:
         updated = original(self, base_qs, using, *args)
         is_known = not self._state.adding and self._state.db == using
         if not updated and is_known and not policy.binding.is_off:
-            raise expired_error(self)
+            raise error_of(type(self))(model=self._meta.label, key=self.pk)
         return updated
 
     setattr(_do_update, _MARK, True)

@@ -29,13 +29,11 @@ Kind = Literal["live", "expired"]
 
 TRUE, FALSE = "1 = 1", "1 = 0"
 
+_BOOLEAN: BooleanField[bool, bool] = BooleanField()
+
 
 class Predicate(Expression):
     """Whether the row of a table in a statement is live, or whether it is expired."""
-
-    output_field = BooleanField()
-    contains_aggregate = False
-    contains_over_clause = False
 
     def __init__(
         self, policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
@@ -48,7 +46,7 @@ class Predicate(Expression):
             kind: What is asked.
             writing: The statement is an UPDATE or DELETE: judged at the moment of the write.
         """
-        super().__init__()
+        super().__init__(output_field=_BOOLEAN)
         self.policy = policy
         self.alias = alias
         self.kind: Kind = kind

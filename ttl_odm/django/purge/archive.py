@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from django.apps import apps
 from django.conf import settings
 from django.db import router
-from django.utils import timezone
+from django.utils.timezone import make_naive
 
 from ttl_odm.django.policy.binding import binding_of, has_subclass_tables
 from ttl_odm.django.time.fields import InstantField
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.db.models import Model as Instance
 
     from ttl_odm.django.policy.binding import Model
     from ttl_odm.django.time.fields import AnyField
@@ -42,49 +41,45 @@ def sink_of(model: Model, using: str) -> ArchiveSink | None:
     if not isinstance(archive, Archive):
         return archive
     where = f"{model._meta.label}.__ttl_archive__"
-    try:
-        into = apps.get_model(archive.into) if isinstance(archive.into, str) else archive.into
-        meta = into._meta
-    except (AttributeError, LookupError, ValueError) as error:
-        raise TTLConfigurationError(
-            f"{where} = {archive!r}: give a model, or its label 'app.Model'."
-        ) from error
-    copies = _copied(model, into)
+    into = _model_of(archive, where)
+    meta = into._meta
+    names = {field.attname for field in meta.local_concrete_fields if not field.generated}
+    binding = binding_of(into)
+    if binding is not None and binding.stamps:  # its rows begin their life in the archive
+        names -= {field.attname for field in (binding.stamp, binding.own) if field is not None}
+    missing = [key.name for key in model._meta.pk_fields if key.attname not in names]
+    if archive.archived_at not in (None, *(field.name for field in meta.local_concrete_fields)):
+        missing.append(str(archive.archived_at))
     problem = None
     if meta.concrete_model is model:
         problem = "is the model itself"
-    elif meta.parents or meta.abstract:
-        problem = "needs a table of its own, and one only"
-    elif missing := [key.name for key in model._meta.pk_fields if key.attname not in copies]:
+    elif meta.parents:
+        problem = "has rows in several tables; give a model with one"
+    elif missing:
         problem = f"has no field {missing[0]!r}"
-    elif archive.archived_at not in (None, *(field.name for field in meta.local_concrete_fields)):
-        problem = f"has no field {archive.archived_at!r}"
     elif not router.allow_migrate_model(using, into):
+        problem = f"isn't in the database {using!r}, whose transaction deletes the rows"
+    elif has_subclass_tables(model):
         problem = (
-            f"isn't in the database {using!r}, where the rows are: they are copied in the "
-            "transaction that deletes them"
+            f"takes rows of one table, and models that inherit from {model._meta.label} have "
+            "tables of their own; give an object with a method write()"
         )
     if problem is not None:
         raise TTLConfigurationError(f"{where}: the archive {meta.label} {problem}.")
-    if has_subclass_tables(model):
-        raise TTLConfigurationError(
-            f"{where}: rows of models that inherit from it are in several tables, which no archive "
-            "takes; give an object with a method write(), or archive in a pre_delete signal."
-        )
+    fields = model._meta.local_concrete_fields
+    copies = {str(field.column): field.attname for field in fields if field.attname in names}
     return _Copy(into, copies, archive.archived_at)
 
 
-def _copied(model: Model, into: Model) -> dict[str, str]:
-    """The fields that both have, by the model's columns.
-
-    Not the contract's fields of an archive with a ttl of its own: its rows begin their life there.
-    """
-    names = {field.attname for field in into._meta.local_concrete_fields if not field.generated}
-    binding = binding_of(into)
-    if binding is not None and binding.stamps:
-        names -= {field.attname for field in (binding.stamp, binding.own) if field is not None}
-    fields = model._meta.local_concrete_fields
-    return {str(field.column): field.attname for field in fields if field.attname in names}
+def _model_of(archive: Archive, where: str) -> Model:
+    into = archive.into
+    try:
+        model: Model = apps.get_model(into) if isinstance(into, str) else into
+        if not model._meta.abstract:
+            return model
+    except (AttributeError, LookupError, ValueError):
+        pass
+    raise TTLConfigurationError(f"{where} = {archive!r}: give a model, or its label 'app.Model'.")
 
 
 @dataclass(frozen=True)
@@ -102,11 +97,22 @@ class _Copy:
     archived_at: str | None
 
     def write(self, purged: Purged) -> None:
-        """Insert the rows as they are: no default and no clock of the archive's changes them."""
+        """Insert the rows as they were: no default and no clock of the archive's changes them."""
         connection: BaseDatabaseWrapper = purged.transaction
-        as_of = {} if self.archived_at is None else {self.archived_at: self._instant(purged)}
-        objs = [self._copy(row, as_of) for row in purged.rows or ()]
         meta = self.into._meta
+        as_of: dict[str, object] = {}
+        if self.archived_at is not None:
+            aware = settings.USE_TZ or isinstance(meta.get_field(self.archived_at), InstantField)
+            as_of[self.archived_at] = purged.as_of if aware else make_naive(purged.as_of)
+        objs = []
+        for row in purged.rows or ():
+            values = {attname: row[column] for column, attname in self.copies.items()}
+            obj = self.into(**values, **as_of)
+            for field in meta.local_concrete_fields:
+                if field.attname not in values and field.name not in as_of:
+                    # What only the archive has (auto_now) is made as on any other INSERT.
+                    setattr(obj, field.attname, field.pre_save(obj, add=True))
+            objs.append(obj)
         fields: list[AnyField] = [
             field
             for field in meta.local_concrete_fields
@@ -117,18 +123,3 @@ class _Copy:
         for start in range(0, len(objs), size):
             batch = objs[start : start + size]
             rows._insert(batch, fields=fields, using=connection.alias, raw=True)
-
-    def _copy(self, row: Mapping[str, Any], as_of: Mapping[str, object]) -> Instance:
-        values = {attname: row[column] for column, attname in self.copies.items()}
-        obj = self.into(**values, **as_of)
-        for field in self.into._meta.local_concrete_fields:
-            if field.attname not in values and field.name not in as_of:
-                # What only the archive has (auto_now) is made as on any other INSERT.
-                setattr(obj, field.attname, field.pre_save(obj, add=True))
-        return obj
-
-    def _instant(self, purged: Purged) -> object:
-        field = self.into._meta.get_field(str(self.archived_at))
-        if settings.USE_TZ or isinstance(field, InstantField):
-            return purged.as_of
-        return timezone.make_naive(purged.as_of)

@@ -29,13 +29,12 @@ def store_errors() -> Iterator[None]:
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
                 connection.close_if_unusable_or_obsolete()
-        raise _kind_of(error)(errors.in_short(error)) from error
-
-
-def _kind_of(error: BaseException) -> type[StoreError]:
-    driver_error = error.__cause__ or error
-    operational = isinstance(error, OperationalError)
-    if isinstance(error, InterfaceError) or errors.is_away(driver_error, operational=operational):
-        return UnreachableStoreError
-    is_passing = errors.is_passing(driver_error, operational=operational)
-    return TransientStoreError if is_passing else StoreError
+        driver_error = error.__cause__ or error
+        operational = isinstance(error, OperationalError)
+        lost = isinstance(error, InterfaceError)
+        if lost or errors.is_away(driver_error, operational=operational):
+            kind: type[StoreError] = UnreachableStoreError
+        else:
+            passes = errors.is_passing(driver_error, operational=operational)
+            kind = TransientStoreError if passes else StoreError
+        raise kind(errors.in_short(error)) from error

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import time
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -87,7 +86,7 @@ class Removal:
         """Delete expired rows by one statement, and return how many."""
         return int(options.for_purge(queryset, by_key=by_key)._raw_delete(self.using) or 0)
 
-    def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
+    def by_objects(self, objs: Sequence[Any]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
 
         Returns:
@@ -156,7 +155,15 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
     for condition in conditions:
         expired = rows_of(model, using).filter(condition)
         if not removal.is_plain:
-            removed += _displace_objects(removal, expired)
+            objs = list(locked(expired, using))
+            try:
+                removal.by_objects(objs)
+            except (ProtectedError, RestrictedError) as error:
+                raise IntegrityError(
+                    f"An expired row of {model._meta.label} is in the way of this write and can't "
+                    f"be deleted: {error.args[0]}"
+                ) from error
+            removed += len(objs)
         elif connections[using].vendor != "mysql":
             removed += removal.by_statement(expired)
         # A DELETE that finds nothing leaves locks on the gap where its row would be, which the
@@ -165,18 +172,6 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
             by_key = rows_of(model, using).filter(pk__in=keys)
             removed += removal.by_statement(by_key, by_key=True)
     return removed
-
-
-def _displace_objects(removal: Removal, expired: AnyQuerySet) -> int:
-    objs = list(locked(expired, removal.using))
-    try:
-        removal.by_objects(objs)
-    except (ProtectedError, RestrictedError) as error:
-        raise IntegrityError(
-            f"An expired row of {removal.model._meta.label} is in the way of this write and can't "
-            f"be deleted: {error.args[0]}"
-        ) from error
-    return len(objs)
 
 
 def locked(queryset: AnyQuerySet, using: str, *, skip: bool = False) -> AnyQuerySet:
@@ -206,10 +201,15 @@ def install() -> None:
         referring = list(_referring(self))
         if not referring:
             return original(self)
-        with transaction.atomic(using=self.using, savepoint=False), _dooming(self):
-            for model, condition in referring:
-                displace(model, self.using, [condition])
-            return original(self)
+        rows = {(model, obj.pk) for model, objs in self.data.items() for obj in objs}
+        token = _doomed.set(_doomed.get() | rows)
+        try:
+            with transaction.atomic(using=self.using, savepoint=False):
+                for model, condition in referring:
+                    displace(model, self.using, [condition])
+                return original(self)
+        finally:
+            _doomed.reset(token)
 
     setattr(delete, _MARK, True)
     Collector.delete = delete  # type: ignore[method-assign]
@@ -229,13 +229,3 @@ def _referring(collector: Collector) -> Iterator[tuple[Model, Q]]:
             known |= {obj.pk for obj in collector.data.get(other, ())}
             referred = Q((f"{field.name}__in", list(instances)))
             yield other, referred & ~Q(pk__in=known) if known else referred
-
-
-@contextmanager
-def _dooming(collector: Collector) -> Iterator[None]:
-    rows = {(model, obj.pk) for model, objs in collector.data.items() for obj in objs}
-    token = _doomed.set(_doomed.get() | rows)
-    try:
-        yield
-    finally:
-        _doomed.reset(token)

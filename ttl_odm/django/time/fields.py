@@ -45,12 +45,12 @@ class Stamp(Expression):
     """The database's instant, at the moment of the write."""
 
     allowed_default = True
-    conditional = False
+    conditional = False  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
     def __init__(self, form: Form = "instant") -> None:
         """Say in which form; see `ttl_odm.django.time.clock`."""
         super().__init__()
-        self.form = form
+        self.form: Form = form
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
         """Render it."""
@@ -140,7 +140,7 @@ class _Attribute(DeferredAttribute):
 
     def __set__(self, instance: models.Model, value: object) -> None:
         # With a __set__, Python asks __get__ although the instance has a value.
-        instance.__dict__[self.field.attname] = value
+        vars(instance)[self.field.attname] = value
 
 
 class InstantField(_Instant):
@@ -292,7 +292,7 @@ class TTLField(_Seconds):
         return super().formfield(*args, **kwargs)
 
     @property
-    def validators(self) -> list[Any]:
+    def validators(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """None of IntegerField's: `to_python` is stricter."""
         return []
 
@@ -336,7 +336,7 @@ class Cutoff(Expression):
         """Say how many."""
         super().__init__(output_field=output_field)
         self.seconds = seconds
-        self.form = form
+        self.form: Form = form
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
         """Render it."""

@@ -61,7 +61,9 @@ def lifetime(target: Any) -> timedelta | None:
     policy = binding.policy
     if not isinstance(policy, TTL):
         raise not_counted_from_writing(model.__name__, policy.field)
-    own = None if target is model else expiry.own_ttl(policy, binding.own_of(target))
+    own = None
+    if isinstance(target, Model):
+        own = expiry.own_ttl(policy, binding.own_of(target))
     return life(model.__name__, policy.default, own)
 
 
