@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from beanie import Document, Indexed, Link
 
 from tests.contract.subject import CONTAINERS
-from ttl_odm.beanie import TTLMixin
+from ttl_odm.beanie import Archive, TTLMixin
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import Purged
@@ -124,7 +124,7 @@ class Ticket(TTLMixin, Document):
 class Seat(TTLMixin, Document):
     __ttl__: ClassVar[Any] = CONTAINERS["seats"].policy
     __ttl_purge__ = "sweeper"
-    __ttl_archive__ = "old_seats"
+    __ttl_archive__ = Archive("old_seats")
     __ttl_on_purged__ = told.append
     id: int
     name: Annotated[str | None, Indexed(unique=True)] = None

@@ -35,12 +35,12 @@ def cart(mode: str) -> Any:
     """Declare a class whose purged documents go to ``kept``, by an archive or by a hook."""
     from beanie import Document
 
-    from ttl_odm.beanie import TTLMixin
+    from ttl_odm.beanie import Archive, TTLMixin
 
     class Cart(TTLMixin, Document):
         __ttl__: ClassVar[Any] = 3600
         __ttl_purge__ = "sweeper"
-        __ttl_archive__ = "kept" if mode == "archive" else None
+        __ttl_archive__ = Archive("kept") if mode == "archive" else None
 
         id: int  # type: ignore[assignment]
 

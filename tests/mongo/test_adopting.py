@@ -16,6 +16,7 @@ from tests.mongo.scratch import scratch
 from tests.mongo.sweeping import DAY, HOUR, Commands, Swept
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie import (
+    Archive,
     ExpiredError,
     TTLMixin,
     disable,
@@ -303,7 +304,12 @@ async def test_a_class_of_others_gets_a_lifetime_and_loses_it_again(
 async def test_a_class_of_others_may_count_from_a_last_modification(mongodb_url: str) -> None:
     model = token()
     told: list[Any] = []
-    options = {"purge": "sweeper", "archive": "old", "on_purged": told.append, "sweep": "scan"}
+    options = {
+        "purge": "sweeper",
+        "archive": Archive("old"),
+        "on_purged": told.append,
+        "sweep": "scan",
+    }
     async with tokens(mongodb_url, model, HOUR, **options) as place:
         await model(id=1).insert()
         place.add([2, 3], age=DAY)

@@ -99,7 +99,7 @@ def purged_by_nobody() -> Any:
         (on_a_view, "is a view"),
         (by_epoch, "__ttl_purge__ = 'sweeper'"),
         (by_id, "cannot have a TTL index"),
-        (purged_by_nobody, "give 'native' or 'sweeper'"),
+        (purged_by_nobody, "write 'native' or 'sweeper'"),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_class_is_made(

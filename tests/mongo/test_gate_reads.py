@@ -19,7 +19,7 @@ from ttl_odm import TTL
 from ttl_odm.beanie import TTLMixin, ttl_database
 from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.policy.predicate import live_expr
-from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite import filters, pipelines
 from ttl_odm.beanie.time import clock as server_clock
 from ttl_odm.beanie.time.clock import ServerClock
 
@@ -500,7 +500,7 @@ LIVE = {"$match": {"$expr": live_expr(TTL(60))}}
 def test_pipelines_are_rewritten_where_documents_come_in(given: Any, made: Any) -> None:
     before = repr(given)
 
-    assert filters.live_pipeline(given, TTL(60), Known()) == made
+    assert pipelines.live_pipeline(given, TTL(60), Known()) == made
     assert repr(given) == before
 
 

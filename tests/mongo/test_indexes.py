@@ -12,7 +12,6 @@ from pymongo.errors import OperationFailure
 
 from tests.mongo.scratch import Scratch, scratch
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
-from ttl_odm.beanie.indexes import azure
 from ttl_odm.beanie.indexes.ensure import IndexReport, ensure_collection
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.core import MAX_TTL, Policy
@@ -443,7 +442,7 @@ async def test_a_time_series_can_have_no_other_policy(
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("build", [ttl_indexes.wanted_indexes, azure.wanted_indexes])
+@pytest.mark.parametrize("build", [ttl_indexes.wanted_indexes, ttl_indexes.azure_indexes])
 def test_a_field_that_no_ttl_index_can_be_on_is_refused(
     build: Any, policy: Policy, message: str
 ) -> None:
@@ -460,7 +459,7 @@ def test_a_field_that_no_ttl_index_can_be_on_is_refused(
 def test_azure_gets_one_index_on_the_services_own_ts(
     default: int | None, expected: list[int]
 ) -> None:
-    documents = [each.document() for each in azure.wanted_indexes(TTL(default), "native")]
+    documents = [each.document() for each in ttl_indexes.azure_indexes(TTL(default), "native")]
 
     assert documents == [
         {"name": "__ttl_default", "key": {"_ts": 1}, "expireAfterSeconds": each}
@@ -510,11 +509,11 @@ async def test_azure_is_sent_minus_one_for_on_but_never_by_default(mongodb_url: 
 )
 def test_what_azure_cannot_follow_is_refused(policy: Policy, purge: Any, message: str) -> None:
     with pytest.raises(TTLConfigurationError, match=message):
-        azure.wanted_indexes(policy, purge)
+        ttl_indexes.azure_indexes(policy, purge)
 
 
 def test_on_azure_a_sweeper_finds_dates_of_other_fields_by_a_plain_index() -> None:
-    documents = [each.document() for each in azure.wanted_indexes(ExpireAt("at"), "sweeper")]
+    documents = [each.document() for each in ttl_indexes.azure_indexes(ExpireAt("at"), "sweeper")]
 
     assert documents == [{"name": "__ttl_sweep_date", "key": {"at": 1}}]
 

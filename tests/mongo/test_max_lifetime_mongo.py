@@ -23,9 +23,8 @@ from tests.mongo.test_predicate import (
 )
 from ttl_odm import NEVER, TTL, ExpiredError, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
-from ttl_odm.beanie.indexes.azure import wanted_indexes as wanted_on_azure
-from ttl_odm.beanie.policy.predicate import expired_expr, touching_is
-from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes
+from ttl_odm.beanie.policy.predicate import change_is, expired_expr
+from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, wanted_indexes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,7 +84,7 @@ def test_dates_of_creation_that_python_cannot_hold_fail_no_query(mongodb_url: st
         )
         assert collection.count_documents({"$expr": expired_expr(limited(NEVER), NOW)}) == 1
         for what in ("longer", "shorter", "has_ttl", "no_ttl"):
-            condition = {"$expr": touching_is(what, limited(HOUR))}  # type: ignore[arg-type]
+            condition = {"$expr": change_is(what, limited(HOUR))}  # type: ignore[arg-type]
             expected = {"longer": 2, "shorter": 0, "has_ttl": 3, "no_ttl": 0}[what]
             assert collection.count_documents(condition) == expected, what
 
@@ -129,6 +128,22 @@ async def test_what_is_past_its_limit_is_gone_and_its_key_is_free(place: World) 
     for key in ("a", "b", "c"):
         await Idle(id=key, created_at=new).insert()
     assert await Idle.find({"views": 0}).count() == 3
+
+
+async def test_a_life_is_longer_only_up_to_the_limit(place: World) -> None:
+    row = Idle(id="a", created_at=place.now() - timedelta(days=LIMIT) + timedelta(seconds=1800))
+    await row.insert()
+    stored = place.stored(Idle, "a")
+
+    for life in (60, 7200):  # 1,800 s are left, by the limit
+        assert not await row.expire_in(life, only_if="longer")
+    assert not await row.expire_in(7200, only_if="shorter")
+    assert place.stored(Idle, "a") == stored
+    assert await row.expire_in(60, only_if="shorter")
+    assert await row.expire_in(600, only_if="longer")
+    assert await row.expire_at(place.now() + timedelta(seconds=7200), only_if="longer")
+    assert row.expires_at == row.created_at + timedelta(days=LIMIT)
+    assert not await row.expire_in(9000, only_if="longer")
 
 
 async def test_touching_moves_no_end_past_the_limit(place: World) -> None:
@@ -217,7 +232,7 @@ def test_what_mongodb_cannot_follow_is_refused() -> None:
     with pytest.raises(TTLConfigurationError, match="leave unit out, or max_lifetime"):
         wanted_indexes(limited(100, unit="ms"), "sweeper")
     with pytest.raises(TTLConfigurationError, match="Azure Cosmos DB knows one default"):
-        wanted_on_azure(limited(100), "native")
+        azure_indexes(limited(100), "native")
     with pytest.raises(TTLConfigurationError, match="'_id' cannot have a TTL index"):
         wanted_indexes(TTL(100, max_lifetime=5, created="_id"), "native")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from tests.mongo.models import Adopted, Event, Tracked, Visit, Voucher, World
-from ttl_odm import NEVER, InvalidTTL, TTLConfigurationError
+from ttl_odm import NEVER, ExpiredError, InvalidTTL, TTLConfigurationError
+from ttl_odm.beanie import expire_at, expire_in, inherit_ttl, persist
 
 HOUR = timedelta(hours=1)
 
@@ -122,6 +124,124 @@ async def test_expire_in_nothing_expires_now(world: World, life: Any) -> None:
     assert await Event.get(1) is None
     assert world.stored(Event, 1)["ttl"] == 1
     assert event.is_expired
+
+
+CONDITIONS = [
+    (only_if, ttl, life, is_granted)
+    for only_if, ttl, by_60, by_7200 in (
+        (None, None, True, True),
+        ("longer", None, False, True),
+        ("shorter", None, True, False),
+        ("has_ttl", None, True, True),
+        ("no_ttl", None, False, False),
+        ("longer", NEVER, False, False),
+        ("shorter", NEVER, True, True),
+        ("has_ttl", NEVER, False, False),
+        ("no_ttl", NEVER, True, True),
+    )
+    for life, is_granted in ((60, by_60), (7200, by_7200))
+]
+
+
+@pytest.mark.parametrize(("only_if", "ttl", "life", "is_granted"), CONDITIONS)
+async def test_a_life_is_changed_only_if_that_is_wished_for(
+    world: World, only_if: Any, ttl: int | None, life: int, *, is_granted: bool
+) -> None:
+    event = await fresh(ttl=ttl)
+    before = world.stored(Event, 1)
+
+    assert await event.expire_in(life, only_if=only_if) is is_granted
+    assert (world.stored(Event, 1) == before) is not is_granted
+    assert event.ttl == world.stored(Event, 1).get("ttl") == (life if is_granted else ttl)
+
+
+@pytest.mark.parametrize(("only_if", "ttl", "life", "is_granted"), CONDITIONS)
+async def test_an_end_is_set_only_if_that_is_wished_for(
+    world: World, only_if: Any, ttl: int | None, life: int, *, is_granted: bool
+) -> None:
+    event = await fresh(ttl=ttl)
+    before = world.stored(Event, 1)
+    instant = (world.now() + timedelta(seconds=life)).replace(microsecond=5000)
+
+    assert await event.expire_at(instant, only_if=only_if) is is_granted
+    assert (world.stored(Event, 1) == before) is not is_granted
+    assert event.expires_at == (instant if is_granted else (await Event.get(1)).expires_at)
+
+
+async def test_an_end_to_the_millisecond_is_neither_longer_nor_shorter(world: World) -> None:
+    event = await fresh()
+    instant = (world.now() + HOUR).replace(microsecond=123000)
+    millisecond = timedelta(milliseconds=1)
+    await event.expire_at(instant)
+
+    assert not await event.expire_at(instant, only_if="longer")
+    assert not await event.expire_at(instant, only_if="shorter")
+    assert await event.expire_at(instant + millisecond, only_if="longer")
+    assert await event.expire_at(instant, only_if="shorter")
+    assert event.expires_at == instant == world.stored(Event, 1)["_exp"]
+
+
+async def test_ending_now_is_shorter_and_never_longer(world: World) -> None:
+    event = await fresh()
+
+    assert not await event.expire_in(0, only_if="longer")
+    assert not await event.expire_at(world.now() - HOUR, only_if="no_ttl")
+    assert await Event.get(1) is not None
+    assert await event.expire_in(0, only_if="shorter")
+    assert await Event.get(1) is None
+    assert event.is_expired
+
+
+async def test_what_is_stored_decides_and_not_what_memory_has(world: World) -> None:
+    event, other = await fresh(), await Event.get(1)
+    await other.expire_in(7200)
+
+    assert not await event.expire_in(4000, only_if="longer")
+    assert event.ttl == 7200
+    await other.expire_in(60)
+    assert await event.expire_in(4000, only_if="longer")
+
+
+async def test_of_many_that_want_a_longer_life_the_longest_wins(world: World) -> None:
+    await fresh(ttl=10)
+    lives = [600, 3000, 60, 1200, 2400, 300] * 4
+
+    async def prolong(life: int) -> bool:
+        return await (await Event.get(1)).expire_in(life, only_if="longer")
+
+    assert any(await asyncio.gather(*map(prolong, lives)))
+    assert world.stored(Event, 1)["ttl"] == 3000
+
+
+async def test_a_condition_on_an_expired_document_is_an_error(world: World) -> None:
+    event = await fresh()
+    world.age(Event, 1, 7200)
+
+    for only_if in ("longer", "no_ttl"):
+        with pytest.raises(ExpiredError):
+            await event.expire_in(60, only_if=only_if)
+        with pytest.raises(ExpiredError):
+            await event.expire_at(world.now() + HOUR, only_if=only_if)
+
+
+async def test_a_condition_that_there_is_not_is_refused(world: World) -> None:
+    event = await fresh()
+
+    with pytest.raises(TTLConfigurationError, match="only_if='later'"):
+        await event.expire_in(60, only_if="later")
+    with pytest.raises(TTLConfigurationError, match="only_if='later'"):
+        await event.expire_at(world.now(), only_if="later")
+
+
+async def test_the_functions_do_what_the_methods_do(world: World) -> None:
+    event = await fresh()
+
+    assert await expire_in(event, 60, only_if="shorter")
+    assert await expire_at(event, world.now() + timedelta(minutes=30), only_if="longer")
+    await persist(event)
+    assert world.stored(Event, 1)["ttl"] == NEVER
+    await inherit_ttl(event)
+    assert "ttl" not in world.stored(Event, 1)
 
 
 @pytest.mark.parametrize("life", [1.5, True, 2**31, timedelta(seconds=1.5), float("nan")])

@@ -32,9 +32,8 @@ from pymongo.errors import (
 from tests.mongo.models import collection_of
 from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
 from ttl_odm import TTLConfigurationError
-from ttl_odm.beanie import TTLMixin
+from ttl_odm.beanie import Archive, TTLMixin
 from ttl_odm.beanie.purge.errors import in_short, store_errors
-from ttl_odm.beanie.purge.modes import Archive
 from ttl_odm.sweeper import (
     Hook,
     HookError,
@@ -74,7 +73,7 @@ def told_keys(told: list[Purged]) -> list[Any]:
 
 
 async def test_documents_are_archived_to_the_byte(mongodb_url: str) -> None:
-    async with swept(mongodb_url, declared(archive="old")) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
         odd = {
             "_id": {"z": 1, "a": Int64(2)},
             "_ts": place.ago(DAY),
@@ -126,7 +125,7 @@ async def test_an_archive_may_be_a_class_with_a_ttl_of_its_own_and_say_when(
 
 
 async def test_a_document_that_the_archive_refuses_keeps_no_other_one(mongodb_url: str) -> None:
-    async with swept(mongodb_url, declared(archive="old")) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
         expired(place)
         place.raw.database["old"].insert_many([{"_id": 3}, {"_id": 7, "secret": "open sesame"}])
         report = await place.sweep(pace=fixed(4))
@@ -140,7 +139,7 @@ async def test_a_document_that_the_archive_refuses_keeps_no_other_one(mongodb_ur
 
 
 async def test_documents_larger_than_a_reply_are_archived_in_the_end(mongodb_url: str) -> None:
-    async with swept(mongodb_url, declared(archive="old")) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
         text = "x" * 6_000_000
         for key in range(7):
             place.add([key], age=DAY, text=text)
@@ -264,7 +263,7 @@ async def test_documents_in_the_way_are_archived_and_told_as_displaced(
 ) -> None:
     told: list[Purged] = []
     hooks = [told.append, Hook(told.append, when="commit")]
-    async with swept(mongodb_url, declared(archive="old", on_purged=hooks)) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"), on_purged=hooks)) as place:
         place.raw.create_index("text", unique=True, collation=ANY_CASE, sparse=True)
         expired(place)
         if is_inside:
@@ -288,7 +287,7 @@ async def test_an_archive_or_hook_that_fails_keeps_the_document_and_the_key(
     def fails(_: Purged) -> None:
         raise ValueError("never")
 
-    async with swept(mongodb_url, declared(archive="old", on_purged=fails)) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"), on_purged=fails)) as place:
         expired(place)
         with pytest.raises(HookError, match="never"):
             await place.model(id=3).insert()
@@ -305,7 +304,7 @@ async def test_a_transaction_in_which_a_hook_has_failed_cannot_be_committed(
     def fails(_: Purged) -> None:
         raise ValueError("never")
 
-    async with swept(mongodb_url, declared(archive="old", on_purged=fails)) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"), on_purged=fails)) as place:
         expired(place)
 
         async def work() -> None:
@@ -323,7 +322,7 @@ async def test_a_transaction_in_which_a_hook_has_failed_cannot_be_committed(
 
 async def test_a_race_for_keys_archives_each_document_once(mongodb_url: str) -> None:
     told: list[Purged] = []
-    async with swept(mongodb_url, declared(archive="old", on_purged=told.append)) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"), on_purged=told.append)) as place:
         expired(place)
         tries = [place.model(id=key % 10).insert() for key in range(40)]
         results = await asyncio.gather(*tries, return_exceptions=True)
@@ -335,7 +334,7 @@ async def test_a_race_for_keys_archives_each_document_once(mongodb_url: str) -> 
 
 
 async def test_a_write_waits_for_whoever_holds_the_document_in_its_way(mongodb_url: str) -> None:
-    async with swept(mongodb_url, declared(archive="old")) as place:
+    async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
         expired(place)
         with place.raw.database.client.start_session() as session:
             session.start_transaction()
@@ -353,7 +352,7 @@ async def test_an_archive_that_mongodb_would_pass_by_is_refused_by_init_beanie(
     mongodb_url: str,
 ) -> None:
     with pytest.raises(TTLConfigurationError, match="__ttl_purge__ = 'sweeper'"):
-        async with swept(mongodb_url, declared(purge="native", archive="old")):
+        async with swept(mongodb_url, declared(purge="native", archive=Archive("old"))):
             pass
 
 

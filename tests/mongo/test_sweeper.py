@@ -17,7 +17,7 @@ from tests.mongo.scratch import scratch
 from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
 from tests.mongo.test_predicate import AGES, JUNK, MISSING, VALID, document
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
-from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
+from ttl_odm.beanie import Archive, TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.core import expires_at, is_expired
 from ttl_odm.sweeper import AsyncSweeper, Skip, StoreError, Sweeper
 
@@ -384,14 +384,14 @@ async def test_a_time_series_is_left_to_mongodb(mongodb_url: str) -> None:
 async def test_where_there_are_no_transactions_rows_are_deleted_and_hooks_refused(
     carts: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ttl_odm.beanie.purge import raw_collection
+    from ttl_odm.beanie.policy import commands
 
-    real = raw_collection.RawCollection.server
+    real = commands.RawCollection.server
 
     async def alone(self: Any) -> Any:
-        return raw_collection.Server((await real(self)).now, has_transactions=False)
+        return commands.Server((await real(self)).now, has_transactions=False)
 
-    monkeypatch.setattr(raw_collection.RawCollection, "server", alone)
+    monkeypatch.setattr(commands.RawCollection, "server", alone)
     for number in range(20):
         carts.add([number], age=DAY + number, ttl=None if number % 2 else 60)
     assert not any("autocommit" in each for each in carts.commands.sent)
@@ -481,9 +481,10 @@ async def test_a_declaration_that_cannot_work_is_refused_when_the_sweeper_is_mad
 ) -> None:
     for attributes, expected in (
         ({"__ttl_sweep__": "now and then"}, "'index' or 'scan'"),
-        ({"__ttl_archive__": "documents"}, "the collection itself"),
-        ({"__ttl_archive__": 7}, "the name of a collection"),
-        ({"__ttl_archive__": "old", "__ttl_purge__": "native"}, "'sweeper'"),
+        ({"__ttl_archive__": Archive("documents")}, "the collection itself"),
+        ({"__ttl_archive__": Archive(7)}, "the name of a collection"),
+        ({"__ttl_archive__": "old"}, r"write Archive\(\.\.\.\)"),
+        ({"__ttl_archive__": Archive("old"), "__ttl_purge__": "native"}, "'sweeper'"),
         ({"__ttl_on_purged__": print, "__ttl_purge__": "native"}, "'sweeper'"),
         ({"__ttl_on_purged__": 7}, "on_purged"),
     ):

@@ -21,10 +21,10 @@ from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.binding import registry_of
-from ttl_odm.beanie.purge.raw_collection import RawCollection
+from ttl_odm.beanie.policy.commands import RawCollection
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.stamps import Stamping
-from ttl_odm.beanie.time import instants
+from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.sweeper import AsyncSweeper
 from ttl_odm.testing import TTLClock
@@ -662,7 +662,7 @@ async def test_what_has_no_end_counted_from_its_writing_cant_be_made_so(
 
 
 PIECES = [
-    (instants, "server_now"),
+    (formats, "server_now"),
     (filters, "live"),
     (ServerClock, "reached"),
     (ServerClock, "at_most"),

@@ -11,17 +11,31 @@ from ttl_odm.beanie.declare.enable import disable, enable
 from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.gate.database import ttl_database
 from ttl_odm.beanie.gate.handle import keep_last_modified
-from ttl_odm.beanie.indexes.maintenance import ensure_indexes, find_strays, repair_strays
-from ttl_odm.beanie.objects.lifetime import ExpiredError, touch
+from ttl_odm.beanie.indexes.ensure import ensure_indexes
+from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
+from ttl_odm.beanie.objects.lifetime import (
+    ExpiredError,
+    expire_at,
+    expire_in,
+    inherit_ttl,
+    persist,
+    touch,
+)
+from ttl_odm.sweeper.declarations import Archive
 
 __all__ = [
+    "Archive",
     "ExpiredError",
     "TTLMixin",
     "disable",
     "enable",
     "ensure_indexes",
+    "expire_at",
+    "expire_in",
     "find_strays",
+    "inherit_ttl",
     "keep_last_modified",
+    "persist",
     "repair_strays",
     "touch",
     "ttl_database",

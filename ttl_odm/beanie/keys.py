@@ -21,27 +21,24 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from ttl_odm.beanie.policy.commands import indexes_of
-from ttl_odm.beanie.purge.modes import mode_of
-from ttl_odm.beanie.purge.raw_collection import RawCollection
-from ttl_odm.beanie.purge.removal import Remover, transaction
+from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
+from ttl_odm.beanie.policy.predicate import has, value_at
+from ttl_odm.beanie.purge.removal import Remover, mode_of, transaction
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import HookError, Hooks, TransientStoreError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.commands import Collection
-    from ttl_odm.beanie.purge.modes import Mode
-    from ttl_odm.beanie.purge.raw_collection import Filter
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-Document = dict[str, Any]
+    from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
+    from ttl_odm.beanie.policy.binding import Binding
+
 Result = TypeVar("Result")
 
 _CHUNK: Final = 1000
@@ -62,9 +59,7 @@ class KeyHolders:
         """Keep the function."""
         self._delete_expired = delete_expired
 
-    async def make_way(
-        self, conflict: Mapping[str, Any], known: Sequence[Mapping[str, Any]]
-    ) -> int:
+    async def make_way(self, conflict: Filter, known: Sequence[Filter]) -> int:
         """Delete the expired holders of the key that a duplicate key error names.
 
         Args:
@@ -77,14 +72,14 @@ class KeyHolders:
         """
         fields: list[str] = list(conflict.get("keyPattern", ()))
         collation = conflict.get("collation")
-        values: Mapping[str, Any] = conflict.get("keyValue", {})
+        values: Filter = conflict.get("keyValue", {})
         deleted = 0
         if fields and collation is None:  # with a collation the values are encoded
             exact = {name: {"$eq": values.get(name)} for name in fields}
             deleted += await self._delete_expired(exact)
             # An empty array is a key that reads as null here.
             is_enough = len(known) <= 1 and None not in values.values()
-            known = [each for each in known if all(has(each, name) for name in fields)]
+            known = [part for part in known if all(has(part, name) for name in fields)]
             if is_enough:
                 return deleted
         for matches in _holding(fields, known):
@@ -94,7 +89,7 @@ class KeyHolders:
     async def make_way_beforehand(
         self,
         collection: Collection,
-        known: Sequence[Mapping[str, Any]],
+        known: Sequence[Filter],
         *,
         complete: bool,
     ) -> None:
@@ -105,7 +100,7 @@ class KeyHolders:
             known: The documents, or the parts of them that are known.
             complete: Whether a field that is not known is one that will be missing.
         """
-        indexes = [each for each in await indexes_of(collection) if each.get("unique")]
+        indexes = [index for index in await indexes_of(collection) if index.get("unique")]
         for index in [{"key": {"_id": 1}}, *indexes]:
             # Elsewhere a null is not in the index, or in the part of it that matters.
             has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
@@ -116,7 +111,7 @@ class KeyHolders:
 
 async def until_free(
     attempt: Callable[[], Awaitable[Result]],
-    make_way: Callable[[Mapping[str, Any]], Awaitable[int | None]],
+    make_way: Callable[[Filter], Awaitable[int | None]],
     *,
     patience: int = 2,
 ) -> Result:
@@ -144,7 +139,7 @@ async def until_free(
 
 def _holding(
     fields: list[str],
-    known: Iterable[Mapping[str, Any]],
+    known: Iterable[Filter],
     *,
     complete: bool = False,
     has_nulls: bool = True,
@@ -158,55 +153,34 @@ def _holding(
         has_nulls: Whether null is a key like any other.
     """
     keys = [
-        {name: value_at(each, name) for name in fields if complete or has(each, name)}
-        for each in known
+        {name: value_at(part, name) for name in fields if complete or has(part, name)}
+        for part in known
     ]
-    keys = [each for each in keys if any(has_nulls or value is not None for value in each.values())]
+    keys = [key for key in keys if any(has_nulls or value is not None for value in key.values())]
     for start in range(0, len(keys), _CHUNK):
         chunk = keys[start : start + _CHUNK]
         if len(fields) == 1:
             (name,) = fields
-            yield {name: {"$in": [value for each in chunk for value in _elements(each[name])]}}
+            yield {name: {"$in": [value for key in chunk for value in _elements(key[name])]}}
         else:
-            yield {"$or": [_matching(each) for each in chunk]}
+            matches = [
+                {name: {"$in": _elements(value)} for name, value in key.items()} for key in chunk
+            ]
+            yield {"$or": matches}
 
 
-def _matching(key: Document) -> Document:
-    return {name: {"$in": _elements(value)} for name, value in key.items()}
-
-
-def _elements(value: Any) -> list[Any]:
+def _elements(value: object) -> list[object]:
     """Return what an index has for a value: for an array each element, and null for none."""
     return [*value, value, None] if isinstance(value, list) else [value]
 
 
-def has(document: Mapping[str, Any], path: str) -> bool:
-    """Say whether a document, or the known part of one, says anything of a path."""
-    return path in document or path.partition(".")[0] in document
-
-
-def value_at(document: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path, a list of all where arrays are on the way, or None."""
-    if path in document:
-        return document[path]
-    name, _, rest = path.partition(".")
-    value = document.get(name)
-    if not rest:
-        return value
-    if isinstance(value, Mapping):
-        return value_at(value, rest)
-    if isinstance(value, list):
-        return [value_at(each, rest) for each in value if isinstance(each, Mapping)]
-    return None
-
-
 async def purge_displaced(
-    collection: Any,
+    collection: Collection,
     binding: Binding,
-    doomed: Mapping[str, Any],
+    doomed: Document,
     *,
-    collation: Any = None,
-    session: Any = None,
+    collation: Document | None = None,
+    session: Session = None,
 ) -> int | None:
     """Archive and delete documents, and tell; in the write's transaction, or in one of their own.
 
@@ -224,17 +198,19 @@ async def purge_displaced(
         HookError: A hook or the archive failed. The transaction is undone, the write's too.
         TTLConfigurationError: Somebody is to know, and the server has no transactions for that.
     """
-    mode = _told_inside(mode_of(binding, collection.name))
-    if not (mode.hooks or mode.sink or mode.archive):
+    mode = mode_of(binding, collection.name)
+    inside = tuple(entry for entry in mode.hooks.entries if entry[1].when == "transaction")
+    mode = replace(mode, hooks=Hooks(inside))
+    if not (inside or mode.sink or mode.archive):
         return None
     outside = RawCollection(collection)
     server = await outside.server()
     remover = Remover(collection.name, mode, binding.policy, mode.hooks, server.now, "displaced")
     if session is not None and session.in_transaction:
         try:
-            return await _remove(outside.within(session), remover, dict(doomed), collation)
+            return await _remove(outside.within(session), remover, doomed, collation)
         except HookError:
-            await _end(outside.within(session))
+            await _end(collection, session)
             raise
     if not server.has_transactions:
         raise TTLConfigurationError(
@@ -242,35 +218,23 @@ async def purge_displaced(
             "the way of a write. That needs a transaction, and a server that is no replica set "
             "has none."
         )
-    return await _alone(outside, remover, dict(doomed), collation)
-
-
-def _told_inside(mode: Mode) -> Mode:
-    entries = tuple(each for each in mode.hooks.entries if each[1].when == "transaction")
-    return replace(mode, hooks=Hooks(entries))
-
-
-async def _alone(outside: RawCollection, remover: Remover, doomed: Filter, collation: Any) -> int:
-    """Remove them in a transaction of its own; waits for others, as a plain delete would."""
     until = time.monotonic() + _PATIENCE_SECONDS
-    while True:
+    while True:  # waits for other transactions, as a plain delete would
         try:
-            async with transaction(outside) as inside:
-                return await _remove(inside, remover, doomed, collation)
+            async with transaction(outside) as place:
+                return await _remove(place, remover, doomed, collation)
         except (PyMongoError, TransientStoreError) as error:
-            if not _is_for_want_of_luck(error) or time.monotonic() > until:
+            is_passing = not isinstance(error, PyMongoError) or error.has_error_label(
+                "TransientTransactionError"
+            )
+            if not is_passing or time.monotonic() > until:
                 raise
         await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
 
 
-def _is_for_want_of_luck(error: Exception) -> bool:
-    """Whether a transaction met another one, so that it may be tried again."""
-    if isinstance(error, PyMongoError):
-        return error.has_error_label("TransientTransactionError")
-    return isinstance(error, TransientStoreError)
-
-
-async def _remove(place: RawCollection, remover: Remover, doomed: Filter, collation: Any) -> int:
+async def _remove(
+    place: RawCollection, remover: Remover, doomed: Document, collation: Document | None
+) -> int:
     clauses = {} if collation is None else {"collation": collation}
     rows = await place.find(doomed, projection={"_id": 1}, **clauses)
     deleted = 0
@@ -281,13 +245,11 @@ async def _remove(place: RawCollection, remover: Remover, doomed: Filter, collat
     return deleted
 
 
-async def _end(place: RawCollection) -> None:
+async def _end(collection: Collection, session: Session) -> None:
     """Have the server end the application's transaction, so that it cannot be committed.
 
     What has been deleted in it would be in no archive. The driver is not asked: it would take what
     the application does next for something outside of any transaction.
     """
     with suppress(PyMongoError):  # it may have ended already, as after any error of the server's
-        await place.collection.database.client.admin.command(
-            {"abortTransaction": 1}, session=place.session
-        )
+        await collection.database.client.admin.command({"abortTransaction": 1}, session=session)

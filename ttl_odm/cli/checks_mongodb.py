@@ -59,7 +59,7 @@ async def _indexes(target: Target) -> list[Finding]:
     policy = binding.policy
     aim = Aim(
         collection=collection.name,
-        wanted=ttl_indexes.wanted_indexes(policy, binding.purge),
+        indexes=ttl_indexes.wanted_indexes(policy, binding.purge),
         fields=ttl_indexes.date_fields(policy),
         rebuild=False,
         can_change=True,

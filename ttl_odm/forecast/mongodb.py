@@ -15,7 +15,7 @@ from ttl_odm.beanie.policy.binding import collection_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
-from ttl_odm.beanie.time import instants
+from ttl_odm.beanie.time import formats
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import sample
@@ -132,7 +132,7 @@ def _conditions(policies: dict[str, Policy]) -> dict[str, Any]:
     override = policy.override if isinstance(policy, TTL) else None
     field = f"${policy.last_modified if isinstance(policy, TTL) else policy.field}"
     is_dated = {"$eq": [{"$type": field}, "date"]}
-    now = instants.server_now()
+    now = formats.server_now()
     return sample.questions(
         policies,
         every=True,

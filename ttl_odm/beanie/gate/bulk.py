@@ -21,15 +21,15 @@ from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.rewrite import filters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
 
-Document = dict[str, Any]
 Request = Any
 """PyMongo's InsertOne and so on."""
 Run = list[tuple[int, Request]]
-"""Requests with their raw_collection in the whole."""
+"""Requests with their places in the whole."""
 
 _DUPLICATE_KEY: Final = {11000, 11001, 12582}
 _METHODS: Final = {
@@ -43,9 +43,9 @@ async def insert_many(
     handle: Handle, documents: Sequence[Any], options: Document, *, ordered: bool
 ) -> InsertManyResult:
     """Insert documents, in the place of expired ones that hold keys of them."""
-    requests = [InsertOne(each) for each in documents]
+    requests = [InsertOne(document) for document in documents]
     await write(handle, requests, options, ordered=ordered)
-    return InsertManyResult([each.get("_id") for each in documents], acknowledged=True)
+    return InsertManyResult([document.get("_id") for document in documents], acknowledged=True)
 
 
 async def write(
@@ -106,24 +106,25 @@ class _Sending:
 
     async def __call__(self, run: Run) -> Document:
         """Return the result, with errors by their place in the run."""
-        prepared = [await _prepared(self._handle, each, keep=self._keep) for _, each in run]
-        inserts = all(isinstance(each.request, InsertOne) for each in prepared)
-        known = [each.known for each in prepared]
+        prepared = [await _prepared(self._handle, made, keep=self._keep) for _, made in run]
+        inserts = all(isinstance(made.request, InsertOne) for made in prepared)
+        known = [made.known for made in prepared]
         keys = writes.Keys(self._handle, self._options, known, complete=inserts)
         await keys.make_way_beforehand()
         total = _nothing_done()
         pending = dict(enumerate(prepared))
         while pending:
-            part = await self._try([each.request for each in pending.values()])
-            raw_collection = list(pending)
+            part = await self._try([made.request for made in pending.values()])
+            places = list(pending)
             again = await self._again(part["writeErrors"], pending, keys)
             part["writeErrors"] = [
-                error
-                for error in part["writeErrors"]
-                if raw_collection[error["index"]] not in again
+                error for error in part["writeErrors"] if places[error["index"]] not in again
             ]
-            _add_up(total, part, raw_collection)
-            pending = self._left(pending, again)
+            _add_up(total, part, places)
+            if self._ordered and again:  # what stands behind the one that failed was not tried
+                pending = {place: made for place, made in pending.items() if place >= min(again)}
+            else:
+                pending = {place: pending[place] for place in again}
         return total
 
     async def _try(self, requests: list[Request]) -> Document:
@@ -139,24 +140,19 @@ class _Sending:
         """Make way for the requests that failed; return those that are worth another try."""
         again: set[int] = set()
         freed: dict[str, int | None] = {}
-        raw_collection = list(pending)
+        places = list(pending)
         for error in errors:
-            place = raw_collection[error["index"]]
+            place = places[error["index"]]
             if error["code"] not in _DUPLICATE_KEY or not pending[place].is_repeatable:
                 continue
             pattern = repr(error.get("keyPattern"))
             if pattern not in freed:
-                left = [each.known for at, each in pending.items() if at >= place and each.known]
+                left = [made.known for at, made in pending.items() if at >= place and made.known]
                 freed[pattern] = await keys.make_way_for(error, left)
             self._in_vain[place] = 0 if freed[pattern] else self._in_vain.get(place, 0) + 1
             if freed[pattern] is not None and self._in_vain[place] <= 1:
                 again.add(place)
         return again
-
-    def _left(self, pending: dict[int, _Prepared], again: set[int]) -> dict[int, _Prepared]:
-        if self._ordered and again:  # what stands behind the one that failed was not tried
-            return {place: each for place, each in pending.items() if place >= min(again)}
-        return {place: pending[place] for place in again}
 
 
 async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepared:
@@ -182,13 +178,11 @@ async def _upsert(handle: Handle, request: Request, options: Document, *, keep: 
         name: getattr(request, f"_{name}", None)
         for name in ("collation", "array_filters", "hint", "sort")
     }
-    given = {name: value for name, value in own.items() if value is not None}
+    options = {**options, **{name: value for name, value in own.items() if value is not None}}
     change = _change(handle, request, keep=keep)
     part = _nothing_done()
     try:
-        result = await writes.send(
-            handle, request._filter, change, {**options, **given, "upsert": True}
-        )
+        result = await writes.send(handle, request._filter, change, {**options, "upsert": True})
     except WriteError as error:
         part["writeErrors"].append({**(error.details or {}), "index": 0, "op": request})
         return part
@@ -211,11 +205,11 @@ def _runs(requests: list[Request], *, ordered: bool) -> Iterator[Run]:
     """Give what goes out together: upserts by themselves, and last if order doesn't matter."""
     run: Run = []
     last: list[Run] = []
-    for each in enumerate(requests):
-        if not _is_upsert(each[1]):
-            run.append(each)
+    for place, request in enumerate(requests):
+        if not _is_upsert(request):
+            run.append((place, request))
             continue
-        last.append([each])
+        last.append([(place, request)])
         if ordered:
             if run:
                 yield run
@@ -235,16 +229,16 @@ def _nothing_done() -> Document:
     return {"writeErrors": [], "writeConcernErrors": [], **counts, "upserted": []}
 
 
-def _add_up(total: Document, part: Mapping[str, Any], raw_collection: Sequence[int]) -> None:
+def _add_up(total: Document, part: Filter, places: Sequence[int]) -> None:
     """Add the result of some requests to that of all of them.
 
     Args:
         total: Is changed.
         part: Counts its errors by their place among the requests of the part.
-        raw_collection: Where these stand among all.
+        places: Where these stand among all.
     """
     for name, value in part.items():
         if name in ("writeErrors", "upserted"):
-            total[name] += [{**each, "index": raw_collection[each["index"]]} for each in value]
+            total[name] += [{**entry, "index": places[entry["index"]]} for entry in value]
         elif name in total:
             total[name] += value

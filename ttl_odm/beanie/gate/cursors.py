@@ -8,11 +8,13 @@ and the rest is judged by the core's own rule. Where the server has to decide (a
 projection without the fields, documents of another class) it does: the predicate is then sent.
 
 Judged by an upper bound of the clock: in doubt, a document is gone, a round trip early at most.
-`Lifetime.shown` takes out again what was fetched to judge by. Results of a pipeline that makes
+`Lifetime.strip` takes out again what was fetched to judge by. Results of a pipeline that makes
 other documents of them are not judged.
 
 This module must not know which driver it is.
 """
+
+# ruff: noqa: A002 - `filter` is the drivers' own name for it
 
 from __future__ import annotations
 
@@ -22,21 +24,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from ttl_odm.beanie.keys import value_at
+from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, never_expires
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
-from ttl_odm.beanie.rewrite.filters import never_expires
-from ttl_odm.beanie.rewrite.projections import is_inclusive
-from ttl_odm.core.expiry import expires_at, is_expired
+from ttl_odm.beanie.rewrite.filters import is_inclusive
+from ttl_odm.core.expiry import is_expired
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
+    from ttl_odm.beanie.drivers import Filter
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.core.policy import Policy
-
-Filter = Mapping[str, Any]
 
 _KEEP_SHAPE: Final = frozenset(
     {"$graphLookup", "$limit", "$lookup", "$match", "$sample", "$skip", "$sort", "$geoNear"}
@@ -58,7 +58,7 @@ class Lifetime:
     fields: tuple[str, ...]
     hidden: tuple[str, ...]
 
-    def is_over(self, document: Any) -> bool:
+    def is_over(self, document: object) -> bool:
         """Say whether a document has expired by now."""
         policy = self.handle.policy
         clock = self.handle.registry.clock
@@ -69,13 +69,13 @@ class Lifetime:
         end = end_of(document, policy)
         return end is not None and is_expired(end, clock.at_most())
 
-    def is_in_doubt(self, document: Any) -> bool:
+    def is_in_doubt(self, document: Filter) -> bool:
         """Say whether the server may take a document, which is over, for a live one yet."""
         policy = self.handle.policy
         end = None if policy is None else end_of(document, policy)
         return end is None or end > self.handle.registry.clock.reached()
 
-    def shown(self, document: Any) -> Any:
+    def strip(self, document: Any) -> Any:
         """Return the document without hidden fields."""
         if self.hidden and isinstance(document, MutableMapping):
             for field in self.hidden:
@@ -92,8 +92,8 @@ class Lifetime:
         living = documents if is_judged else self._living(documents)
         if self.hidden and documents and isinstance(documents[0], MutableMapping):
             for field in self.hidden:
-                for each in living:
-                    each.pop(field, None)
+                for document in living:
+                    document.pop(field, None)
         return living if isinstance(living, list) else list(living)
 
     def _living(self, documents: Sequence[Any]) -> Sequence[Any]:
@@ -103,14 +103,14 @@ class Lifetime:
         now = self.handle.registry.clock.at_most()
         if _is_simple(policy):
             return list(_inheriting_first(documents, policy, now))
-        ends = ((each, end_of(each, policy)) for each in documents)
-        return [each for each, end in ends if end is None or end > now]
+        ends = ((document, end_of(document, policy)) for document in documents)
+        return [document for document, end in ends if end is None or end > now]
 
-    def coarse(self, given: Filter) -> Filter | None:
+    def coarse(self, filter: Filter) -> Filter | None:
         """Return a filter that leaves out only what has surely expired, if that is enough.
 
         Args:
-            given: The user's.
+            filter: The user's.
 
         Returns:
             None where the server has to decide.
@@ -121,33 +121,31 @@ class Lifetime:
         if not _is_simple(policy):
             return None
         if policy.default in (None, NEVER):
-            return given
+            return filter
         field = policy.last_modified
         before = self.handle.registry.clock.reached() - timedelta(seconds=policy.default or 0)
         # An array of dates is no date.
         over: Filter = {field: {"$lte": before}, f"{field}.0": {"$exists": False}}
         if policy.override is not None:
             over = {policy.override: None, **over}
-        if "$nor" in given:
-            return {**given, "$nor": [*given["$nor"], over]}
-        return {**given, "$nor": [over]}
+        return {**filter, "$nor": [*filter.get("$nor", ()), over]}
 
 
 @contextmanager
-def coarsely(cursor: Any, lifetime: Lifetime, given: Any, exact: Any) -> Iterator[bool]:
+def coarsely(cursor: Any, lifetime: Lifetime, filter: Any, exact: Any) -> Iterator[bool]:
     """Let a find be sent with the coarse filter, if its results can be judged here.
 
     Args:
         cursor: PyMongo's, of either kind, before it has sent anything.
         lifetime: How its documents are judged.
-        given: The user's filter.
+        filter: The user's.
         exact: The one with the predicate.
 
     Yields:
         Whether the documents have to be judged.
     """
     is_changed = cursor._limit or cursor._skip or cursor._return_key or cursor._spec is not exact
-    coarse = None if is_changed else lifetime.coarse({} if given is None else given)
+    coarse = None if is_changed else lifetime.coarse({} if filter is None else filter)
     if coarse is None:
         yield False
         return
@@ -156,6 +154,50 @@ def coarsely(cursor: Any, lifetime: Lifetime, given: Any, exact: Any) -> Iterato
         yield True
     finally:
         cursor._spec = exact
+
+
+# The drivers' classes for cursors have no common base in all releases.
+_AnyCursor: Any = object
+
+
+class JudgingCursor(_AnyCursor):  # type: ignore[misc]
+    """What both drivers' cursors get: documents that have expired are left out.
+
+    Stands before the driver's own class. `_read` runs its methods that may ask the server.
+    """
+
+    _lifetime: Lifetime | None = None
+    _batches = 0
+    _is_coarse = False
+
+    async def next(self) -> Any:
+        """Return the next live document."""
+        while True:
+            document = await self._read(super().next)
+            if self._lifetime is None:
+                return document
+            if not self._lifetime.is_over(document):
+                return self._lifetime.strip(document)
+
+    async def __anext__(self) -> Any:
+        return await self.next()
+
+    async def _listed(self, length: int | None) -> list[Any]:
+        """Return live documents, as the drivers' `to_list` would."""
+        lifetime, living = self._lifetime, list[Any]()
+        while True:
+            left = None if length is None else length - len(living)
+            batches = self._batches
+            documents: list[Any] = await self._read(super().to_list, left)
+            if lifetime is None:
+                return documents
+            is_judged = batches == 0 and self._batches == 1 and not self._is_coarse
+            living += lifetime.listed(documents, is_judged=is_judged)
+            if length is None or len(living) >= length or not documents:
+                return living
+
+    def _read(self, method: Callable[..., Awaitable[Any]], *args: object) -> Awaitable[Any]:
+        return method(*args)
 
 
 def _is_simple(policy: Policy) -> TypeGuard[TTL]:
@@ -186,48 +228,13 @@ def _inheriting_first(documents: Sequence[Any], policy: TTL, now: datetime) -> I
             yield document
 
 
-def end_of(document: Any, policy: Policy) -> datetime | None:
-    """Return the instant at which a document as the driver gives it expires, None for never."""
-    if not isinstance(document, Mapping):
-        return None
-    if not isinstance(policy, TTL):
-        return expires_at(policy, instant=_as_instant(value_at(document, policy.field), policy))
-    own = None if policy.override is None else value_at(document, policy.override)
-    kind = None if policy.by is None else value_at(document, policy.by)
-    return expires_at(
-        policy,
-        instant=_as_instant(value_at(document, policy.last_modified), policy),
-        own=own,
-        kind=None if isinstance(kind, bool) else kind,  # for MongoDB true is not 1
-        created=None if policy.created is None else value_at(document, policy.created),
-    )
-
-
-def _as_instant(value: Any, policy: Policy) -> Any:
-    """Return a whole double as an int: JavaScript stores no other numbers of that size."""
-    if policy.unit in (None, "iso"):
-        return value
-    if isinstance(value, list):
-        return [_as_instant(each, policy) for each in value]
-    is_whole = isinstance(value, float) and value.is_integer() and value >= -(2**63)
-    return int(value) if is_whole else value
-
-
-def deciding_fields(policy: Policy) -> tuple[str, ...]:
-    """Return the fields that say when a document expires."""
-    if not isinstance(policy, TTL):
-        return (policy.field,)
-    fields = (policy.last_modified, policy.override, policy.by, policy.created)
-    return tuple(each for each in fields if each is not None)
-
-
 def for_find(handle: Handle, projection: Any, *, expired: bool = False) -> tuple[Lifetime, Any]:
     """Return how the results of a find are judged, and the projection to send.
 
     Args:
         handle: The collection's.
         projection: The user's: a mapping, a list of names, or None.
-        expired: Whether expired documents are wanted as well.
+        expired: Whether expired documents are asked for as well.
     """
     policy = handle.policy
     if policy is None:
@@ -238,24 +245,24 @@ def for_find(handle: Handle, projection: Any, *, expired: bool = False) -> tuple
     is_plain = bool(fields) and type(projection) is dict and _has_all(projection, fields)
     if not projection or is_plain:
         return Lifetime(handle, fields, () if is_plain else ours), projection
-    given = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
-    if is_inclusive(given):
-        missing = tuple(each for each in fields if not _named(given, each))
-        if all(each in missing or given.get(each) in (1, True) for each in fields):
-            return Lifetime(handle, fields, missing), {**given, **dict.fromkeys(missing, 1)}
+    named = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
+    if is_inclusive(named):
+        missing = tuple(field for field in fields if not _mentions(named, field))
+        if all(field in missing or named.get(field) in (1, True) for field in fields):
+            return Lifetime(handle, fields, missing), {**named, **dict.fromkeys(missing, 1)}
         return Lifetime(handle, (), ()), projection
-    excluded = tuple(each for each in fields if _named(given, each))
-    if any(each not in given for each in excluded):
+    excluded = tuple(field for field in fields if _mentions(named, field))
+    if any(field not in named for field in excluded):
         return Lifetime(handle, (), ours), projection
-    kept = {name: value for name, value in given.items() if name not in excluded}
+    kept = {name: value for name, value in named.items() if name not in excluded}
     return Lifetime(handle, fields, (*excluded, *ours)), kept or None
 
 
-def _has_all(projection: Mapping[str, Any], fields: tuple[str, ...]) -> bool:
-    return all(projection.get(each) == 1 for each in fields)
+def _has_all(projection: Filter, fields: tuple[str, ...]) -> bool:
+    return all(projection.get(field) == 1 for field in fields)
 
 
-def _named(projection: Mapping[str, Any], field: str) -> bool:
+def _mentions(projection: Filter, field: str) -> bool:
     """Say whether a projection says anything of a field, of a part of it, or of the whole."""
     return any(
         name == field or name.startswith(f"{field}.") or field.startswith(f"{name}.")
@@ -263,7 +270,7 @@ def _named(projection: Mapping[str, Any], field: str) -> bool:
     )
 
 
-def for_pipeline(handle: Handle, pipeline: Any, *, expired: bool = False) -> Lifetime:
+def for_pipeline(handle: Handle, pipeline: object, *, expired: bool = False) -> Lifetime:
     """Return how the results of a pipeline are judged."""
     policy = handle.policy
     if expired or policy is None or never_expires(policy) or not isinstance(pipeline, Sequence):
@@ -273,7 +280,7 @@ def for_pipeline(handle: Handle, pipeline: Any, *, expired: bool = False) -> Lif
     return Lifetime(handle, fields if is_whole else (), ())
 
 
-def _keeps(stage: Mapping[str, Any], fields: tuple[str, ...]) -> bool:
+def _keeps(stage: Filter, fields: tuple[str, ...]) -> bool:
     """Say whether a stage leaves the fields of its documents as they are."""
     operator = next(iter(stage), "")
     spec: Any = stage.get(operator)

@@ -69,5 +69,5 @@ def gated(collection: Any, backend: Backend = "mongodb") -> Any:
     raise TTLConfigurationError(message)
 
 
-def _is_motor(given: Any) -> bool:
-    return any(base.__module__.startswith("motor.") for base in type(given).__mro__)
+def _is_motor(value: object) -> bool:
+    return any(base.__module__.startswith("motor.") for base in type(value).__mro__)

@@ -18,19 +18,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.asynchronous.collection import AsyncCollection
 
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.gate.handle import Handle, takes_expired, takes_keep
-from ttl_odm.beanie.gate.writes import note_found
+from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
 
-Document = dict[str, Any]
-Filter = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ttl_odm.beanie.drivers import Document, Filter
 
 GATED: Final = frozenset(
     {
@@ -58,6 +58,10 @@ GATED: Final = frozenset(
     }
 )
 """Names that see or change documents, or give another handle on the collection."""
+HANDED_OVER: Final = GATED - {
+    *("aggregate", "aggregate_raw_batches", "find", "find_one", "find_raw_batches", "with_options")
+}
+"""Those of them whose calls are handed to the gate as they are, with their arguments by name."""
 PASSED: Final = frozenset(
     {
         "codec_options",
@@ -100,53 +104,49 @@ class Gate(Handle):
         is_judged_here = lifetime.fields and self.gives_plain_documents
         if is_judged_here and _is_by_id(filter) and not args and not options.get("return_key"):
             # At most one document: none hides behind it if it has expired.
-            given = filter if isinstance(filter, Mapping) else {"_id": filter}
-            found = await self.plain.find_one(given, projection, **options)
-            if found is None or not lifetime.is_over(found):
-                return lifetime.shown(found)
-            if not lifetime.is_in_doubt(found):
+            by_id = filter if isinstance(filter, Mapping) else {"_id": filter}
+            document = await self.plain.find_one(by_id, projection, **options)
+            if document is None or not lifetime.is_over(document):
+                return lifetime.strip(document)
+            if not lifetime.is_in_doubt(document):
                 return None
-        wanted = self.filter_for(filter, expired=expired)
-        found = await self.plain.find_one(wanted, projection, *args, **options)
-        return lifetime.shown(found)
+        live = self.filter_for(filter, expired=expired)
+        return lifetime.strip(await self.plain.find_one(live, projection, *args, **options))
 
     async def count_documents(self, filter: Filter, **options: Any) -> int:
         """Count live documents."""
-        wanted = self.filter_for(filter, expired=takes_expired(options))
+        live = self.filter_for(filter, expired=takes_expired(options))
         await self.ready()
-        counted: int = await self.plain.count_documents(wanted, **options)
-        return counted
+        return await self.plain.count_documents(live, **options)
 
     async def estimated_document_count(self, **options: Any) -> int:
         """Count live documents, one by one: what the server has at hand counts expired ones."""
         if takes_expired(options) or not filters.live_filter({}, self.policy):
-            estimated: int = await self.plain.estimated_document_count(**options)
-            return estimated
+            return await self.plain.estimated_document_count(**options)
         return await self.count_documents({}, **options)
 
     async def distinct(self, key: str, filter: Filter | None = None, **options: Any) -> list[Any]:
         """Return the values of a field in live documents."""
         expired = takes_expired(options)
-        wanted = self.filter_for(options.pop("query", filter), expired=expired)
+        live = self.filter_for(options.pop("query", filter), expired=expired)
         await self.ready()
         if self.policy is not None:
-            wanted = filters.at(wanted, self.registry.clock.at_most())
-        values: list[Any] = await self.plain.distinct(key, wanted, **options)
-        return values
+            live = filters.at(live, self.registry.clock.at_most())
+        return await self.plain.distinct(key, live, **options)
 
     async def index_information(self, **options: Any) -> Document:
         """Return the indexes but ours, which Beanie would drop for not being in its settings."""
-        found = await self.plain.index_information(**options)
-        return {name: index for name, index in found.items() if not is_ours(name)}
+        indexes = await self.plain.index_information(**options)
+        return {name: index for name, index in indexes.items() if not is_ours(name)}
 
     # Writing
 
     async def delete_one(self, filter: Filter, **options: Any) -> Any:
         """Delete a live document."""
-        wanted = filters.live_filter(filter, self.policy)
-        result = await self.plain.delete_one(wanted, **options)
+        live = filters.live_filter(filter, self.policy)
+        result = await self.plain.delete_one(live, **options)
         if result.acknowledged:
-            note_found(self.plain.full_name, filter, found=result.deleted_count > 0)
+            note_match(self.plain.full_name, filter, matched=result.deleted_count > 0)
         return result
 
     async def delete_many(self, filter: Filter, **options: Any) -> Any:
@@ -155,9 +155,9 @@ class Gate(Handle):
 
     async def find_one_and_delete(self, filter: Filter, **options: Any) -> Any:
         """Delete a live document and return it."""
-        wanted = filters.live_filter(filter, self.policy)
+        live = filters.live_filter(filter, self.policy)
         lifetime, options["projection"] = for_find(self, options.get("projection"))
-        return lifetime.shown(await self.plain.find_one_and_delete(wanted, **options))
+        return lifetime.strip(await self.plain.find_one_and_delete(live, **options))
 
     async def insert_one(self, document: Any, **options: Any) -> Any:
         """Insert a document, in the place of an expired one that holds a key of it."""
@@ -186,21 +186,21 @@ class Gate(Handle):
         """Update a live document and return it; an upsert inserts where none matches."""
         lifetime, options["projection"] = for_find(self, options.get("projection"))
         result = await writes.update(self, "find_one_and_update", filter, update, options)
-        return lifetime.shown(result)
+        return lifetime.strip(result)
 
     async def find_one_and_replace(self, filter: Filter, replacement: Any, **options: Any) -> Any:
         """Replace a live document and return it; an upsert inserts where none matches."""
         lifetime, options["projection"] = for_find(self, options.get("projection"))
         method = "find_one_and_replace"
         result = await writes.replace(self, method, filter, replacement, options)
-        return lifetime.shown(result)
+        return lifetime.strip(result)
 
     async def bulk_write(self, requests: Any, ordered: bool = True, **options: Any) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
         """Write many things, each as its own method does."""
         return await bulk.write(self, requests, options, ordered=ordered)
 
 
-def named(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def named(method: str, args: tuple[object, ...], kwargs: Document) -> Document:
     """Return a call's arguments by the names that the driver has for them."""
     if not args:
         return kwargs
@@ -212,7 +212,7 @@ def _names(method: str) -> tuple[str, ...]:
     return tuple(inspect.signature(getattr(AsyncCollection, method)).parameters)[1:]
 
 
-def _is_by_id(given: Any) -> bool:
-    if isinstance(given, Mapping):
-        return "_id" in filters.equalities(given)
-    return given is not None
+def _is_by_id(filter: object) -> bool:
+    if isinstance(filter, Mapping):
+        return "_id" in filters.equalities(filter)
+    return filter is not None

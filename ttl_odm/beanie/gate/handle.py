@@ -13,6 +13,8 @@ The two options of ttl_odm on single operations are taken out here, before a dri
 This module must not know Beanie's documents, nor which driver it is.
 """
 
+# ruff: noqa: A002 - `filter` is the drivers' own name for it
+
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -25,12 +27,14 @@ from pymongo import WriteConcern
 
 from ttl_odm.beanie.gate import views
 from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 from ttl_odm.beanie.rewrite.stamps import stamping_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding, Registry
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
@@ -51,13 +55,13 @@ def keep_last_modified() -> Iterator[None]:
         _keeping.reset(token)
 
 
-def takes_keep(options: dict[str, Any]) -> bool:
+def takes_keep(options: Document) -> bool:
     """Take ``keep_last_modified`` out of a write's options, and say what holds for the write."""
-    wish: bool | None = options.pop("keep_last_modified", None)
-    return _keeping.get() if wish is None else wish
+    keep: bool | None = options.pop("keep_last_modified", None)
+    return _keeping.get() if keep is None else keep
 
 
-def takes_expired(options: dict[str, Any]) -> bool:
+def takes_expired(options: Document) -> bool:
     """Take ``include_expired`` out of a read's options, and say what it is."""
     return bool(options.pop("include_expired", False))
 
@@ -74,7 +78,7 @@ class Handle:
         gives_plain_documents: Whether documents are what `ttl_odm.beanie.gate.cursors` can judge.
     """
 
-    def __init__(self, plain: Any, registry: Registry, database: str) -> None:
+    def __init__(self, plain: Collection, registry: Registry, database: str) -> None:
         """Remember them; the policy is looked up at each operation."""
         self.plain = plain
         self.registry = registry
@@ -102,14 +106,14 @@ class Handle:
         return _stamping(self.binding)
 
     @property
-    def acknowledged(self) -> Any:
+    def acknowledged(self) -> Collection:
         """The plain collection with a write concern that reports conflicts."""
         if self.policy is None or self.plain.write_concern.acknowledged:
             return self.plain
         return self.plain.with_options(write_concern=WriteConcern(w=1))
 
     def policy_named(self, database: str | None, collection: str) -> Policy | None:
-        """Return the policy of any collection of the client; see `filters.Policies`."""
+        """Return the policy of any collection of the client; see `pipelines.Policies`."""
         return _enforced(self.registry.find(database or self.database, collection))
 
     def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
@@ -134,25 +138,24 @@ class Handle:
         else:
             await views.ensure(self.plain, self.registry, self)
 
-    def filter_for(self, given: Any, *, expired: bool) -> Mapping[str, Any]:
-        """Return the filter for a read."""
-        if given is not None and not isinstance(given, Mapping):
-            given = {"_id": given}
-        return given or {} if expired else filters.live_filter(given, self.policy)
+    def filter_for(self, filter: Any, *, expired: bool) -> Filter:
+        """Return the filter for a read, from a filter, an ``_id`` or None."""
+        is_key = filter is not None and not isinstance(filter, Mapping)
+        asked: Filter = {"_id": filter} if is_key else filter or {}
+        return asked if expired else filters.live_filter(asked, self.policy)
 
-    def pipeline_for(self, given: Any, *, expired: bool) -> Any:
+    def pipeline_for(self, pipeline: Any, *, expired: bool) -> Any:
         """Return the pipeline for a read."""
-        if expired or not isinstance(given, Sequence):
-            return given
-        return filters.live_pipeline(given, self.policy, self)
+        if expired or not isinstance(pipeline, Sequence):
+            return pipeline
+        return live_pipeline(pipeline, self.policy, self)
 
     def command_for(self, command: Any) -> Any:
         """Return a database command, in which a view's pipeline sees live documents only."""
         if not isinstance(command, Mapping) or "viewOn" not in command:
             return command
         source = self.policy_named(None, command["viewOn"])
-        pipeline = filters.live_pipeline(command.get("pipeline", []), source, self)
-        return {**command, "pipeline": pipeline}
+        return {**command, "pipeline": live_pipeline(command.get("pipeline", []), source, self)}
 
 
 def _enforced(binding: Binding | None) -> Policy | None:

@@ -11,7 +11,7 @@ when they are called, not when they are awaited.
 from __future__ import annotations
 
 import asyncio
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from motor.motor_asyncio import (
@@ -24,17 +24,20 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.gate.cursors import coarsely, for_find, for_pipeline
-from ttl_odm.beanie.gate.gate import Gate, named
+from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
+from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate, named
 from ttl_odm.beanie.gate.handle import takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
-from ttl_odm.beanie.rewrite.merge import as_duplicate
+from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+    from typing import TypeAlias
 
     from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.policy.binding import Backend
+
+    Method: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 # Motor's stubs leave out the constructors and attributes that subclasses need.
@@ -42,16 +45,6 @@ _MotorDatabase: Any = AsyncIOMotorDatabase
 _MotorCollection: Any = AsyncIOMotorCollection
 _MotorCursor: Any = AsyncIOMotorCursor
 _MotorCommandCursor: Any = AsyncIOMotorLatentCommandCursor
-
-
-def _gated(name: str) -> Any:
-    """Make the method that hands a call to the gate."""
-
-    @wraps(getattr(AsyncIOMotorCollection, name))
-    def method(self: TTLMotorCollection, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-        return self._start(getattr(self._gate, name)(**named(name, args, kwargs)))
-
-    return method
 
 
 class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
@@ -120,15 +113,15 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Find live documents."""
         expired = takes_expired(kwargs)
         lifetime, projection = for_find(self._gate, projection, expired=expired)
-        wanted = self._gate.filter_for(filter, expired=expired)
-        cursor = TTLMotorCursor(super().find(wanted, projection, *args, **kwargs).delegate, self)
-        cursor._lifetime, cursor._given, cursor._exact = lifetime, filter, wanted
+        live = self._gate.filter_for(filter, expired=expired)
+        cursor = TTLMotorCursor(super().find(live, projection, *args, **kwargs).delegate, self)
+        cursor._lifetime, cursor._filter, cursor._exact = lifetime, filter, live
         return cursor
 
     def find_raw_batches(self, filter: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Find live documents; they are not judged again when they are read."""
-        wanted = self._gate.filter_for(filter, expired=takes_expired(kwargs))
-        return super().find_raw_batches(wanted, *args, **kwargs)
+        live = self._gate.filter_for(filter, expired=takes_expired(kwargs))
+        return super().find_raw_batches(live, *args, **kwargs)
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents, of other collections too."""
@@ -149,93 +142,57 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Find one live document."""
         return self._start(self._gate.find_one(*args, **kwargs))
 
-    bulk_write = _gated("bulk_write")
-    count_documents = _gated("count_documents")
-    delete_many = _gated("delete_many")
-    delete_one = _gated("delete_one")
-    distinct = _gated("distinct")
-    estimated_document_count = _gated("estimated_document_count")
-    find_one_and_delete = _gated("find_one_and_delete")
-    find_one_and_replace = _gated("find_one_and_replace")
-    find_one_and_update = _gated("find_one_and_update")
-    index_information = _gated("index_information")
-    insert_many = _gated("insert_many")
-    insert_one = _gated("insert_one")
-    replace_one = _gated("replace_one")
-    update_many = _gated("update_many")
-    update_one = _gated("update_one")
-
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         return asyncio.ensure_future(work, loop=self.get_io_loop())
 
 
-_AnyCursor: Any = object
+def _handed_over(name: str) -> Any:
+    """Make the method that hands a call to the gate."""
+
+    @wraps(getattr(AsyncIOMotorCollection, name))
+    def method(self: TTLMotorCollection, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._start(getattr(self._gate, name)(**named(name, args, kwargs)))
+
+    return method
 
 
-class _Judging(_AnyCursor):  # type: ignore[misc]
-    """What cursors have in common: documents that have expired are left out."""
+for _name in HANDED_OVER:
+    setattr(TTLMotorCollection, _name, _handed_over(_name))
 
-    _lifetime: Lifetime | None = None
-    _batches = 0
-    _is_coarse = False
+
+class _Cursor(JudgingCursor):
+    """What both of our cursors do: whatever may ask the server knows the clock."""
 
     def _get_more(self) -> Any:
         self._batches += 1
         return super()._get_more()
 
-    async def next(self) -> Any:
-        """Return the next live document."""
-        while True:
-            document = await self._reading(super().next)
-            if self._lifetime is None:
-                return document
-            if not self._lifetime.is_over(document):
-                return self._lifetime.shown(document)
-
-    async def __anext__(self) -> Any:
-        return await self.next()
-
     def to_list(self, length: int | None = None) -> asyncio.Future[list[Any]]:
         """Return live documents."""
         return asyncio.ensure_future(self._listed(length), loop=self.get_io_loop())
 
-    async def _listed(self, length: int | None) -> list[Any]:
-        lifetime = self._lifetime
-        if lifetime is None:
-            listed: list[Any] = await super().to_list(length)
-            return listed
-        living: list[Any] = []
-        while True:
-            left = None if length is None else length - len(living)
-            batches = self._batches
-            documents = await self._reading(partial(super().to_list, left))
-            is_judged = batches == 0 and self._batches == 1 and not self._is_coarse
-            living += lifetime.listed(documents, is_judged=is_judged)
-            if length is None or len(living) >= length or not documents:
-                return living
-
-    async def _reading(self, read: Callable[[], Awaitable[Any]]) -> Any:
+    async def _read(self, method: Method, *args: object) -> Any:
         if self._lifetime is None:
-            return await read()
+            return await method(*args)
         await self._lifetime.handle.ready()
         if self._batches > 0:
-            return await read()
-        return await self._begin(self._lifetime, read)
+            return await method(*args)
+        return await self._begin(self._lifetime, method, *args)
 
-    async def _begin(self, lifetime: Lifetime, read: Callable[[], Awaitable[Any]]) -> Any:
+    async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
         del lifetime
-        return await read()
+        return await method(*args)
 
 
-class TTLMotorCursor(_Judging, _MotorCursor):  # type: ignore[misc]
+class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     """The results of a find."""
 
-    _given: Any = None
+    _filter: Any = None
     _exact: Any = None
 
-    async def _begin(self, lifetime: Lifetime, read: Callable[[], Awaitable[Any]]) -> Any:
-        with coarsely(self.delegate, lifetime, self._given, self._exact) as self._is_coarse:
-            return await read()
+    async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
+        with coarsely(self.delegate, lifetime, self._filter, self._exact) as self._is_coarse:
+            return await method(*args)
 
     def rewind(self) -> Any:
         """Begin again."""
@@ -249,7 +206,7 @@ class TTLMotorCursor(_Judging, _MotorCursor):  # type: ignore[misc]
     def __copy__(self) -> Any:
         return self._like(super().__copy__())
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Any:
         return self._like(super().__deepcopy__(memo))
 
     def distinct(self, key: str) -> Any:
@@ -258,16 +215,16 @@ class TTLMotorCursor(_Judging, _MotorCursor):  # type: ignore[misc]
         return self.collection.distinct(key, self.delegate._spec)
 
     def _like(self, clone: Any) -> Any:
-        clone._lifetime, clone._given = self._lifetime, self._given
+        clone._lifetime, clone._filter = self._lifetime, self._filter
         clone._exact = clone.delegate._spec if self.delegate._spec is self._exact else None
         return clone
 
 
-class TTLMotorCommandCursor(_Judging, _MotorCommandCursor):  # type: ignore[misc]
+class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
     """The results of an aggregation."""
 
-    async def _begin(self, lifetime: Lifetime, read: Callable[[], Awaitable[Any]]) -> Any:
+    async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
         try:
-            return await super()._begin(lifetime, read)
+            return await super()._begin(lifetime, method, *args)
         except OperationFailure as error:
             raise as_duplicate(error) from error

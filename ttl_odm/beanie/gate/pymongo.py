@@ -1,8 +1,8 @@
 """The gated database, collections and cursors of PyMongo's asynchronous driver.
 
 Subclasses of the driver's own, so that Beanie and everybody else take them for what they replace.
-Each method that `ttl_odm.beanie.gate.gate` lists as gated is handed to the gate; handles that
-are derived from a gated one are gated.
+What `ttl_odm.beanie.gate.gate` lists as handed over is handed to the gate; handles that are derived
+from a gated one are gated.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -18,25 +18,15 @@ from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.gate.cursors import coarsely, for_find, for_pipeline
-from ttl_odm.beanie.gate.gate import Gate, named
+from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
+from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate, named
 from ttl_odm.beanie.gate.handle import takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
-from ttl_odm.beanie.rewrite.merge import as_duplicate
+from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.policy.binding import Backend
-
-
-def _gated(name: str) -> Any:
-    """Make the method that hands a call to the gate."""
-
-    @wraps(getattr(AsyncCollection, name))
-    async def method(self: TTLCollection, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self._gate, name)(**named(name, args, kwargs))
-
-    return method
 
 
 class TTLDatabase(AsyncDatabase[Any]):
@@ -110,15 +100,15 @@ class TTLCollection(AsyncCollection[Any]):
         """Find live documents."""
         expired = takes_expired(kwargs)
         lifetime, projection = for_find(self._gate, projection, expired=expired)
-        wanted = self._gate.filter_for(filter, expired=expired)
-        cursor = TTLCursor(self, wanted, projection, *args, **kwargs)
-        cursor._lifetime, cursor._given, cursor._exact = lifetime, filter, wanted
+        live = self._gate.filter_for(filter, expired=expired)
+        cursor = TTLCursor(self, live, projection, *args, **kwargs)
+        cursor._lifetime, cursor._filter, cursor._exact = lifetime, filter, live
         return cursor
 
     def find_raw_batches(self, filter: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Find live documents; they are not judged again when they are read."""
-        wanted = self._gate.filter_for(filter, expired=takes_expired(kwargs))
-        return super().find_raw_batches(wanted, *args, **kwargs)
+        live = self._gate.filter_for(filter, expired=takes_expired(kwargs))
+        return super().find_raw_batches(live, *args, **kwargs)
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents, of other collections too."""
@@ -135,102 +125,65 @@ class TTLCollection(AsyncCollection[Any]):
 
     async def _aggregate(self, *args: Any, **kwargs: Any) -> Any:
         # One of the arguments is the class of the cursor to make.
-        chosen = [TTLCommandCursor if each is AsyncCommandCursor else each for each in args]
+        ours = [TTLCommandCursor if value is AsyncCommandCursor else value for value in args]
         aggregate: Any = super()._aggregate
-        return await aggregate(*chosen, **kwargs)
+        return await aggregate(*ours, **kwargs)
 
     async def aggregate_raw_batches(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents; they are not judged again when they are read."""
         gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate_raw_batches(gated, *args, **kwargs)
 
-    bulk_write = _gated("bulk_write")
-    count_documents = _gated("count_documents")
-    delete_many = _gated("delete_many")
-    delete_one = _gated("delete_one")
-    distinct = _gated("distinct")
-    estimated_document_count = _gated("estimated_document_count")
-    find_one_and_delete = _gated("find_one_and_delete")
-    find_one_and_replace = _gated("find_one_and_replace")
-    find_one_and_update = _gated("find_one_and_update")
-    index_information = _gated("index_information")
-    insert_many = _gated("insert_many")
-    insert_one = _gated("insert_one")
-    replace_one = _gated("replace_one")
-    update_many = _gated("update_many")
-    update_one = _gated("update_one")
-
     async def find_one(self, *args: Any, **kwargs: Any) -> Any:
         """Find one live document."""
         return await self._gate.find_one(*args, **kwargs)
 
 
-# PyMongo's two classes have no common base in all its releases.
-_AnyCursor: Any = object
+def _handed_over(name: str) -> Any:
+    """Make the method that hands a call to the gate."""
+
+    @wraps(getattr(AsyncCollection, name))
+    async def method(self: TTLCollection, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self._gate, name)(**named(name, args, kwargs))
+
+    return method
 
 
-class _Judging(_AnyCursor):  # type: ignore[misc]
-    """What cursors have in common: documents that have expired are left out."""
+for _name in HANDED_OVER:
+    setattr(TTLCollection, _name, _handed_over(_name))
 
-    _lifetime: Lifetime | None = None
-    _batches = 0
-    _is_coarse = False
+
+class _Cursor(JudgingCursor):
+    """What both of our cursors do: each batch is asked for with a clock that is known."""
 
     async def _refresh(self) -> int:
-        if self._lifetime is None:
-            return await self._read()
-        await self._lifetime.handle.ready()
-        self._batches += 1
-        if self._batches > 1:
-            return await self._read()
-        return await self._begin(self._lifetime)
-
-    async def _begin(self, lifetime: Lifetime) -> int:
-        del lifetime
-        return await self._read()
-
-    async def _read(self) -> int:
+        if self._lifetime is not None:
+            await self._lifetime.handle.ready()
+            self._batches += 1
+            if self._batches == 1:
+                return await self._begin(self._lifetime)
         count: int = await super()._refresh()
         return count
 
-    async def next(self) -> Any:
-        """Return the next live document."""
-        while True:
-            document = await super().next()
-            if self._lifetime is None:
-                return document
-            if not self._lifetime.is_over(document):
-                return self._lifetime.shown(document)
-
-    async def __anext__(self) -> Any:
-        return await self.next()
+    async def _begin(self, lifetime: Lifetime) -> int:
+        del lifetime
+        count: int = await super()._refresh()
+        return count
 
     async def to_list(self, length: int | None = None) -> list[Any]:
         """Return live documents."""
-        lifetime = self._lifetime
-        if lifetime is None:
-            listed: list[Any] = await super().to_list(length)
-            return listed
-        living: list[Any] = []
-        while True:
-            left = None if length is None else length - len(living)
-            batches = self._batches
-            documents = await super().to_list(left)
-            is_judged = batches == 0 and self._batches == 1 and not self._is_coarse
-            living += lifetime.listed(documents, is_judged=is_judged)
-            if length is None or len(living) >= length or not documents:
-                return living
+        return await self._listed(length)
 
 
-class TTLCursor(_Judging, AsyncCursor[Any]):
+class TTLCursor(_Cursor, AsyncCursor[Any]):
     """The results of a find."""
 
-    _given: Any = None
+    _filter: Any = None
     _exact: Any = None
 
     async def _begin(self, lifetime: Lifetime) -> int:
-        with coarsely(self, lifetime, self._given, self._exact) as self._is_coarse:
-            return await self._read()
+        with coarsely(self, lifetime, self._filter, self._exact) as self._is_coarse:
+            return await super()._begin(lifetime)
 
     async def rewind(self) -> Any:
         """Begin again."""
@@ -239,12 +192,12 @@ class TTLCursor(_Judging, AsyncCursor[Any]):
 
     def _clone(self, *args: Any, **kwargs: Any) -> Any:
         clone = super()._clone(*args, **kwargs)
-        clone._lifetime, clone._given = self._lifetime, self._given
+        clone._lifetime, clone._filter = self._lifetime, self._filter
         clone._exact = clone._spec if self._spec is self._exact else None
         return clone
 
 
-class TTLCommandCursor(_Judging, AsyncCommandCursor[Any]):
+class TTLCommandCursor(_Cursor, AsyncCommandCursor[Any]):
     """The results of an aggregation."""
 
     async def try_next(self) -> Any:

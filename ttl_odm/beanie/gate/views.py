@@ -10,22 +10,21 @@ This module must not know how views are read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import bson
 from beanie import View
 
 from ttl_odm.beanie.policy.commands import details_of, run
-from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ttl_odm.beanie.drivers import Collection, Pipeline
     from ttl_odm.beanie.policy.binding import Registry
-    from ttl_odm.beanie.policy.commands import Collection
-
-Pipeline = list[dict[str, Any]]
+    from ttl_odm.beanie.rewrite.pipelines import Policies
 
 
 @dataclass(slots=True)
@@ -37,14 +36,14 @@ class _Known:
         defined: The pipeline that each has on the server.
     """
 
-    models: dict[tuple[str, str], Any] = field(default_factory=dict)
+    models: dict[tuple[str, str], type[View] | None] = field(default_factory=dict)
     defined: dict[tuple[str, str], Pipeline] = field(default_factory=dict)
 
 
 _known: WeakKeyDictionary[Registry, _Known] = WeakKeyDictionary()
 
 
-async def ensure(collection: Collection, registry: Registry, policies: filters.Policies) -> None:
+async def ensure(collection: Collection, registry: Registry, policies: Policies) -> None:
     """Define a view as it should be, if a collection is one of Beanie's.
 
     Args:
@@ -60,27 +59,20 @@ async def ensure(collection: Collection, registry: Registry, policies: filters.P
     if model is None:
         return
     settings = model.get_settings()
-    source = policies.policy_named(None, settings.source)
-    pipeline = filters.live_pipeline(settings.pipeline, source, policies)
+    source = str(settings.source)  # Beanie has made a class the name of its collection
+    pipeline = live_pipeline(settings.pipeline, policies.policy_named(None, source), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return
-    if known.defined.get(key) != pipeline:
-        await _define(collection, settings.source, pipeline)
-        known.defined[key] = pipeline
+    if known.defined.get(key) == pipeline:
+        return
+    stored = bson.decode(bson.encode({"viewOn": source, "pipeline": pipeline}))
+    options = (await details_of(collection)).get("options", {})
+    if any(options.get(name) != value for name, value in stored.items()):
+        await run(collection, {"collMod": collection.name, **stored})
+    known.defined[key] = pipeline
 
 
-async def _define(collection: Any, source: str, pipeline: Pipeline) -> None:
-    found = (await details_of(collection)).get("options", {})
-    if (found.get("viewOn"), found.get("pipeline")) != (source, _as_stored(pipeline)):
-        await run(collection, {"collMod": collection.name, "viewOn": source, "pipeline": pipeline})
-
-
-def _as_stored(pipeline: Pipeline) -> Pipeline:
-    stored: Pipeline = bson.decode(bson.encode({"pipeline": pipeline}))["pipeline"]
-    return stored
-
-
-def _model_of(database: str, name: str) -> Any:
+def _model_of(database: str, name: str) -> type[View] | None:
     """Return Beanie's class for a view, None if there is none."""
     for model in _all_views(View):
         settings = getattr(model, "_settings", None)
@@ -93,7 +85,7 @@ def _model_of(database: str, name: str) -> Any:
     return None
 
 
-def _all_views(model: Any) -> Iterator[Any]:
-    for each in model.__subclasses__():
-        yield each
-        yield from _all_views(each)
+def _all_views(base: type[View]) -> Iterator[type[View]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _all_views(model)

@@ -13,6 +13,8 @@ the gate notes in it what became of the document.
 This module must not know which driver it is, nor how the policy is found.
 """
 
+# ruff: noqa: A002 - `filter` is the drivers' own name for it
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -28,17 +30,15 @@ from pymongo.errors import DuplicateKeyError
 from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.keys import KeyHolders, purge_displaced, until_free
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.time.instants import stored
+from ttl_odm.beanie.time.formats import stored
 from ttl_odm.core.policy import TTL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
-
-Document = dict[str, Any]
-Filter = Mapping[str, Any]
 
 _REPEATABLE: Final = frozenset(
     {"$addToSet", "$currentDate", "$max", "$min", "$pull", "$set", "$setOnInsert", "$unset"}
@@ -76,41 +76,43 @@ async def insert_one(handle: Handle, document: Any, options: Document) -> Any:
     keys = Keys(handle, options, [made], complete=True)
     await keys.make_way_beforehand()
     result = await until_free(lambda: plain.insert_one(made, **options), keys.make_way)
-    note_inserted(plain.full_name, made)
+    watch, keys_of_it = _watch.get(), (None, made.get("_id"))
+    if watch is not None and watch.collection == plain.full_name and watch.key in keys_of_it:
+        watch.inserted = made
     return result
 
 
-async def update(handle: Handle, method: str, given: Filter, update: Any, options: Document) -> Any:
+async def update(
+    handle: Handle, method: str, filter: Filter, update: Any, options: Document
+) -> Any:
     """Update what lives."""
     keep = takes_keep(options)
     if handle.binding is None:
-        return await getattr(handle.plain, method)(given, update, **options)
+        return await getattr(handle.plain, method)(filter, update, **options)
     await handle.ready_to_stamp()
-    change = changed(handle, method, update, keep=keep)
-    return await send(handle, given, change, options)
+    return await send(handle, filter, changed(handle, method, update, keep=keep), options)
 
 
 async def replace(
-    handle: Handle, method: str, given: Filter, document: Any, options: Document
+    handle: Handle, method: str, filter: Filter, document: Any, options: Document
 ) -> Any:
     """Replace what lives."""
     keep = takes_keep(options)
     if handle.binding is None:
-        return await getattr(handle.plain, method)(given, document, **options)
-    change = replaced(handle, method, document, keep=keep)
-    return await send(handle, given, change, options)
+        return await getattr(handle.plain, method)(filter, document, **options)
+    return await send(handle, filter, replaced(handle, method, document, keep=keep), options)
 
 
-async def send(handle: Handle, given: Filter, change: Change, options: Document) -> Any:
+async def send(handle: Handle, filter: Filter, change: Change, options: Document) -> Any:
     """Send an update or a replacement."""
     upsert = options.pop("upsert", False)
     policy = handle.policy
     if policy is None:
         method = getattr(handle.plain, change.method)
-        return await method(given, change.live, upsert=upsert, **options)
+        return await method(filter, change.live, upsert=upsert, **options)
     method = getattr(handle.acknowledged, change.method)
-    live = filters.live_filter(given, policy)
-    known = {**filters.equalities(given), **change.known} if upsert else change.known
+    live = filters.live_filter(filter, policy)
+    known = {**filters.equalities(filter), **change.known} if upsert else change.known
     keys = Keys(handle, options, [known], complete=upsert)
     since = None if change.is_repeatable else await handle.now()
 
@@ -119,12 +121,12 @@ async def send(handle: Handle, given: Filter, change: Change, options: Document)
             result = await method(live, change.live, **options)
         except DuplicateKeyError:
             if since is not None:
-                untouched = change.is_stamped and await is_untouched(handle, live, since, options)
+                untouched = change.is_stamped and await _is_untouched(handle, live, since, options)
                 keys.are_worth_another_try = untouched
             raise
-        if upsert and not matched(result):
+        if upsert and not _matched(result):
             keys.are_worth_another_try = True
-            only = filters.insert_only(given)
+            only = filters.insert_only(filter)
             return await method(only, change.new, upsert=True, **options)
         return result
 
@@ -132,11 +134,11 @@ async def send(handle: Handle, given: Filter, change: Change, options: Document)
     # An upsert can lose twice: to whoever deletes the expired holder, and to whoever inserts before
     # it does. Then there is a document that it can update.
     result = await until_free(attempt, keys.make_way, patience=4 if upsert else 2)
-    note_found(handle.plain.full_name, given, found=upsert or matched(result))
+    note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
     return result
 
 
-async def is_untouched(handle: Handle, given: Filter, since: datetime, options: Document) -> bool:
+async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options: Document) -> bool:
     """Say whether none of the documents that match has been written since an instant.
 
     MongoDB doesn't say how many documents an update of many has changed before it met a conflict,
@@ -145,10 +147,9 @@ async def is_untouched(handle: Handle, given: Filter, since: datetime, options: 
     policy = handle.policy
     if not isinstance(policy, TTL):
         return False
-    written = {"$and": [given, {policy.last_modified: {"$gte": stored(policy, since)}}]}
+    written = {"$and": [filter, {policy.last_modified: {"$gte": stored(policy, since)}}]}
     session = options.get("session")
-    count = await handle.plain.count_documents(written, limit=1, session=session)
-    return bool(count == 0)
+    return await handle.plain.count_documents(written, limit=1, session=session) == 0
 
 
 def changed(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
@@ -160,12 +161,14 @@ def changed(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
         now = clock.reached() if stamping.needs_now and clock.is_known else None
         live = stamping.update(update, keep=keep, now=now)
         new = stamping.update(update, keep=keep, inserts=True, now=now)
-    repeatable = method != "update_many" or is_repeatable(update)
+    # Whether applying it twice surely does what applying it once does.
+    is_plain = isinstance(update, Mapping) and update.keys() <= _REPEATABLE
+    is_repeatable = method != "update_many" or is_plain
     is_stamped = stamping is not None and stamping.stamps and not keep
-    return Change(method, live, new, known_of(update), repeatable, is_stamped)
+    return Change(method, live, new, known_of(update), is_repeatable, is_stamped)
 
 
-def known_of(update: Any) -> Document:
+def known_of(update: object) -> Document:
     """Return the fields of which an update says what they will be."""
     known: Document = {}
     for operator in ("$setOnInsert", "$set", "$unset"):
@@ -173,11 +176,6 @@ def known_of(update: Any) -> Document:
         if isinstance(fields, Mapping):
             known |= dict.fromkeys(fields) if operator == "$unset" else fields
     return known
-
-
-def is_repeatable(update: Any) -> bool:
-    """Say whether applying an update twice surely does what applying it once does."""
-    return isinstance(update, Mapping) and update.keys() <= _REPEATABLE
 
 
 def replaced(handle: Handle, method: str, document: Any, *, keep: bool) -> Change:
@@ -195,7 +193,7 @@ def replaced(handle: Handle, method: str, document: Any, *, keep: bool) -> Chang
     return Change(as_update[method], live, new, known)
 
 
-async def stamped(handle: Handle, document: Mapping[str, Any], *, keep: bool) -> Document:
+async def stamped(handle: Handle, document: Filter, *, keep: bool) -> Document:
     """Return what is inserted; gives the user's document an ``_id``, as the drivers do."""
     if not isinstance(document, RawBSONDocument) and "_id" not in document:
         document["_id"] = ObjectId()  # type: ignore[index]
@@ -225,36 +223,34 @@ class Keys:
         """Do nothing yet."""
         self._handle = handle
         self._session = options.get("session")
-        self._known = [each for each in known if each]
+        self._known = [part for part in known if part]
         self._complete = complete
         self._holders = KeyHolders(self._delete_expired)
         self.are_worth_another_try = True
 
     @property
-    def in_transaction(self) -> bool:
+    def _in_transaction(self) -> bool:
         """Whether a conflict would end a transaction."""
         return self._session is not None and bool(self._session.in_transaction)
 
     async def make_way_beforehand(self) -> None:
         """Delete expired holders in a transaction, which cannot go on after a conflict."""
-        if self.in_transaction and self._known and self._handle.policy is not None:
+        if self._in_transaction and self._known and self._handle.policy is not None:
             await self._holders.make_way_beforehand(
                 self._handle.plain, self._known, complete=self._complete
             )
 
-    async def make_way(self, conflict: Mapping[str, Any]) -> int | None:
+    async def make_way(self, conflict: Filter) -> int | None:
         """Delete expired holders after a conflict; return how many, None if it is too late."""
         return await self.make_way_for(conflict, self._known)
 
-    async def make_way_for(
-        self, conflict: Mapping[str, Any], known: Sequence[Document]
-    ) -> int | None:
+    async def make_way_for(self, conflict: Filter, known: Sequence[Document]) -> int | None:
         """Do so for some of the documents."""
-        if self.in_transaction or not self.are_worth_another_try:
+        if self._in_transaction or not self.are_worth_another_try:
             return None
         return await self._holders.make_way(conflict, known)
 
-    async def _delete_expired(self, given: Filter, *, collation: Any = None) -> int:
+    async def _delete_expired(self, filter: Filter, *, collation: Document | None = None) -> int:
         """Purge what a filter matches and has expired; return how many documents that were.
 
         Raises:
@@ -263,7 +259,7 @@ class Keys:
         """
         handle, session = self._handle, self._session
         binding, policy = handle.binding, handle.policy
-        expired = None if policy is None else filters.expired_filter(given, policy)
+        expired = None if policy is None else filters.expired_filter(filter, policy)
         if binding is None or expired is None:
             return 0
         purged = await purge_displaced(
@@ -273,15 +269,12 @@ class Keys:
             return purged
         options = {} if collation is None else {"collation": collation}
         result = await handle.acknowledged.delete_many(expired, session=session, **options)
-        deleted: int = result.deleted_count
-        return deleted
+        return result.deleted_count
 
 
-def matched(result: Any) -> bool:
-    """Say whether an update found a document: a result of update_one, or a document."""
-    if result is None:
-        return False
-    return bool(getattr(result, "matched_count", 1))
+def _matched(result: object) -> bool:
+    """Say whether an update met a document: a result of update_one, or a document."""
+    return result is not None and bool(getattr(result, "matched_count", 1))
 
 
 @dataclass(slots=True)
@@ -291,14 +284,14 @@ class WriteWatch:
     Attributes:
         collection: The full name of its collection.
         key: Its ``_id``, None if it has none yet.
-        found: Whether there was such a document; None as long as nobody has looked.
+        matched: Whether there was such a document; None as long as nobody has looked.
         inserted: What was inserted, as it was stamped.
     """
 
     collection: str
     key: object
-    found: bool | None = None
-    inserted: Mapping[str, Any] | None = None
+    matched: bool | None = None
+    inserted: Filter | None = None
 
 
 _watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None)
@@ -306,7 +299,7 @@ _watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None
 
 @contextmanager
 def watching(collection: str, key: object) -> Iterator[WriteWatch]:
-    """WriteWatch the write inside."""
+    """Watch the write inside."""
     watch = WriteWatch(collection, key)
     token = _watch.set(watch)
     try:
@@ -315,19 +308,8 @@ def watching(collection: str, key: object) -> Iterator[WriteWatch]:
         _watch.reset(token)
 
 
-def note_found(collection: str, given: Any, *, found: bool) -> None:
-    """Note whether a write by this filter found its document."""
+def note_match(collection: str, filter: Any, *, matched: bool) -> None:
+    """Note whether a write by this filter met its document."""
     watch = _watch.get()
-    if watch is not None and watch.collection == collection and given.get("_id") == watch.key:
-        watch.found = found
-
-
-def note_inserted(collection: str, document: Mapping[str, Any]) -> None:
-    """Note what was inserted."""
-    watch = _watch.get()
-    if (
-        watch is not None
-        and watch.collection == collection
-        and watch.key in (None, document.get("_id"))
-    ):
-        watch.inserted = document
+    if watch is not None and watch.collection == collection and filter.get("_id") == watch.key:
+        watch.matched = matched

@@ -1,9 +1,13 @@
 """`ensure_indexes`: bring a collection's ``__ttl_*`` indexes to what its policy needs.
 
-What is needed comes from `ttl_odm.beanie.policy.ttl_indexes` (or `azure`), what has to be done for
-it from `changes`; here it is done. An application calls this once, when it starts, perhaps in many
+What is needed comes from `ttl_odm.beanie.policy.ttl_indexes`, what has to be done for it from
+`changes`; here it is done. An application calls this once, when it starts, perhaps in many
 processes at the same time: whoever meets another's change looks again, until nothing is left to do.
 Indexes that ttl_odm did not make are never touched.
+
+From a time-series collection MongoDB deletes by one number of seconds, without an index. So the one
+policy it can have is `ExpireAfter` on its time field. MongoDB deletes a bucket of measurements when
+its last one has expired: never early, and late by up to the bucket's span.
 
 This module must not know how documents are read and written: it runs database commands only.
 """
@@ -13,29 +17,34 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.indexes import azure, time_series
 from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
+from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.policy.commands import details_of, indexes_of, run
-from ttl_odm.core.policy import TTL
+from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
+    from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
     from ttl_odm.beanie.policy.binding import Backend
-    from ttl_odm.beanie.policy.commands import Collection, Document
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge
     from ttl_odm.core.policy import Policy
 
 Done = tuple[str, str]  # an outcome, and the name of an index
 
+SECONDS = "expireAfterSeconds"
+"""What a time-series collection has in the place of an index."""
+
 _CANNOT_CREATE_INDEX = 67
+_INVALID_OPTIONS = 72
 _CONFLICTS = {85, 86}  # IndexOptionsConflict, IndexKeySpecsConflict
 # Somebody else is at the same index: NamespaceNotFound, IndexNotFound, WriteConflict,
 # ConflictingOperationInProgress, IndexBuildAborted, BackgroundOperationInProgressForNamespace.
@@ -75,8 +84,50 @@ class IndexReport:
             "relied on": self.relied_on,
             "left to the sweeper": self.left_to_sweeper,
         }
-        said = [f"{what} {', '.join(names)}" for what, names in parts.items() if names]
-        return f"{self.collection}: {'; '.join(said) or 'nothing to do'}"
+        texts = [f"{what} {', '.join(names)}" for what, names in parts.items() if names]
+        return f"{self.collection}: {'; '.join(texts) or 'nothing to do'}"
+
+
+async def ensure_indexes(
+    model: type, *models: type, rebuild: bool = False, guard: bool | None = None
+) -> tuple[IndexReport, ...]:
+    """Bring the TTL indexes of document classes to what their policies need.
+
+    Does nothing where all is well, may run in many processes at once, and never touches an index
+    or a validator that it did not make. Classes whose ``__ttl__`` is None, or that have none any
+    more, lose theirs.
+
+    Args:
+        model: A document class that `init_beanie` has seen.
+        models: More of them; those that share a collection count once.
+        rebuild: Whether an index that needs another field or filter may be dropped and built
+            again, which reads the whole collection.
+        guard: True to have the server refuse writes of other programs after which MongoDB would
+            delete a document too early; False to end that; None to leave it as it is.
+
+    Returns:
+        What was done, for each collection.
+
+    Raises:
+        TTLConfigurationError: A collection cannot have such indexes, an index or validator of the
+            application's own is in the way, a rebuild is needed and was not allowed, or documents
+            have to be repaired first. Collections before that one are done.
+        TTLError: Others kept changing the same indexes.
+    """
+    bindings = {}
+    for target in (model, *models):
+        binding = binding_of(target)
+        collection = collection_of(target)
+        bindings[collection.full_name] = collection, binding
+    reports = []
+    for collection, binding in bindings.values():
+        ensure = partial(ensure_collection, collection, rebuild=rebuild, guard=guard)
+        if binding is None:
+            reports.append(await ensure(None))
+        else:
+            purge, backend = binding.purge, binding.backend
+            reports.append(await ensure(binding.policy, purge=purge, backend=backend))
+    return tuple(reports)
 
 
 async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
@@ -99,8 +150,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
             and built again, which reads the whole collection. (Another number of seconds is no
             rebuild.)
         guard: True to add the validator of `ttl_odm.beanie.indexes.validator` where there is
-        something to
-            guard, False to remove it, None to keep it if it is there.
+            something to guard, False to remove it, None to keep it if it is there.
 
     Raises:
         TTLConfigurationError: The collection cannot have such indexes, an index of the user's
@@ -108,21 +158,37 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         TTLError: Others kept changing the same indexes.
     """
     details = await details_of(collection)
-    _refuse_view(collection, details)
+    name = repr(collection.full_name)
+    options = details.get("options", {})
+    if details.get("type") == "view":
+        message = f"{name} is a view: declare the TTL on its source, {options['viewOn']!r}."
+        raise TTLConfigurationError(message)
     if details.get("type") == "timeseries":
-        changed = await time_series.ensure(collection, details["options"], policy, purge)
-        return IndexReport(collection.full_name, changed=(time_series.SECONDS,) if changed else ())
-    wanted = _wanted(policy, purge, backend)
-    _refuse_capped(collection, details, wanted)
+        changed = await _ensure_seconds(collection, options, policy, purge)
+        return IndexReport(collection.full_name, changed=(SECONDS,) if changed else ())
+    indexes: tuple[Index, ...] = ()
+    if policy is not None:
+        ttl_indexes.check_purge(policy, purge)
+        is_azure = backend == "cosmos"
+        needed_by = ttl_indexes.azure_indexes if is_azure else ttl_indexes.wanted_indexes
+        indexes = needed_by(policy, purge)
+    if options.get("capped") and any(index.seconds is not None for index in indexes):
+        message = (
+            f"{name} is a capped collection, which can have no TTL index: declare "
+            "__ttl_purge__ = 'sweeper'."
+        )
+        raise TTLConfigurationError(message)
     aim = Aim(
         collection=collection.name,
-        wanted=wanted,
+        indexes=indexes,
         fields=ttl_indexes.date_fields(policy) if policy else (),
         rebuild=rebuild,
         can_change=backend == "mongodb",
     )
     relied_on, done = await _reach(collection, aim, policy)
-    done += await _guard(collection, details, policy, aim, guard=guard)
+    guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
+    outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
+    done += [(outcome, GUARD)] if outcome else []
     is_native = purge == "native" and backend == "mongodb"
     left = ttl_indexes.left_to_sweeper(policy) if policy and is_native else ()
     return _report(collection, aim, relied_on, done, left)
@@ -181,72 +247,65 @@ def _explain(
             "that ttl_odm needs under a name of its own, and MongoDB has no room for both: drop it."
         )
     if error.code == _CANNOT_CREATE_INDEX:
-        said = (error.details or {}).get("errmsg", error)
+        reason = (error.details or {}).get("errmsg", error)
         return (
-            f"MongoDB refuses an index that the policy of {collection.full_name!r} needs: {said}. "
-            "(Documents with a ttl of their own need MongoDB 6.0, for $or in partial indexes.)"
+            f"MongoDB refuses an index that the policy of {collection.full_name!r} needs: "
+            f"{reason}. (Documents with a ttl of their own need MongoDB 6.0, for $or in partial "
+            "indexes.)"
         )
     return None
 
 
 async def _refuse_early(collection: Collection, policy: Policy | None) -> None:
     """Refuse to have MongoDB delete by an ``_exp`` that nobody has kept right."""
-    if isinstance(policy, TTL) and (found := await examples(collection, too_early(policy))):
+    if isinstance(policy, TTL) and (keys := await examples(collection, too_early(policy))):
         message = (
-            f"Documents of {collection.full_name!r} (such as {', '.join(map(repr, found))}) have "
+            f"Documents of {collection.full_name!r} (such as {', '.join(map(repr, keys))}) have "
             f"an {ttl_indexes.EXPIRY!r} from an earlier time, by which MongoDB would delete them "
             "while they live: call repair_strays() first."
         )
         raise TTLConfigurationError(message)
 
 
-async def _guard(
-    collection: Collection,
-    details: Document,
-    policy: Policy | None,
-    aim: Aim,
-    *,
-    guard: bool | None,
-) -> list[Done]:
-    outcome = await ensure_guard(
-        collection,
-        details.get("options", {}).get("validator", {}),
-        policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None,
-        guard=guard,
-    )
-    return [(outcome, GUARD)] if outcome else []
-
-
 def _deleting_by_expiry(aim: Aim) -> set[str]:
-    return {
-        each.name for each in aim.wanted if (each.field, each.seconds) == (ttl_indexes.EXPIRY, 0)
-    }
+    by_expiry = (ttl_indexes.EXPIRY, 0)
+    return {index.name for index in aim.indexes if (index.field, index.seconds) == by_expiry}
 
 
-def _wanted(policy: Policy | None, purge: Purge, backend: Backend) -> tuple[Index, ...]:
+async def _ensure_seconds(
+    collection: Collection, options: Document, policy: Policy | None, purge: Purge
+) -> bool:
+    """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
+
+    Args:
+        collection: PyMongo's or Motor's.
+        options: Those of the collection, as listCollections gives them.
+        policy: None leaves everything as it is: nobody can tell who has set it.
+        purge: Must be "native"; MongoDB deletes no single measurement by its date.
+
+    Raises:
+        TTLConfigurationError: For any other policy, or seconds that the server refuses.
+    """
     if policy is None:
-        return ()
-    ttl_indexes.check_purge(policy, purge)
-    if backend == "cosmos":
-        return azure.wanted_indexes(policy, purge)
-    return ttl_indexes.wanted_indexes(policy, purge)
-
-
-def _refuse_view(collection: Collection, details: Document) -> None:
-    if details.get("type") == "view":
-        source = details["options"]["viewOn"]
-        message = f"{collection.full_name!r} is a view: declare the TTL on its source, {source!r}."
-        raise TTLConfigurationError(message)
-
-
-def _refuse_capped(collection: Collection, details: Document, wanted: tuple[Index, ...]) -> None:
-    deletes = any(each.seconds is not None for each in wanted)
-    if deletes and details.get("options", {}).get("capped"):
+        return False
+    field = options["timeseries"]["timeField"]
+    if not isinstance(policy, ExpireAfter) or policy.field != field or purge != "native":
         message = (
-            f"{collection.full_name!r} is a capped collection, which can have no TTL index: "
-            "declare __ttl_purge__ = 'sweeper'."
+            f"{collection.full_name!r} is a time-series collection, whose measurements cannot "
+            "have a ttl of their own nor be deleted one by one: declare "
+            f"ExpireAfter({field!r}, seconds) and __ttl_purge__ = 'native'."
         )
         raise TTLConfigurationError(message)
+    if options.get(SECONDS) == policy.seconds:
+        return False
+    try:
+        await run(collection, {"collMod": collection.name, SECONDS: policy.seconds})
+    except OperationFailure as error:
+        if error.code != _INVALID_OPTIONS:
+            raise
+        message = f"MongoDB refuses {policy!r} for {collection.full_name!r}: {error}"
+        raise TTLConfigurationError(message) from error
+    return True
 
 
 def _report(
@@ -266,7 +325,7 @@ def _report(
         changed=names("changed"),
         removed=names("removed"),
         unchanged=tuple(
-            each.name for each in aim.wanted if each.name not in {*touched, *relied_on}
+            index.name for index in aim.indexes if index.name not in {*touched, *relied_on}
         ),
         relied_on=tuple(relied_on.values()),
         left_to_sweeper=left,

@@ -12,17 +12,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttl_odm.beanie.indexes.validator import too_early
-from ttl_odm.beanie.policy.commands import first_batch, run
+from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.commands import BY_KEY, first_batch, run
 from ttl_odm.beanie.policy.predicate import holds_instant
-from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, NUMBERS, check, has_own_number, own_expiry
+from ttl_odm.beanie.policy.ttl_indexes import (
+    EXPIRY,
+    NUMBERS,
+    check,
+    has_own_number,
+    has_wrong_expiry,
+    own_expiry,
+)
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER
+from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.policy.commands import Collection
+    from ttl_odm.beanie.drivers import Collection, Document
+    from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.ttl_indexes import Expression, Purge
     from ttl_odm.core.policy import ExpireAfter, ExpireAt, Policy
 
@@ -77,11 +87,54 @@ class StrayReport:
     def __str__(self) -> str:
         if not self.found:
             return f"{self.collection}: no strays"
-        said = [
-            f"  {each.count}: {each.kind.value} (such as {', '.join(map(repr, each.examples))})"
-            for each in self.found
+        lines = [
+            f"  {kind.count}: {kind.kind.value} (such as {', '.join(map(repr, kind.examples))})"
+            for kind in self.found
         ]
-        return "\n".join([f"{self.collection}:", *said])
+        return "\n".join([f"{self.collection}:", *lines])
+
+
+async def find_strays(model: type) -> StrayReport:
+    """Count the documents that other programs have left in a state of their own.
+
+    Reads the whole collection, expired documents too.
+
+    Args:
+        model: A document class with a policy that `init_beanie` has seen.
+
+    Raises:
+        TTLConfigurationError: It has no policy.
+    """
+    binding = _enforced(model)
+    return await find_in(collection_of(model), binding.policy, purge=binding.purge)
+
+
+async def repair_strays(model: type) -> int:
+    """Make ``_exp``, by which MongoDB deletes, follow from ``_ts`` and ``ttl`` again.
+
+    In short batches; it may be interrupted and begun again. Nothing else is changed, and last
+    modifications stay.
+
+    Args:
+        model: A document class with a policy that `init_beanie` has seen.
+
+    Returns:
+        How many documents were changed.
+
+    Raises:
+        TTLConfigurationError: It has no policy.
+        WriteError: A validator of the collection refused a document.
+    """
+    binding = _enforced(model)
+    return await repair_in(collection_of(model), binding.policy)
+
+
+def _enforced(model: type) -> Binding:
+    binding = binding_of(model)
+    if binding is None or binding.backend != "mongodb":
+        message = f"{model.__name__} has no policy that ttl_odm enforces, so it has no strays."
+        raise TTLConfigurationError(message)
+    return binding
 
 
 async def find_in(
@@ -106,12 +159,12 @@ async def find_in(
         "cursor": {},
     }
     counts: dict[str, int] = dict(*await first_batch(collection, counting))
-    found = [
+    strays = [
         Strays(kind, counts[kind.name], await examples(collection, is_one))
         for kind, is_one in kinds.items()
         if counts.get(kind.name)
     ]
-    return StrayReport(collection.full_name, tuple(found))
+    return StrayReport(collection.full_name, tuple(strays))
 
 
 async def repair_in(collection: Collection, policy: Policy) -> int:
@@ -133,35 +186,33 @@ async def repair_in(collection: Collection, policy: Policy) -> int:
     check(policy)
     if not isinstance(policy, TTL) or policy.override is None or policy.unit is not None:
         return 0
-    wrong = _has_wrong_expiry(policy)
+    wrong = has_wrong_expiry(policy)
     fix = [{"$set": {EXPIRY: own_expiry(policy)}}]
     changed = 0
     keys = await _next_keys(collection, wrong, {})
     while keys:
-        update = {"q": {"_id": {"$in": keys}}, "u": fix, "multi": True, "hint": {"_id": 1}}
+        update = {"q": {"_id": {"$in": keys}}, "u": fix, "multi": True, "hint": BY_KEY}
         reply = await run(collection, {"update": collection.name, "updates": [update]})
         changed += reply["nModified"]
         keys = await _next_keys(collection, wrong, {"_id": keys[-1]})
     return changed
 
 
-async def _next_keys(
-    collection: Collection, wrong: Expression, after: dict[str, Any]
-) -> list[object]:
+async def _next_keys(collection: Collection, wrong: Expression, after: Document) -> list[object]:
     """Return a batch of keys in their order, those after a key, whatever its type."""
-    command: dict[str, Any] = {
+    command: Document = {
         "find": collection.name,
         "filter": {"$expr": wrong, **({"_id": {"$ne": after["_id"]}} if after else {})},
         "projection": {"_id": 1},
         "sort": {"_id": 1},
-        "hint": {"_id": 1},
+        "hint": BY_KEY,
         "limit": _BATCH,
         "batchSize": _BATCH,
         "singleBatch": True,
     }
     if after:  # a bound of the index, as {_id: {$gt: ...}} would leave out other types of keys
         command["min"] = after
-    return [each["_id"] for each in await first_batch(collection, command)]
+    return [row["_id"] for row in await first_batch(collection, command)]
 
 
 async def examples(collection: Collection, is_one: Expression) -> tuple[object, ...]:
@@ -173,7 +224,7 @@ async def examples(collection: Collection, is_one: Expression) -> tuple[object, 
         "limit": _EXAMPLES,
         "singleBatch": True,
     }
-    return tuple(each["_id"] for each in await first_batch(collection, command))
+    return tuple(row["_id"] for row in await first_batch(collection, command))
 
 
 def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
@@ -189,24 +240,14 @@ def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
     }
     if policy.override is not None:
         kinds[Inconsistency.INVALID_TTL] = _has_invalid_ttl(policy, policy.override)
-        if purge == "native":
-            kinds |= _kinds_by_expiry(policy)
+    if policy.override is not None and purge == "native":
+        early = too_early(policy)
+        wrong = {"$and": [has_wrong_expiry(policy), {"$not": [early]}]}
+        has_own = {"$eq": [{"$type": own_expiry(policy)}, "date"]}
+        kinds[Inconsistency.TOO_EARLY] = early
+        kinds[Inconsistency.TOO_LATE] = {"$and": [wrong, has_own]}
+        kinds[Inconsistency.IDLE] = {"$and": [wrong, {"$not": [has_own]}]}
     return kinds
-
-
-def _kinds_by_expiry(policy: TTL) -> dict[Inconsistency, Expression]:
-    early = too_early(policy)
-    wrong = {"$and": [_has_wrong_expiry(policy), {"$not": [early]}]}
-    has_own = {"$eq": [{"$type": own_expiry(policy)}, "date"]}
-    return {
-        Inconsistency.TOO_EARLY: early,
-        Inconsistency.TOO_LATE: {"$and": [wrong, has_own]},
-        Inconsistency.IDLE: {"$and": [wrong, {"$not": [has_own]}]},
-    }
-
-
-def _has_wrong_expiry(policy: TTL) -> Expression:
-    return {"$ne": [f"${EXPIRY}", own_expiry(policy)]}
 
 
 def _has_invalid_ttl(policy: TTL, override: str) -> Expression:

@@ -11,20 +11,20 @@ This module must not know indexes, nor touch a validator that it did not make.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttl_odm.beanie.policy.commands import run
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_own_number, own_expiry
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.policy.commands import Collection
+    from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.core.policy import TTL
 
 GUARD = "__ttl_guard"
 
 
-def too_early(policy: TTL) -> dict[str, Any]:
+def too_early(policy: TTL) -> Document:
     """Return the expression that is true where ``_exp`` would delete what still lives.
 
     It fails on no document, and uses nothing that a validator may not use.
@@ -41,7 +41,7 @@ def too_early(policy: TTL) -> dict[str, Any]:
     return {"$and": [has_own_number(policy), is_dangerous]}
 
 
-def validator(policy: TTL) -> dict[str, Any]:
+def validator(policy: TTL) -> Document:
     """Return the collection's validator."""
     # An array has no life to end, but MongoDB would delete by the earliest date in it.
     several_dates = {"$isArray": [f"${policy.last_modified}"]}
@@ -50,7 +50,7 @@ def validator(policy: TTL) -> dict[str, Any]:
 
 async def ensure_guard(
     collection: Collection,
-    found: dict[str, Any],
+    existing: Document,
     policy: TTL | None,
     *,
     guard: bool | None,
@@ -59,7 +59,7 @@ async def ensure_guard(
 
     Args:
         collection: PyMongo's or Motor's.
-        found: Its validator, empty if it has none.
+        existing: Its validator, empty if it has none.
         policy: None where no TTL index is on ``_exp``, so that there is nothing to guard.
         guard: Whether it shall have one; None leaves that as it is.
 
@@ -69,20 +69,20 @@ async def ensure_guard(
     Raises:
         TTLConfigurationError: A guard is wished for, and the collection has another validator.
     """
-    is_ours = found.get("$comment") == GUARD
+    is_ours = existing.get("$comment") == GUARD
     if guard is None:
         guard = is_ours
-    wanted = validator(policy) if policy is not None and guard else {}
-    if found == wanted or not (is_ours or wanted):
+    needed = validator(policy) if policy is not None and guard else {}
+    if existing == needed or not (is_ours or needed):
         return None
-    if found and not is_ours:
+    if existing and not is_ours:
         message = (
             f"{collection.full_name!r} has a validator of its own, which ttl_odm does not touch: "
             "join ttl_odm.beanie.indexes.validator.validator(policy) to it with $and, and leave "
             "guard out."
         )
         raise TTLConfigurationError(message)
-    await run(collection, {"collMod": collection.name, "validator": wanted})
-    if not wanted:
+    await run(collection, {"collMod": collection.name, "validator": needed})
+    if not needed:
         return "removed"
     return "changed" if is_ours else "created"

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from beanie.odm.cache import LRUCache
 from beanie.odm.queries.find import FindMany, FindOne
 
-from ttl_odm.beanie.gate.cursors import deciding_fields, end_of
-from ttl_odm.beanie.keys import has
 from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
-from ttl_odm.beanie.rewrite.filters import never_expires
+from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, has, never_expires
 from ttl_odm.core.expiry import is_expired
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from beanie import Document
 
     from ttl_odm.core.policy import Policy
 
@@ -35,7 +35,7 @@ class ExpiringCache(LRUCache):
         model: The document class that it belongs to.
     """
 
-    def __init__(self, cache: LRUCache, model: Any) -> None:
+    def __init__(self, cache: LRUCache, model: type[Document]) -> None:
         """Take over the settings of a cache."""
         super().__init__(cache.capacity, cache.expiration_time)
         self._model = model
@@ -53,7 +53,7 @@ class ExpiringCache(LRUCache):
         if self._lives(value):
             super().set(key, value)
 
-    def _lives(self, value: Any) -> bool:
+    def _lives(self, value: object) -> bool:
         policy = policy_of(self._model)
         if value is None or never_expires(policy):
             return True
@@ -63,7 +63,7 @@ class ExpiringCache(LRUCache):
             return False
         now = clock.at_most()
         results = value if isinstance(value, list) else [value]
-        return all(_lives(each, policy, now) for each in results)
+        return all(_lives(result, policy, now) for result in results)
 
 
 # Beanie has two classes for this, with no common base that counts.
@@ -73,15 +73,21 @@ _AnyQuery: Any = object
 class _Query(_AnyQuery):  # type: ignore[misc]
     """What both of our queries do besides; stands before Beanie's own class."""
 
-    def __init__(self, document_model: Any) -> None:
+    def __init__(self, document_model: type[Document]) -> None:
         """Make a query; see Beanie's own."""
         super().__init__(document_model)
-        _guard_cache(document_model)
+        cache = document_model._cache
+        if isinstance(cache, LRUCache) and not isinstance(cache, ExpiringCache):
+            document_model._cache = ExpiringCache(cache, document_model)
 
     async def count(self) -> int:
         """Count what the query finds."""
-        if _wants_expired(self) and not self.fetch_links:
-            return await _count_expired_too(self)
+        if _wants_expired(self) and not self.fetch_links:  # Beanie 1 would forget the wish
+            pages = {name: getattr(self, f"{name}_number", 0) for name in ("limit", "skip")}
+            options = {name: number for name, number in pages.items() if number}
+            return await collection_of(self.document_model).count_documents(
+                self.get_filter_query(), session=self.session, include_expired=True, **options
+            )
         counted: int = await super().count()
         return counted
 
@@ -114,27 +120,11 @@ class TTLFindMany(_Query, FindMany[Any]):
         return query
 
 
-async def _count_expired_too(query: Any) -> int:
-    """Count as a query does that wants expired documents, which Beanie 1 would forget."""
-    paging = {"limit": getattr(query, "limit_number", 0), "skip": getattr(query, "skip_number", 0)}
-    options = {name: number for name, number in paging.items() if number}
-    counted: int = await collection_of(query.document_model).count_documents(
-        query.get_filter_query(), session=query.session, include_expired=True, **options
-    )
-    return counted
-
-
 def _wants_expired(query: Any) -> bool:
     return bool(query.pymongo_kwargs.get("include_expired"))
 
 
-def _guard_cache(model: Any) -> None:
-    cache = model._cache
-    if isinstance(cache, LRUCache) and not isinstance(cache, ExpiringCache):
-        model._cache = ExpiringCache(cache, model)
-
-
-def _lives(result: Any, policy: Policy, now: datetime) -> bool:
+def _lives(result: object, policy: Policy, now: datetime) -> bool:
     if isinstance(result, Mapping):
         if not has(result, deciding_fields(policy)[0]):
             return False  # nobody can tell

@@ -4,83 +4,81 @@ Beanie makes different things of a write that found nothing; here it is an `Expi
 document has expired, and a `DocumentNotFound` where it is missing for another reason. And a
 document in memory learns its new ``_ts`` from each of its writes.
 
-Functions over documents, so that `ttl_odm.beanie.declare.mixin` stays a list of what there is. This
-module must not know how the gate works.
+What is done to a lifetime (`touch` and its like) is decided by the server, in the filter of the
+change: nothing is lost where two do it at once.
+
+Functions over documents, so that `ttl_odm.beanie.declare.mixin` stays a list of what there is, and
+for documents of classes that have a policy from `enable`. This module must not know how the gate
+works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from pymongo import ReturnDocument
 
 from ttl_odm import errors
-from ttl_odm.beanie.gate import cursors
 from ttl_odm.beanie.gate.writes import watching
-from ttl_odm.beanie.keys import value_at
+from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
-from ttl_odm.beanie.policy.predicate import modified_within, touching_is
-from ttl_odm.beanie.time import instants
-from ttl_odm.beanie.time.instants import stored, stored_expr
+from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
+from ttl_odm.beanie.time import formats
+from ttl_odm.beanie.time.formats import stored, stored_expr
 from ttl_odm.core.expiry import instant_of, is_expired
-from ttl_odm.core.lifetime import grants, interval, is_recent
+from ttl_odm.core.lifetime import (
+    check_instant,
+    check_only_if,
+    interval,
+    is_recent,
+    life_seconds,
+    seconds_until,
+)
 from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from beanie import Document
+
+    from ttl_odm.beanie import drivers
+    from ttl_odm.beanie.drivers import Session
     from ttl_odm.beanie.time.clock import ServerClock
+    from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
 
-_MILLISECOND = timedelta(milliseconds=1)
+    Method: TypeAlias = Callable[..., Awaitable[Any]]
 
-Method = Callable[..., Awaitable[Any]]
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class ExpiredError(errors.ExpiredError, DocumentNotFound):
     """The document has expired, so it no longer exists."""
 
 
-def end_of(document: Any) -> datetime | None:
+def end_of(document: Document) -> datetime | None:
     """Return the instant at which a document in memory expires, None for never."""
     policy = policy_of(type(document))
-    return cursors.end_of(_lifetime_of(document, policy), policy)
+    return predicate.end_of(_lifetime_of(document, policy), policy)
 
 
-def latest_now(document: Any) -> datetime:
+def latest_now(document: Document) -> datetime:
     """Return an upper bound of the server's clock, as it was last read."""
     return _clock(document).at_most()
 
 
-async def now(document: Any) -> datetime:
-    """Return an instant that the server has reached."""
-    await _clock(document).refresh(collection_of(document).database)
-    return _clock(document).reached()
-
-
-def ttl_field(document: Any) -> str:
-    """Return the field of the document's own ttl.
-
-    Raises:
-        TTLConfigurationError: The policy has none.
-    """
-    policy = policy_of(type(document))
-    if isinstance(policy, TTL) and policy.override is not None:
-        return policy.override
-    message = f"{type(document).__name__} documents have no ttl of their own: {policy!r}."
-    raise TTLConfigurationError(message)
-
-
 async def touch(
-    document: Any,
+    document: Document,
     *,
     at_most_every: float | timedelta | None = None,
     only_if: OnlyIf | None = None,
-    session: Any = None,
+    session: Session = None,
 ) -> bool:
     """Start a document's lifetime again, without another change.
 
@@ -110,40 +108,148 @@ async def touch(
     conditions = []
     if at_most_every is not None:
         apart = interval(at_most_every)
-        await now(document)  # reads the clock
-        if _is_known_recent(document, policy, apart):
+        await _read_clock(document)
+        # Memory may suffice to know that it lives, and was written a moment ago.
+        last = instant_of(policy, _lifetime_of(document, policy)[policy.last_modified])
+        end, latest = end_of(document), latest_now(document)
+        lives = end is None or not is_expired(end, latest)
+        if lives and last is not None and is_recent(last, latest, apart):
             return False
         conditions.append({"$not": [modified_within(policy, round(apart / _MILLISECOND))]})
     if only_if is not None:
-        grants(only_if, None, None)  # refuses what is no condition
-        conditions.append(touching_is(only_if, policy))
-    return await change_lifetime(document, {"$set": {}}, session=session, conditions=conditions)
+        check_only_if(only_if)
+        conditions.append(change_is(only_if, policy))
+    return await _change(document, policy, {"$set": {}}, conditions, session)
 
 
-def _is_known_recent(document: Any, policy: TTL, apart: timedelta) -> bool:
-    """Say whether memory suffices to know that it lives, and was written a moment ago."""
-    last = instant_of(policy, _lifetime_of(document, policy)[policy.last_modified])
-    end, latest = end_of(document), latest_now(document)
-    lives = end is None or not is_expired(end, latest)
-    return lives and last is not None and is_recent(last, latest, apart)
-
-
-async def change_lifetime(
-    document: Any,
-    update: Any,
+async def expire_in(
+    document: Document,
+    life: float | timedelta,
     *,
-    session: Any,
-    keep_last_modified: bool = False,
-    conditions: Sequence[Mapping[str, Any]] = (),
+    only_if: OnlyIf | None = None,
+    session: Session = None,
+) -> bool:
+    """Let a document live for so long from now on.
+
+    Args:
+        document: The document.
+        life: Whole seconds. Zero or less lets it expire now.
+        only_if: As for `touch`.
+        session: That of a transaction.
+
+    Returns:
+        Whether it was written.
+
+    Raises:
+        InvalidTTL: The number isn't whole, or over 2147483647.
+        ExpiredError: It has expired.
+        TTLConfigurationError: Its policy knows no ttl of its own, or ``only_if`` is no condition.
+    """
+    seconds = life_seconds(life, model=type(document).__name__)
+    policy, field = _with_own_ttl(document)
+    now = formats.server_now()
+    if seconds:
+        end: Instant = {"$add": [now, seconds * 1000]}
+        conditions = _conditions(only_if, policy, end)
+        return await _change(document, policy, {"$set": {field: seconds}}, conditions, session)
+    # A ttl of one second that is over: two, for a field that keeps whole seconds is rounded up.
+    ago = stored_expr(policy, {"$subtract": [now, 2000]})
+    stage = {"$set": {field: 1, policy.last_modified: ago}}
+    conditions = _conditions(only_if, policy, now)
+    return await _change(document, policy, [stage], conditions, session, keeps_stamp=True)
+
+
+async def expire_at(
+    document: Document,
+    instant: datetime,
+    *,
+    only_if: OnlyIf | None = None,
+    session: Session = None,
+) -> bool:
+    """Let a document expire at exactly this instant, to the millisecond.
+
+    What is stored is the whole seconds that are left, rounded up, and a ``_ts`` so much before
+    the instant. A later write starts that ttl again, as any write does.
+
+    Args:
+        document: The document.
+        instant: An aware datetime; one in the past lets the document expire now.
+        only_if: As for `touch`.
+        session: That of a transaction.
+
+    Returns:
+        Whether it was written.
+
+    Raises:
+        InvalidTTL: The datetime is naive, or over 68 years from now.
+        ExpiredError: It has expired.
+        TTLConfigurationError: As for `expire_in`.
+    """
+    name = type(document).__name__
+    check_instant(instant, model=name)
+    await _read_clock(document)
+    seconds = seconds_until(instant, _clock(document).reached(), model=name)
+    policy, field = _with_own_ttl(document)
+    born = stored(policy, instant - timedelta(seconds=seconds))
+    stage = {"$set": {field: seconds, policy.last_modified: born}}
+    conditions = _conditions(only_if, policy, instant)
+    return await _change(document, policy, [stage], conditions, session, keeps_stamp=True)
+
+
+async def persist(document: Document, *, session: Session = None) -> None:
+    """Let a document live for ever (ttl -1), whatever the default.
+
+    Raises:
+        ExpiredError: It has expired.
+        TTLConfigurationError: Its policy knows no ttl of its own.
+    """
+    policy, field = _with_own_ttl(document)
+    await _change(document, policy, {"$set": {field: NEVER}}, [], session)
+
+
+async def inherit_ttl(document: Document, *, session: Session = None) -> None:
+    """Give up a document's own ttl: the default applies again.
+
+    Raises:
+        ExpiredError: It has expired.
+        TTLConfigurationError: Its policy knows no ttl of its own.
+    """
+    policy, field = _with_own_ttl(document)
+    await _change(document, policy, {"$unset": {field: ""}}, [], session)
+
+
+def _with_own_ttl(document: Document) -> tuple[TTL, str]:
+    """Return the policy of a document, and the field of its own ttl."""
+    policy = policy_of(type(document))
+    if isinstance(policy, TTL) and policy.override is not None:
+        return policy, policy.override
+    message = f"{type(document).__name__} documents have no ttl of their own: {policy!r}."
+    raise TTLConfigurationError(message)
+
+
+def _conditions(only_if: OnlyIf | None, policy: TTL, end: Instant) -> list[drivers.Document]:
+    check_only_if(only_if)
+    return [] if only_if is None else [change_is(only_if, policy, end)]
+
+
+async def _change(  # noqa: PLR0913 (all but one by place, from five callers)
+    document: Document,
+    policy: TTL,
+    update: drivers.Document | drivers.Pipeline,
+    conditions: list[drivers.Document],
+    session: Session,
+    *,
+    keeps_stamp: bool = False,
 ) -> bool:
     """Update the stored document, and of the one in memory the fields that say when it expires.
 
     Args:
         document: The document.
+        policy: How it expires.
         update: What to change.
-        session: That of a transaction.
-        keep_last_modified: Whether its last modification stays.
         conditions: Expressions; nothing is written unless all of them are true.
+        session: That of a transaction.
+        keeps_stamp: Whether its last modification stays, or is in the update.
 
     Returns:
         Whether it was written.
@@ -152,45 +258,26 @@ async def change_lifetime(
         ExpiredError: It has expired.
         DocumentNotFound: It is missing for another reason.
     """
-    policy = policy_of(type(document))
-    fields = cursors.deciding_fields(policy)
-    collection, shown = collection_of(document), dict.fromkeys(fields, 1)
-    wanted = {"$expr": {"$and": list(conditions)}} if conditions else {}
-    found = changed = await collection.find_one_and_update(
-        {"_id": document.id, **wanted},
+    collection, fields = collection_of(document), dict.fromkeys(deciding_fields(policy), 1)
+    condition = {"$expr": {"$and": conditions}} if conditions else {}
+    changed = await collection.find_one_and_update(
+        {"_id": document.id, **condition},
         update,
-        projection=shown,
+        projection=fields,
         return_document=ReturnDocument.AFTER,
         session=session,
-        keep_last_modified=keep_last_modified,
+        keep_last_modified=keeps_stamp,
     )
-    if found is None and conditions:
-        found = await collection.find_one({"_id": document.id}, shown, session=session)
-    if found is None:
+    now = changed
+    if changed is None and conditions:
+        now = await collection.find_one({"_id": document.id}, fields, session=session)
+    if now is None:
         raise await _is_gone(document, session) or DocumentNotFound
-    _learn(document, found, policy)
+    _learn(document, now, policy)
     return changed is not None
 
 
-async def expire_now(document: Any, *, session: Any) -> None:
-    """Let the document expire at this moment: a ttl of one second that is over."""
-    policy, field = policy_of(type(document)), ttl_field(document)
-    # Two, for a field that keeps whole seconds is rounded up.
-    seconds_ago = stored_expr(policy, {"$subtract": [instants.server_now(), 2000]})
-    stage = {"$set": {field: 1, policy.last_modified: seconds_ago}}  # type: ignore[union-attr]
-    await change_lifetime(document, [stage], session=session, keep_last_modified=True)
-
-
-async def expire_at(document: Any, instant: datetime, seconds: int | None, *, session: Any) -> None:
-    """Let the document expire at an instant, with an own ttl of so many seconds."""
-    policy, field = policy_of(type(document)), ttl_field(document)
-    born = instant - timedelta(seconds=seconds or 0)
-    last_modified = stored(policy, born)
-    stage = {"$set": {field: seconds, policy.last_modified: last_modified}}  # type: ignore[union-attr]
-    await change_lifetime(document, [stage], session=session, keep_last_modified=True)
-
-
-async def insert(document: Any, method: Method, args: Any, kwargs: Any) -> Any:
+async def insert(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
     """Run Beanie's insert, and learn the stamp."""
     with watching(collection_of(document).full_name, document.id) as watch:
         result = await method(*args, **kwargs)
@@ -199,7 +286,7 @@ async def insert(document: Any, method: Method, args: Any, kwargs: Any) -> Any:
     return result
 
 
-async def write(document: Any, method: Method, args: Any, kwargs: Any) -> Any:
+async def write(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
     """Run one of Beanie's writes.
 
     Raises:
@@ -210,61 +297,61 @@ async def write(document: Any, method: Method, args: Any, kwargs: Any) -> Any:
         try:
             result = await method(*args, **kwargs)
         except (AttributeError, DocumentNotFound, RevisionIdWasChanged) as error:
-            if watch.found is True or (watch.found is None and isinstance(error, AttributeError)):
+            is_attribute = isinstance(error, AttributeError)  # Beanie merges a result that is None
+            if watch.matched is True or (watch.matched is None and is_attribute):
                 raise
             gone = await _is_gone(document, kwargs.get("session"))
             if gone is not None:
                 raise gone from error
-            if isinstance(error, AttributeError):  # Beanie merges a result that is None
+            if is_attribute:
                 raise DocumentNotFound from error
             raise
-    if watch.found is False:
+    if watch.matched is False:
         gone = await _is_gone(document, kwargs.get("session"))
         if gone is not None:
             raise gone
     return result
 
 
-async def replace(document: Any, method: Method, args: Any, kwargs: Any) -> Any:
+async def replace(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
     """Run Beanie's replace, and read the stamp, which it doesn't.
 
     Raises:
         ExpiredError: The document has expired.
     """
-    result = await write(document, method, args, kwargs)
+    result = await write(document, method, *args, **kwargs)
     policy = policy_of(type(document))
     if isinstance(policy, TTL) and kwargs.get("bulk_writer") is None:
-        found = await collection_of(document).find_one(
+        now = await collection_of(document).find_one(
             {"_id": document.id},
-            dict.fromkeys(cursors.deciding_fields(policy), 1),
+            dict.fromkeys(deciding_fields(policy), 1),
             session=kwargs.get("session"),
         )
-        if found is not None:
-            _learn(document, found, policy)
+        if now is not None:
+            _learn(document, now, policy)
     return result
 
 
-async def _is_gone(document: Any, session: Any) -> ExpiredError | None:
+async def _is_gone(document: Document, session: Session) -> ExpiredError | None:
     """Return the error that says so, if a document that was not found has expired."""
-    found = await collection_of(document).find_one(
-        {"_id": document.id}, session=session, include_expired=True
-    )
-    await now(document)  # reads the clock
+    collection, own = collection_of(document), {"_id": document.id}
+    row = await collection.find_one(own, session=session, include_expired=True)
+    await _read_clock(document)
     # Where it is missing, MongoDB may have deleted it already: what memory has, counts.
-    end = end_of(document) if found is None else cursors.end_of(found, policy_of(type(document)))
+    end = end_of(document) if row is None else predicate.end_of(row, policy_of(type(document)))
     if end is None or not is_expired(end, latest_now(document)):
         return None
     return ExpiredError(model=type(document).__name__, key=document.id)
 
 
-def _learn(document: Any, stored: Any, policy: Policy) -> None:
+def _learn(document: Document, row: drivers.Filter, policy: Policy) -> None:
     """Take over what the database has in the fields that say when a document expires."""
     created = policy.created if isinstance(policy, TTL) else None  # no write of ours changes it
-    for field in cursors.deciding_fields(policy):
+    for field in deciding_fields(policy):
         name = None if field == created else _attribute(type(document), field)
         if name is None:
             continue
-        value = stored.get(field)
+        value = row.get(field)
         if isinstance(value, datetime) and value.tzinfo is None:
             value = value.replace(tzinfo=timezone.utc)
         setattr(document, name, value)
@@ -272,34 +359,36 @@ def _learn(document: Any, stored: Any, policy: Policy) -> None:
             document._saved_state[field] = value
 
 
-def _lifetime_of(document: Any, policy: Policy) -> dict[str, Any]:
+def _lifetime_of(document: Document, policy: Policy) -> drivers.Document:
     """Return the fields that say when a document expires, as it has them in memory."""
-    fields = cursors.deciding_fields(policy)
+    fields = deciding_fields(policy)
     names = {field: _attribute(type(document), field) for field in fields}
     if None in names.values():  # a field of an embedded document
         dumped = document.model_dump(by_alias=True)
-        found = {field: value_at(dumped, field) for field in fields}
+        held = {field: value_at(dumped, field) for field in fields}
     else:
-        found = {field: getattr(document, str(name)) for field, name in names.items()}
-    return {field: _as_stored(value) for field, value in found.items()}
+        held = {field: getattr(document, str(name)) for field, name in names.items()}
+    return {field: _as_stored(value) for field, value in held.items()}
 
 
-def _as_stored(value: Any) -> Any:
+def _as_stored(value: object) -> object:
     """Return what Beanie stores for a value, as far as that decides when a document expires."""
     if isinstance(value, list):
-        return [_as_stored(each) for each in value]
+        return [_as_stored(element) for element in value]
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
     return value.value if isinstance(value, Enum) else value
 
 
-def _clock(document: Any) -> ServerClock:
+def _clock(document: Document) -> ServerClock:
     return registry_of(collection_of(document).database.client).clock
 
 
-def _attribute(model: Any, field: str) -> str | None:
+async def _read_clock(document: Document) -> None:
+    await _clock(document).refresh(collection_of(document).database)
+
+
+def _attribute(model: type[Document], field: str) -> str | None:
     """Return the attribute that stands for a stored field."""
-    for name, info in model.model_fields.items():
-        if (info.alias or name) == field:
-            return str(name)
-    return None
+    fields = model.model_fields.items()
+    return next((name for name, info in fields if (info.alias or name) == field), None)

@@ -12,24 +12,27 @@ from __future__ import annotations
 
 import weakref
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.ttl_indexes import check_purge
+from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, as_policy
+from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import declarations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ttl_odm.beanie.policy.ttl_indexes import Purge
+    from ttl_odm.beanie.drivers import Collection
 
 _NOTHING: Final = object()
 _DAY: Final = 86_400
 
 Backend = Literal["mongodb", "cosmos"]
+PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
+"""What ``__ttl_purge__`` may be."""
 
 
 class Binding:
@@ -44,9 +47,7 @@ class Binding:
         """Remember the class; its ``__ttl__`` is read when a policy is asked for."""
         self.model = model
         self.backend: Backend = backend
-        self._declaration: object = _NOTHING
-        self._policy: Policy | None = None
-        self._is_fixed = True
+        self._default = _declared(model)
 
     @property
     def policy(self) -> Policy:
@@ -55,8 +56,7 @@ class Binding:
         Raises:
             InvalidTTL: The declaration is no ttl.
         """
-        policy = self.declared
-        return policy if self._is_fixed else settled(policy)
+        return self._default.settled
 
     @property
     def declared(self) -> Policy:
@@ -65,12 +65,7 @@ class Binding:
         Raises:
             InvalidTTL: The declaration is no ttl.
         """
-        found = declaration(self.model)
-        if self._policy is None or found is not self._declaration:
-            self._policy = declared_policy(self.model)
-            self._declaration = found
-            self._is_fixed = settled(self._policy) is self._policy
-        return self._policy
+        return self._default.policy
 
     @property
     def purge(self) -> Purge:
@@ -87,6 +82,16 @@ def declaration(model: type) -> object:
     return _nearest(model, "__ttl__", "ttl", default=None)
 
 
+def purge_of(model: type) -> Purge:
+    """Return its nearest ``__ttl_purge__`` or ``Settings.ttl_purge``.
+
+    Raises:
+        TTLConfigurationError: It is neither "native" nor "sweeper".
+    """
+    declared = _nearest(model, "__ttl_purge__", "ttl_purge", default="native")
+    return declarations.purge_of(model, PURGES, declared)
+
+
 def declared_policy(model: type) -> Policy:
     """Return the policy that a class declares, as it is meant for stored documents.
 
@@ -94,7 +99,11 @@ def declared_policy(model: type) -> Policy:
         InvalidTTL: The declaration is no ttl.
         TTLConfigurationError: It cannot be held by a field of dates.
     """
-    return as_stored(model, as_policy(declaration(model), where=f"{model.__name__}.__ttl__"))
+    return _declared(model).policy
+
+
+def _declared(model: type) -> DeclaredTTL:
+    return DeclaredTTL(model, read=partial(declaration, model), refine=partial(as_stored, model))
 
 
 def as_stored(model: type, policy: Policy) -> Policy:
@@ -105,15 +114,21 @@ def as_stored(model: type, policy: Policy) -> Policy:
     Raises:
         TTLConfigurationError: It cannot be held by a field of dates.
     """
+
+    def holds_days(field: str) -> bool:
+        fields: Any = getattr(model, "model_fields", {})
+        of_field = (info for name, info in fields.items() if (info.alias or name) == field)
+        return any(_mentions_date(info.annotation) for info in of_field)
+
     created = policy.created if isinstance(policy, TTL) else None
-    if created is not None and any(_holds_days(info) for info in _fields_named(model, created)):
+    if created is not None and holds_days(created):
         message = (
             f"{model.__name__}.__ttl__ = {policy!r}: {created!r} is a date without a time, which "
             "says nothing of the hour of the creation: let it be a datetime."
         )
         raise TTLConfigurationError(message)
     name = policy.last_modified if isinstance(policy, TTL) else policy.field
-    if not any(_holds_days(info) for info in _fields_named(model, name)):
+    if not holds_days(name):
         return policy
     if isinstance(policy, ExpireAfter):
         return ExpireAfter(name, policy.seconds + _DAY)
@@ -126,30 +141,8 @@ def as_stored(model: type, policy: Policy) -> Policy:
     raise TTLConfigurationError(message)
 
 
-def settled(policy: Policy) -> Policy:
-    """Return the same policy as it is at this moment: functions have been asked."""
-    return policy.settled if isinstance(policy, TTL) else policy
-
-
-def _fields_named(model: Any, stored: str) -> Iterator[Any]:
-    for name, info in getattr(model, "model_fields", {}).items():
-        if (info.alias or name) == stored:
-            yield info.annotation
-
-
-def _holds_days(annotation: Any) -> bool:
-    return annotation is date or any(map(_holds_days, get_args(annotation)))
-
-
-def purge_of(model: type) -> Purge:
-    """Return its nearest ``__ttl_purge__`` or ``Settings.ttl_purge``."""
-    declared = _nearest(model, "__ttl_purge__", "ttl_purge", default="native")
-    if declared == "native":
-        return "native"
-    if declared == "sweeper":
-        return "sweeper"
-    message = f"{model.__name__}.__ttl_purge__ = {declared!r}: give 'native' or 'sweeper'."
-    raise TTLConfigurationError(message)
+def _mentions_date(annotation: object) -> bool:
+    return annotation is date or any(map(_mentions_date, get_args(annotation)))
 
 
 def _nearest(model: type, attribute: str, setting: str, *, default: object) -> object:
@@ -179,17 +172,15 @@ class Registry:
             InvalidTTL: The declaration is no ttl.
             TTLConfigurationError: The collection has another policy already.
         """
-        found = self._bindings.get((database, collection))
-        if found is None or _is_defined_again(found.model, model):
-            found = Binding(model, backend)
-        elif issubclass(found.model, model):
-            _check_same(found, Binding(model, backend), collection)
-            found = Binding(model, backend)
-        else:
-            _check_same(found, Binding(model, backend), collection)
-        _check_same(found, found, collection)  # reads both, and so checks them
-        self._bindings[database, collection] = found
-        return found
+        known = self._bindings.get((database, collection))
+        binding = Binding(model, backend)
+        if known is not None and not _is_defined_again(known.model, model):
+            _check_same(known, binding, collection)
+            if not issubclass(known.model, model):
+                binding = known
+        _check_same(binding, binding, collection)  # reads both, and so checks them
+        self._bindings[database, collection] = binding
+        return binding
 
     def unbind(self, database: str, collection: str) -> None:
         """Take a collection's policy away."""
@@ -200,7 +191,7 @@ class Registry:
         return self._bindings.get((database, collection))
 
 
-def registry_of(client: Any) -> Registry:
+def registry_of(client: object) -> Registry:
     """Return the registry of a client, PyMongo's or Motor's."""
     key = id(client)
     if key not in _registries:
@@ -215,8 +206,7 @@ _registries: dict[int, Registry] = {}
 
 def _is_defined_again(old: type, new: type) -> bool:
     """Say whether it is the same class, from a notebook's cell or a module that was reloaded."""
-    names = (old.__module__, old.__qualname__), (new.__module__, new.__qualname__)
-    return names[0] == names[1]
+    return (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
 
 
 def _check_same(one: Binding, other: Binding, collection: str) -> None:
@@ -230,11 +220,12 @@ def _check_same(one: Binding, other: Binding, collection: str) -> None:
         raise TTLConfigurationError(message)
 
 
-def collection_of(document: Any) -> Any:
+def collection_of(document: Any) -> Collection:
     """Return the gated collection of a document, or of its class."""
-    if hasattr(document, "get_pymongo_collection"):
-        return document.get_pymongo_collection()
-    return document.get_motor_collection()
+    is_motor = not hasattr(document, "get_pymongo_collection")
+    name = "get_motor_collection" if is_motor else "get_pymongo_collection"
+    collection: Collection = getattr(document, name)()
+    return collection
 
 
 def policy_of(model: type) -> Policy:
@@ -243,10 +234,10 @@ def policy_of(model: type) -> Policy:
     Raises:
         InvalidTTL: The declaration is no ttl.
     """
-    return settled(declared_policy(model))
+    return _declared(model).settled
 
 
-def binding_of(model: Any) -> Binding | None:
+def binding_of(model: type) -> Binding | None:
     """Return the policy of a document class, None where it has none.
 
     Raises:

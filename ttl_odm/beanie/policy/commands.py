@@ -1,58 +1,44 @@
-"""Database commands on one collection, the same for PyMongo's asynchronous driver and Motor.
+"""Commands on one collection, past the gate, the same for both drivers.
 
-They go past the gate on purpose: who manages indexes or repairs documents must see what is
-stored, and must not stamp it. Answers are plain dicts with aware dates, whatever the client was
-configured with, so that they can be compared with what we would send.
+Who manages indexes, repairs documents or purges them must see what is stored, and must not stamp
+it. Two ways to read the answers:
+
+- `run` and its like give plain dicts with aware dates, whatever the client was configured with, so
+  that they can be compared with what we would send;
+- a `RawCollection` keeps documents as the bytes that the server sent, so that no value is lost
+  between finding one and archiving it, whatever its type; dates are milliseconds, which no calendar
+  is too short for.
 
 This module must not know policies.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pymongo.errors import OperationFailure, WriteError
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure, WriteConcernError, WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Sequence
+    from datetime import datetime
 
-    from bson.codec_options import CodecOptions
+    from bson import DatetimeMS
 
-Document = dict[str, Any]
+    from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline, Session
 
-NAMESPACE_NOT_FOUND = 26
+NAMESPACE_NOT_FOUND: Final = 26
+RAW: Final[CodecOptions[Any]] = CodecOptions(
+    document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+Hint: TypeAlias = str | dict[str, int]
+"""An index's name, or its key pattern."""
+BY_KEY: Final = {"_id": 1}
+"""As a hint: also a clustered collection, which has no index of that name, takes it."""
 
-
-class Database(Protocol):
-    """What `AsyncDatabase` and `AsyncIOMotorDatabase` share, as far as it is used here."""
-
-    def command(self, command: Any, *, codec_options: Any) -> Awaitable[Any]:
-        """Run a command."""
-        ...
-
-
-class Collection(Protocol):
-    """What `AsyncCollection` and `AsyncIOMotorCollection` share, as far as it is used here."""
-
-    @property
-    def name(self) -> str:
-        """The name in its database."""
-        ...
-
-    @property
-    def full_name(self) -> str:
-        """The name with the database's."""
-        ...
-
-    @property
-    def database(self) -> Any:
-        """Its `Database`."""
-        ...
-
-    @property
-    def codec_options(self) -> CodecOptions[Any]:
-        """How the application reads and writes BSON: UUIDs, types of its own."""
-        ...
+_AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
 async def run(collection: Collection, command: Document) -> Document:
@@ -62,8 +48,7 @@ async def run(collection: Collection, command: Document) -> Document:
         OperationFailure: The server refused; also where it refused to write a document only.
     """
     plain = collection.codec_options.with_options(document_class=dict, tz_aware=True, tzinfo=None)
-    database: Database = collection.database
-    reply: Document = await database.command(command, codec_options=plain)
+    reply: Document = await collection.database.command(command, codec_options=plain)
     if errors := reply.get("writeErrors"):
         first = errors[0]
         raise WriteError(first["errmsg"], first["code"], first)
@@ -72,16 +57,14 @@ async def run(collection: Collection, command: Document) -> Document:
 
 async def first_batch(collection: Collection, command: Document) -> list[Document]:
     """Run a command that answers with a cursor, and return its first batch."""
-    reply = await run(collection, command)
-    batch: list[Document] = reply["cursor"]["firstBatch"]
+    batch: list[Document] = (await run(collection, command))["cursor"]["firstBatch"]
     return batch
 
 
 async def details_of(collection: Collection) -> Document:
     """Return what listCollections says: type and options; empty if it does not exist."""
     listing = {"listCollections": 1, "filter": {"name": collection.name}}
-    found = await first_batch(collection, listing)
-    return found[0] if found else {}
+    return next(iter(await first_batch(collection, listing)), {})
 
 
 async def indexes_of(collection: Collection) -> list[Document]:
@@ -92,3 +75,126 @@ async def indexes_of(collection: Collection) -> list[Document]:
         if error.code == NAMESPACE_NOT_FOUND:
             return []
         raise
+
+
+def as_datetime(instant: DatetimeMS) -> datetime:
+    """Return an instant of a server's clock as an aware datetime."""
+    return instant.as_datetime(_AWARE)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range of an index.
+
+    Attributes:
+        index: Which one.
+        field: What the index is on.
+        low: Where the range begins.
+        high: Where it ends, which is outside; None for the index's end.
+    """
+
+    index: Hint
+    field: str
+    low: Any
+    high: Any = None
+
+    def bounds(self) -> Document:
+        """Return the clauses by which a find walks this range and nothing else.
+
+        Unlike a condition on the field they need no proof that a partial index holds all that is
+        looked for. And they are about entries of the index, so an array is found by its dates.
+        """
+        bounds: Document = {"hint": self.index, "min": {self.field: self.low}}
+        if self.high is not None:
+            bounds["max"] = {self.field: self.high}
+        return bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a server says of itself.
+
+    Attributes:
+        now: Its clock.
+        has_transactions: Whether it is a member of a replica set, or a router.
+    """
+
+    now: DatetimeMS
+    has_transactions: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RawCollection:
+    """A collection, and how commands reach it.
+
+    Attributes:
+        collection: PyMongo's or Motor's, gated or not.
+        session: That of a transaction, in which everything then happens.
+        timeout: Seconds that a command may take; None for any number.
+    """
+
+    collection: Collection
+    session: Session = None
+    timeout: float | None = None
+
+    def within(self, session: Session) -> RawCollection:
+        """Return the same place in a transaction."""
+        return replace(self, session=session)
+
+    async def run(self, command: Document) -> Filter:
+        """Run a command.
+
+        Raises:
+            OperationFailure: The server refused it, or one of the writes in it.
+        """
+        if self.timeout is not None:
+            command = {**command, "maxTimeMS": max(1, round(self.timeout * 1000))}
+        return await command_in(self.collection.database, command, self.session)
+
+    async def server(self) -> Server:
+        """Ask the server what time it is, and what it can do."""
+        reply = await self.run({"hello": 1})
+        has_transactions = "setName" in reply or reply.get("msg") == "isdbgrid"
+        return Server(reply["localTime"], has_transactions)
+
+    async def find(self, filter: Filter, **clauses: Any) -> list[RawBSONDocument]:  # noqa: A002 (MongoDB's name for it)
+        """Find documents: so many as fit into one reply of the server, 16 MiB."""
+        find = {"find": self.collection.name, "filter": filter, "singleBatch": True, **clauses}
+        if "limit" in find:
+            find["batchSize"] = find["limit"]
+        rows: list[RawBSONDocument] = (await self.run(find))["cursor"]["firstBatch"]
+        return rows
+
+    async def delete(self, filters: Sequence[Filter], hint: Hint) -> int:
+        """Delete what any of some filters matches, and return how many documents that were."""
+        deletes = [{"q": doomed, "limit": 0, "hint": hint} for doomed in filters]
+        reply = await self.run({"delete": self.collection.name, "deletes": deletes})
+        return int(reply["n"])
+
+    async def update(self, filter: Filter, stages: Pipeline, hint: Hint) -> None:  # noqa: A002 (as above)
+        """Change what a filter matches, by a pipeline."""
+        update = {"q": filter, "u": stages, "multi": True, "hint": hint}
+        await self.run({"update": self.collection.name, "updates": [update]})
+
+    async def count(self, filter: Filter, hint: Hint | None = None) -> int:  # noqa: A002 (as above)
+        """Count what a filter matches."""
+        pipeline = [{"$match": filter}, {"$count": "rows"}]
+        command: Document = {"aggregate": self.collection.name, "pipeline": pipeline, "cursor": {}}
+        if hint is not None:
+            command["hint"] = hint
+        counts = (await self.run(command))["cursor"]["firstBatch"]
+        return int(counts[0]["rows"]) if counts else 0
+
+
+async def command_in(database: Database, command: Document, session: Session = None) -> Filter:
+    """Run a command in a database, on the primary, and raise what it says of single writes.
+
+    Raises:
+        OperationFailure: The server refused something, or could not make it last.
+    """
+    reply: Filter = await database.command(command, codec_options=RAW, session=session)
+    for error in reply.get("writeErrors", ()):
+        raise WriteError(error["errmsg"], error["code"], dict(error))
+    if concern := reply.get("writeConcernError"):
+        raise WriteConcernError(concern["errmsg"], concern["code"], dict(concern))
+    return reply

@@ -1,8 +1,9 @@
-"""The one predicate of the MongoDB side: which documents are expired, as the server sees it.
+"""The one predicate of the MongoDB side: which documents are expired.
 
-Pure functions from a policy to an aggregation expression for ``$expr``. Reads, writes and purges
-all use it, and it answers as `ttl_odm.core.expiry` does, for every value that a document may
-hold. It must not know Beanie, PyMongo or Motor, nor how filters are put together.
+As the server sees it: pure functions from a policy to an aggregation expression for ``$expr``,
+which reads, writes and purges all use. And as a document in memory says it (`end_of`). Both answer
+as `ttl_odm.core.expiry` does, for every value that a document may hold. Nothing here knows Beanie,
+PyMongo or Motor, nor how filters are put together.
 
 Two traps shape the expressions:
 
@@ -16,20 +17,24 @@ Two traps shape the expressions:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ttl_odm.beanie.time import instants
+from ttl_odm.beanie.drivers import Document
+from ttl_odm.beanie.time import formats
+from ttl_odm.core.expiry import expires_at
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.time.instants import Expression as Instant
+    from ttl_odm.beanie.drivers import Filter
+    from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import ExpireAt, Policy
 
-Expression = dict[str, Any]
+Expression: TypeAlias = Document
 
 _NUMBERS = ["int", "long", "double"]  # not "decimal": it never counts as a ttl
 _NULLS = ["null", "missing", "undefined"]
@@ -73,7 +78,7 @@ def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
         TTLConfigurationError: When the policy cannot hold for BSON dates.
     """
     _check_bson_dates(policy)
-    now = instants.server_now() if now is None else now
+    now = formats.server_now() if now is None else now
     if isinstance(policy, TTL):
         return _ttl_expired(policy, now)
     if isinstance(policy, ExpireAfter):
@@ -94,26 +99,33 @@ def holds_instant(policy: Policy, value: str) -> Expression:
 def modified_within(policy: TTL, milliseconds: int) -> Expression:
     """Return the expression that is true for documents written less than so long ago."""
     field = _path(policy.last_modified)
-    passed = _reached_or_false(policy, field, milliseconds, instants.server_now())
+    passed = _reached_or_false(policy, field, milliseconds, formats.server_now())
     return {"$and": [holds_instant(policy, field), {"$not": [passed]}]}
 
 
-def touching_is(what: OnlyIf, policy: TTL) -> Expression:
-    """Return the expression that is true where touching a document is what is wished for.
+def change_is(only_if: OnlyIf, policy: TTL, end: Instant | None = None) -> Expression:
+    """Return the expression that is true where changing a lifetime is what is wished for.
 
-    As `ttl_odm.core.lifetime.grants` has it: touching keeps the ttl, and so moves the end to and
-    fro with the last modification, if there is an end.
+    As `ttl_odm.core.lifetime.grants` has it, race-free where it stands in the filter of the change.
+
+    Args:
+        only_if: The condition.
+        policy: How the documents expire.
+        end: The end that a document would have, but for the policy's limit. None for a touch: it
+            keeps the ttl, and so moves the end to and fro with the last modification.
     """
     has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
     # What has reached the policy's limit stays there.
     moves = has_end if policy.limit is None else _ends_before(policy, policy.limit)
-    is_past = _reached_or_false(policy, _path(policy.last_modified), 0, instants.server_now())
-    return {
-        "longer": {"$and": [moves, is_past]},
-        "shorter": {"$and": [moves, {"$not": [is_past]}]},
-        "has_ttl": has_end,
-        "no_ttl": {"$not": [has_end]},
-    }[what]
+    if end is None:
+        field = _path(policy.last_modified)
+        is_past = _reached_or_false(policy, field, 0, formats.server_now())
+        longer, shorter = {"$and": [moves, is_past]}, {"$and": [moves, {"$not": [is_past]}]}
+    else:
+        longer = {"$and": [moves, expired_expr(policy, {"$subtract": [end, 1]})]}
+        shorter = {"$not": [expired_expr(policy, end)]}
+    no_ttl = {"$not": [has_end]}
+    return {"longer": longer, "shorter": shorter, "has_ttl": has_end, "no_ttl": no_ttl}[only_if]
 
 
 def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
@@ -142,8 +154,9 @@ def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
 
 
 def _ttl_expired(policy: TTL, now: Instant) -> Expression:
+    otherwise = _expired_with(policy, policy.default, now)
     if policy.by is None:
-        return _expired_with(policy, policy.default, now)
+        return otherwise
     kinds: dict[int | None, list[Expression]] = {}
     for kind, default in policy.defaults.items():
         kinds.setdefault(default, []).append({"$literal": kind})
@@ -151,9 +164,7 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
         _branch({"$in": [_path(policy.by), same]}, then=_expired_with(policy, default, now))
         for default, same in kinds.items()
     ]
-    return {
-        "$switch": {"branches": branches, "default": _expired_with(policy, policy.default, now)}
-    }
+    return {"$switch": {"branches": branches, "default": otherwise}}
 
 
 def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:
@@ -175,10 +186,13 @@ def _usually_expired(policy: TTL, default: int, now: Instant) -> Expression:
     if policy.override is not None:
         own = _path(policy.override)
         own_milliseconds = {"$multiply": [{"$toLong": own}, 1000]}
+        is_whole = {"$eq": [own, {"$trunc": [own]}]}
+        # NaN sorts below all numbers, so the first comparison keeps it out.
+        is_valid = {"$and": [{"$gte": [own, 1]}, {"$lte": [own, MAX_TTL]}, is_whole]}
         branches += [
             _branch({"$not": [{"$in": [{"$type": own}, _NUMBERS]}]}, then=inherited),
             _branch({"$in": [own, [NEVER, *policy.never]]}, then=False),
-            _branch(_is_valid(own), then=_reached(policy, last_modified, own_milliseconds, now)),
+            _branch(is_valid, then=_reached(policy, last_modified, own_milliseconds, now)),
         ]
     if not branches:
         return inherited if isinstance(inherited, dict) else {"$literal": False}
@@ -223,11 +237,9 @@ def _reached(
     if policy.unit is None:
         return _passed(value, milliseconds, now)
     limit: Expression = {"$subtract": [now, milliseconds]}
-    told = (
-        _iso_reached(value, limit) if policy.unit == "iso" else _epoch_reached(policy, value, limit)
-    )
+    is_reached = _iso_reached if policy.unit == "iso" else _epoch_reached
     is_date = {"$eq": [{"$type": value}, "date"]}
-    return {"$cond": [is_date, {"$lte": [value, limit]}, told]}
+    return {"$cond": [is_date, {"$lte": [value, limit]}, is_reached(policy, value, limit)]}
 
 
 def _epoch_reached(policy: Policy, value: str, limit: Expression) -> Expression:
@@ -248,7 +260,7 @@ def _epoch_reached(policy: Policy, value: str, limit: Expression) -> Expression:
     return {"$cond": [{"$in": [{"$type": value}, _NUMBERS]}, is_whole, False]}
 
 
-def _iso_reached(value: str, limit: Expression) -> Expression:
+def _iso_reached(_: Policy, value: str, limit: Expression) -> Expression:
     day = {"$substrBytes": [value, 0, 10]}
     time = {"$substrBytes": [value, 11, 8]}
     whole = {"$dateFromString": {"dateString": {"$concat": [day, "T", time, "Z"]}, "onError": None}}
@@ -263,24 +275,13 @@ def _iso_reached(value: str, limit: Expression) -> Expression:
         ]
     }
     judged = {"$let": {"vars": {"whole": whole}, "in": is_reached}}
-    found = {"$regexFind": {"input": value, "regex": _ISO}}
-    is_iso = {"$let": {"vars": {"iso": found}, "in": {"$cond": ["$$iso", judged, False]}}}
+    match = {"$regexFind": {"input": value, "regex": _ISO}}
+    is_iso = {"$let": {"vars": {"iso": match}, "in": {"$cond": ["$$iso", judged, False]}}}
     return {"$cond": [{"$eq": [{"$type": value}, "string"]}, is_iso, False]}
 
 
 def _passed(date: str, milliseconds: int | Expression, now: Instant) -> Expression:
     return {"$lte": [date, {"$subtract": [now, milliseconds]}]}
-
-
-def _is_valid(own: str) -> Expression:
-    # NaN sorts below all numbers, so the first comparison keeps it out.
-    return {
-        "$and": [
-            {"$gte": [own, 1]},
-            {"$lte": [own, MAX_TTL]},
-            {"$eq": [own, {"$trunc": [own]}]},
-        ]
-    }
 
 
 def _branch(case: Expression, *, then: bool | Expression) -> Expression:
@@ -295,23 +296,96 @@ def _path(field: str) -> str:
 
 
 def _check_bson_dates(policy: Policy) -> None:
-    name = type(policy).__name__
-    kinds = [kind for kind, _ in policy.kinds] if isinstance(policy, TTL) else []
-    if isinstance(policy, TTL) and policy.by is not None:
-        _path(policy.by)
-    for kind in kinds:
-        if isinstance(kind, bool):
-            message = f"{policy!r}: {kind!r} is no kind on MongoDB, give strings or ints."
-            raise TTLConfigurationError(message)
-    if isinstance(policy, TTL) and policy.limit is not None and policy.unit is not None:
-        message = (
-            f"{policy!r}: with max_lifetime both fields hold dates on MongoDB: leave unit out, or "
-            "max_lifetime and created."
-        )
-        raise TTLConfigurationError(message)
+    fix = None
+    if isinstance(policy, TTL):
+        if policy.by is not None:
+            _path(policy.by)
+        for kind, _ in policy.kinds:
+            if isinstance(kind, bool):
+                fix = f"{kind!r} is no kind on MongoDB, give strings or ints."
+        if fix is None and policy.limit is not None and policy.unit is not None:
+            fix = (
+                "with max_lifetime both fields hold dates on MongoDB: leave unit out, or "
+                "max_lifetime and created."
+            )
+    if fix is not None:
+        raise TTLConfigurationError(f"{policy!r}: {fix}")
     if policy.timezone != "UTC":
-        message = (
-            f"{name}.timezone = {policy.timezone!r} has no meaning on MongoDB, whose dates are "
-            "instants in UTC: leave it out."
+        raise TTLConfigurationError(
+            f"{type(policy).__name__}.timezone = {policy.timezone!r} has no meaning on MongoDB, "
+            "whose dates are instants in UTC: leave it out."
         )
-        raise TTLConfigurationError(message)
+
+
+def shortest_default(policy: TTL) -> int | None:
+    """Return the shortest default ttl of any kind of documents.
+
+    Returns:
+        Seconds; -1 if documents expire by ttls of their own only, None if none does.
+    """
+    if policy.by is None:
+        return policy.default
+    every = (policy.default, *policy.defaults.values())
+    defaults = [default for default in every if default is not None]
+    limits = (default for default in defaults if default != NEVER)
+    return min(limits, default=NEVER) if defaults else None
+
+
+def never_expires(policy: Policy) -> bool:
+    """Say whether TTL is off."""
+    return isinstance(policy, TTL) and shortest_default(policy) is None
+
+
+def deciding_fields(policy: Policy) -> tuple[str, ...]:
+    """Return the fields that say when a document expires."""
+    if not isinstance(policy, TTL):
+        return (policy.field,)
+    fields = (policy.last_modified, policy.override, policy.by, policy.created)
+    return tuple(field for field in fields if field is not None)
+
+
+def end_of(document: object, policy: Policy) -> datetime | None:
+    """Return the instant at which a document as the driver gives it expires, None for never."""
+    if not isinstance(document, Mapping):
+        return None
+    if not isinstance(policy, TTL):
+        return expires_at(policy, instant=_as_instant(value_at(document, policy.field), policy))
+    own = None if policy.override is None else value_at(document, policy.override)
+    kind = None if policy.by is None else value_at(document, policy.by)
+    return expires_at(
+        policy,
+        instant=_as_instant(value_at(document, policy.last_modified), policy),
+        own=own,
+        kind=None if isinstance(kind, bool) else kind,  # for MongoDB true is not 1
+        created=None if policy.created is None else value_at(document, policy.created),
+    )
+
+
+def has(document: Filter, path: str) -> bool:
+    """Say whether a document, or the known part of one, says anything of a path."""
+    return path in document or path.partition(".")[0] in document
+
+
+def value_at(document: Filter, path: str) -> Any:
+    """Return the value at a dotted path, a list of all where arrays are on the way, or None."""
+    if path in document:
+        return document[path]
+    name, _, rest = path.partition(".")
+    value = document.get(name)
+    if not rest:
+        return value
+    if isinstance(value, Mapping):
+        return value_at(value, rest)
+    if isinstance(value, list):
+        return [value_at(element, rest) for element in value if isinstance(element, Mapping)]
+    return None
+
+
+def _as_instant(value: object, policy: Policy) -> object:
+    """Return a whole double as an int: JavaScript stores no other numbers of that size."""
+    if policy.unit in (None, "iso"):
+        return value
+    if isinstance(value, list):
+        return [_as_instant(element, policy) for element in value]
+    is_whole = isinstance(value, float) and value.is_integer() and value >= -(2**63)
+    return int(value) if isinstance(value, float) and is_whole else value

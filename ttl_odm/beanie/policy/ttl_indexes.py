@@ -2,8 +2,7 @@
 
 Pure functions from a policy to index specifications, and the expression of ``_exp``, the derived
 field that a document with a valid ttl of its own carries. Nothing here talks to a server;
-`ttl_odm.beanie.indexes.ensure` does, and `ttl_odm.beanie.indexes.azure` has what Azure Cosmos DB
-wants instead.
+`ttl_odm.beanie.indexes.ensure` does.
 
 A TTL index knows one number of seconds for all its documents. So there are two of them: one on
 the last modification, over the documents that inherit the default, and one on ``_exp``, over
@@ -26,15 +25,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
-from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.beanie.drivers import Document
+from ttl_odm.beanie.policy.predicate import expired_expr, shortest_default
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 
-Filter = dict[str, Any]
-Expression = str | dict[str, Any]
+Expression: TypeAlias = str | Document
 Purge = Literal["native", "sweeper"]
 
 EXPIRY = "_exp"
@@ -49,7 +48,7 @@ _OTHER_TYPES = [
     *("minKey", "maxKey"),
 ]
 _PREFIX = "__ttl_"
-_EVERY_DOCUMENT: Filter = {"__ttl": None}  # a field that no document has and no query asks for
+_EVERY_DOCUMENT: Document = {"__ttl": None}  # a field that no document has and no query asks for
 
 # A default of -1 is the longest ttl that an index can have, 68 years, so that switching costs one
 # collMod. Documents from before this instant stay out of the index, for otherwise a date such as
@@ -73,7 +72,7 @@ class Index:
 
     name: str
     field: str
-    filter: Filter | None
+    filter: Document | None
     seconds: int | None
 
     @property
@@ -81,9 +80,9 @@ class Index:
         """Whether a document with a date in the field cannot be missing from it."""
         return self.filter is None or self.filter == _EVERY_DOCUMENT
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return it as createIndexes takes it, and as listIndexes gives it."""
-        made: dict[str, Any] = {"name": self.name, "key": {self.field: 1}}
+        made: Document = {"name": self.name, "key": {self.field: 1}}
         if self.filter is not None:
             made["partialFilterExpression"] = self.filter
         if self.seconds is not None:
@@ -121,6 +120,53 @@ def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
             made.append(_index_of_dates("created", policy.limit, purge))
         return tuple(made)
     return (_index_of_dates("date", policy, purge),)
+
+
+def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
+    """Return the indexes that a collection with this policy needs on Azure Cosmos DB (RU).
+
+    There the service expires documents itself: it keeps ``_ts`` (no write of ours may set it),
+    reads a root-level ``ttl``, and knows a single TTL index, on ``_ts``. It has no partial indexes
+    and no collMod, so another default means dropping that index and creating it again. Documents
+    are out of sight from their expiry on, by the service's own doing.
+
+    Args:
+        policy: How its documents expire.
+        purge: "native" for `TTL`, which only the service can follow; "sweeper" for the others.
+
+    Raises:
+        TTLConfigurationError: When the service cannot follow the policy.
+    """
+    check(policy)
+    if not isinstance(policy, TTL):
+        if purge == "native":
+            message = (
+                f"{policy!r}: Azure Cosmos DB has TTL indexes on '_ts' only, so it cannot delete "
+                f"by {policy.field!r}: declare __ttl_purge__ = 'sweeper'."
+            )
+            raise TTLConfigurationError(message)
+        return (Index("__ttl_sweep_date", policy.field, None, None),)
+    problem = None
+    if purge == "sweeper":
+        problem = (
+            "On Azure Cosmos DB documents with a TTL expire by the service's own '_ts', which a "
+            "sweeper cannot see: declare __ttl_purge__ = 'native'."
+        )
+    elif (policy.last_modified, policy.override) != ("_ts", "ttl"):
+        problem = (
+            f"TTL(last_modified={policy.last_modified!r}, override={policy.override!r}): Azure "
+            "Cosmos DB always counts from '_ts' and always heeds a root-level 'ttl': leave both "
+            "out of the declaration."
+        )
+    elif policy.by is not None or policy.unit is not None or policy.limit is not None:
+        problem = f"{policy!r}: Azure Cosmos DB knows one default, and counts from its own '_ts'."
+    elif policy.never:
+        problem = (
+            f"TTL(never={policy.never!r}): on Azure Cosmos DB only -1 means never: leave it out."
+        )
+    if problem is not None:
+        raise TTLConfigurationError(problem)
+    return () if policy.default is None else (Index("__ttl_default", "_ts", None, policy.default),)
 
 
 def check(policy: Policy) -> None:
@@ -169,26 +215,13 @@ def check_purge(policy: Policy, purge: Purge) -> None:
         raise TTLConfigurationError(message)
 
 
-def shortest_default(policy: TTL) -> int | None:
-    """Return the shortest default ttl of any kind of documents.
-
-    Returns:
-        Seconds; -1 if documents expire by ttls of their own only, None if none does.
-    """
-    if policy.by is None:
-        return policy.default
-    every = (policy.default, *policy.defaults.values())
-    defaults = [each for each in every if each is not None]
-    return min((each for each in defaults if each != NEVER), default=NEVER) if defaults else None
-
-
 def date_fields(policy: Policy) -> tuple[str, ...]:
     """Return the fields whose dates decide when a document goes."""
     if not isinstance(policy, TTL):
         return (policy.field,)
     expiry = None if policy.override is None else EXPIRY
     fields = (policy.last_modified, expiry, policy.created)
-    return tuple(each for each in fields if each is not None)
+    return tuple(field for field in fields if field is not None)
 
 
 def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
@@ -203,7 +236,7 @@ def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
     return (old, f"documents whose {policy.override!r} is a fraction above 1, or NaN")
 
 
-def inheriting_branches(policy: TTL) -> list[Filter]:
+def inheriting_branches(policy: TTL) -> list[Document]:
     """Return filters that together match the documents which inherit the default.
 
     They match no document with a valid ttl of its own, nor one that never expires.
@@ -211,20 +244,20 @@ def inheriting_branches(policy: TTL) -> list[Filter]:
     if policy.override is None:
         return [_EVERY_DOCUMENT]
     own, never = policy.override, sorted({NEVER, *policy.never})
-    below = _gaps([each for each in never if each < 1], end={"$lt": 1})
-    above = _gaps([each for each in never if each > MAX_TTL], start={"$gt": MAX_TTL})
+    below = _gaps([number for number in never if number < 1], end={"$lt": 1})
+    above = _gaps([number for number in never if number > MAX_TTL], start={"$gt": MAX_TTL})
     numbers = [{own: gap} for gap in (*below, *above)]
     return [{own: None}, {own: {"$type": _OTHER_TYPES}}, *numbers]
 
 
-def own_branches(policy: TTL) -> list[Filter]:
+def own_branches(policy: TTL) -> list[Document]:
     """Return filters that together match the documents with a valid ttl of their own.
 
     Fractions match too; they have no ``_exp``.
     """
     if policy.override is None:
         return []
-    never = sorted(each for each in {*policy.never} if 1 <= each <= MAX_TTL)
+    never = sorted(own for own in {*policy.never} if 1 <= own <= MAX_TTL)
     gaps = _gaps(never, start={"$gte": 1}, end={"$lte": MAX_TTL})
     return [{policy.override: {"$type": list(NUMBERS), **gap}} for gap in gaps]
 
@@ -244,6 +277,11 @@ def own_expiry(policy: TTL) -> Expression:
         },
     ]
     return {"$switch": {"branches": branches, "default": "$$REMOVE"}}
+
+
+def has_wrong_expiry(policy: TTL) -> Document:
+    """Return the expression for documents whose ``_exp`` doesn't follow from the rest of them."""
+    return {"$ne": [f"${EXPIRY}", own_expiry(policy)]}
 
 
 def has_own_number(policy: TTL) -> Expression:
@@ -272,20 +310,20 @@ def _index_of_dates(name: str, policy: ExpireAfter | ExpireAt, purge: Purge) -> 
     return _index(name, policy.field, _EVERY_DOCUMENT, seconds, purge)
 
 
-def _index(name: str, field: str, matches: Filter, seconds: int, purge: Purge) -> Index:
+def _index(name: str, field: str, matches: Document, seconds: int, purge: Purge) -> Index:
     if purge == "native":
         return Index(f"{_PREFIX}{name}", field, matches, seconds)
     # Another name: an index loses its expireAfterSeconds only by being built again.
     return Index(f"{_PREFIX}sweep_{name}", field, matches, None)
 
 
-def _any_of(branches: list[Filter]) -> Filter:
+def _any_of(branches: list[Document]) -> Document:
     return branches[0] if len(branches) == 1 else {"$or": branches}
 
 
 def _gaps(
-    points: list[int], *, start: Filter | None = None, end: Filter | None = None
-) -> list[Filter]:
+    points: list[int], *, start: Document | None = None, end: Document | None = None
+) -> list[Document]:
     """Return the ranges between sorted points, without the points themselves."""
     starts = [start or {}, *({"$gt": point} for point in points)]
     ends = [*({"$lt": point} for point in points), end or {}]

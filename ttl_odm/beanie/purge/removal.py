@@ -1,4 +1,8 @@
-"""Removing expired documents: archived if their class says so, and told to its hooks.
+"""What becomes of expired documents: archived if their class says so, told to its hooks, deleted.
+
+A class that archives, or has ``__ttl_on_purged__``, leaves its documents to the sweeper
+(``__ttl_purge__ = "sweeper"``): MongoDB's own monitor would delete them and tell nobody. That is
+read from the class when documents are purged, since an archive may be declared after it.
 
 Where anybody is to know of it all happens in one transaction, and so do batches of which nobody is
 told, wherever the server has transactions. Outside of one, a command that deletes many waits for
@@ -20,29 +24,82 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.policy.binding import collection_of, registry_of
+from ttl_odm.beanie.policy.commands import BY_KEY, RAW, as_datetime
 from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.purge.errors import in_short, is_passing
-from ttl_odm.beanie.purge.raw_collection import BY_KEY, RAW, as_datetime
-from ttl_odm.sweeper import HookError, Purged, TransientStoreError, archive_async
+from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper import ArchiveSink, HookError, Hooks, Purged, TransientStoreError
+from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
+from ttl_odm.sweeper.hooks import archive_async
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from bson import DatetimeMS
-    from bson.codec_options import CodecOptions
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.purge.modes import Mode
-    from ttl_odm.beanie.purge.raw_collection import RawCollection
+    from ttl_odm.beanie.drivers import Document
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sweeper import Hooks
     from ttl_odm.sweeper.hooks import Reason
 
 Rows: TypeAlias = "list[RawBSONDocument]"
 
 _MAJORITY: Final = WriteConcern("majority")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a class says of its expired documents.
+
+    Attributes:
+        archive: Where they are copied to.
+        sink: What they are given to.
+        hooks: Whom to tell.
+    """
+
+    archive: Archive | None = None
+    sink: ArchiveSink | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+
+
+def mode_of(binding: Binding, name: str) -> Mode:
+    """Read what the class of a collection declares.
+
+    Args:
+        binding: The collection's.
+        name: The collection.
+
+    Raises:
+        TTLConfigurationError: It can't be; the message says what to write instead.
+    """
+    model = binding.model
+    archive, hooks = archive_of(model), hooks_of(model, name)
+    if binding.purge == "native" and (archive is not None or hooks):
+        declared = "__ttl_on_purged__" if archive is None else "__ttl_archive__"
+        raise TTLConfigurationError(
+            f"{model.__name__}.{declared}: MongoDB deletes these documents by itself, and nobody "
+            "is told: declare __ttl_purge__ = 'sweeper', too."
+        )
+    if not isinstance(archive, Archive):
+        return Mode(sink=archive, hooks=hooks)
+    into = archive.into
+    is_class = isinstance(into, type) and hasattr(into, "get_settings")
+    if not is_class and not (isinstance(into, str) and into):
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl_archive__ = {archive!r}: give it the name of a collection, or "
+            "a document class."
+        )
+    if into == name:
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl_archive__: the archive {name!r} is the collection itself."
+        )
+    return Mode(archive=archive, hooks=hooks)
 
 
 class RefusedError(HookError):
@@ -111,52 +168,71 @@ class Remover:
         """
         began = time.monotonic()
         expired = {"$expr": expired_expr(self.policy)}
-        keys = [row["_id"] for row in rows]
+        doomed: Document = {"_id": {"$in": [row["_id"] for row in rows]}, **expired}
         if not self.needs_transaction:
-            return Removed(await place.delete([{"_id": {"$in": keys}, **expired}], BY_KEY))
-        found = await self._read(place, keys)
-        if not found:
-            return Removed(0)
-        chosen = {"_id": {"$in": [row["_id"] for row in found]}, **expired}
-        deleted = await place.delete([chosen], BY_KEY)
-        if deleted != len(found):  # the clocks of two routers, perhaps
-            raise TransientStoreError(
-                f"{len(found)} documents were chosen, and {deleted} were there: it is undone."
-            )
-        await self._archive(place, found)
-        purged = await self._tell(place, found, began) if self._tells else None
-        is_kept = self.mode.archive is not None or self.mode.sink is not None
-        return Removed(deleted, deleted if is_kept else 0, purged, _without(rows, found))
-
-    async def _read(self, place: RawCollection, keys: list[Any]) -> Rows:
-        """Read what has expired of some documents, or as many of these as a reply has room for."""
-        wanted: dict[str, Any] = {"_id": {"$in": keys}, "$expr": expired_expr(self.policy)}
-        clauses: dict[str, Any] = {"hint": BY_KEY, "limit": len(keys)}
+            return Removed(await place.delete([doomed], BY_KEY))
+        clauses: Document = {"hint": BY_KEY, "limit": len(rows)}
         if not (self._shows_rows or self.mode.archive):
             clauses["projection"] = {"_id": 1}
-        with phase("find"):
-            return await place.find(wanted, **clauses)
+        with phase("find"):  # all of them, or as many as a reply has room for
+            chosen = await place.find(doomed, **clauses)
+        if not chosen:
+            return Removed(0)
+        doomed["_id"] = {"$in": [row["_id"] for row in chosen]}
+        deleted = await place.delete([doomed], BY_KEY)
+        if deleted != len(chosen):  # the clocks of two routers, perhaps
+            raise TransientStoreError(
+                f"{len(chosen)} documents were chosen, and {deleted} were there: it is undone."
+            )
+        if self.mode.archive is not None:
+            await self._archive(place, chosen, self.mode.archive)
+        purged = await self._tell(place, chosen, began) if self._tells else None
+        is_kept = self.mode.archive is not None or self.mode.sink is not None
+        return Removed(deleted, deleted if is_kept else 0, purged, _without(rows, chosen))
 
-    async def _archive(self, place: RawCollection, rows: Rows) -> None:
-        archive = self.mode.archive
-        if archive is None:
-            return
-        into = archive.collection(place.collection.database)
-        binding = registry_of(into.database.client).find(into.database.name, into.name)
+    async def _archive(self, place: RawCollection, rows: Rows, archive: Archive) -> None:
+        into, database = archive.into, place.collection.database
+        collection = database[into] if isinstance(into, str) else collection_of(into)
+        client = collection.database.client
+        binding = registry_of(client).find(collection.database.name, collection.name)
         policy = None if binding is None else binding.policy
-        copies = archive.copies(rows, policy, self.as_of)
+        copies: list[Any] = [*rows]
+        if isinstance(policy, TTL) or archive.archived_at is not None:
+            lost: set[str | None] = set()
+            if isinstance(policy, TTL):
+                lost = {policy.last_modified, policy.override, EXPIRY}
+            copies = [{key: row[key] for key in row if key not in lost} for row in rows]
+        if archive.archived_at is not None:
+            for copy in copies:
+                copy[archive.archived_at] = self.as_of
         try:
             with phase("archive"):
-                await into.insert_many(copies, session=place.session)
+                await collection.insert_many(copies, session=place.session)
         except PyMongoError as error:
             if is_passing(error):
                 raise
             raise RefusedError(
-                f"The archive {into.name} didn't take documents of {self.name}: {in_short(error)}"
+                f"The archive {collection.name} didn't take documents of {self.name}: "
+                f"{in_short(error)}"
             ) from error
 
     async def _tell(self, place: RawCollection, rows: Rows, began: float) -> Purged:
-        purged = self._purged(place, rows, began)
+        options = place.collection.codec_options
+        conversion = options.datetime_conversion
+        if conversion is DatetimeConversion.DATETIME:
+            # One document from the year 10000 would keep its batch from ever being purged.
+            conversion = DatetimeConversion.DATETIME_AUTO
+        as_read = options.with_options(document_class=dict, datetime_conversion=conversion)
+        documents = [bson.decode(row.raw, as_read) for row in rows]
+        purged = Purged(
+            self.name,
+            keys=[(document["_id"],) for document in documents],
+            count=len(documents),
+            as_of=as_datetime(self.as_of),
+            rows=documents if self._shows_rows else None,
+            duration=time.monotonic() - began,
+            reason=self.reason,
+        )
         inside = replace(purged, transaction=place.session)
         try:
             if self.mode.sink is not None:
@@ -169,50 +245,26 @@ class Remover:
             raise
         return purged
 
-    def _purged(self, place: RawCollection, rows: Rows, began: float) -> Purged:
-        options = _as_application(place.collection.codec_options)
-        shown = [bson.decode(row.raw, options) for row in rows]
-        return Purged(
-            self.name,
-            keys=[(row["_id"],) for row in shown],
-            count=len(shown),
-            as_of=as_datetime(self.as_of),
-            rows=shown if self._shows_rows else None,
-            duration=time.monotonic() - began,
-            reason=self.reason,
-        )
 
-
-def _without(rows: Rows, found: Rows) -> Rows:
-    """Return the documents that were not found, though perhaps only for want of room."""
-    if len(found) == len(rows):
+def _without(rows: Rows, chosen: Rows) -> Rows:
+    """Return the documents that were not chosen, though perhaps only for want of room."""
+    if len(chosen) == len(rows):
         return []
-    done = {_bytes_of(row) for row in found}
-    return [row for row in rows if _bytes_of(row) not in done]
 
+    def bytes_of(row: RawBSONDocument) -> bytes:
+        return bson.encode({"_id": row["_id"]}, codec_options=RAW)
 
-def _bytes_of(row: RawBSONDocument) -> bytes:
-    return bson.encode({"_id": row["_id"]}, codec_options=RAW)
-
-
-def _as_application(options: CodecOptions[Any]) -> CodecOptions[Any]:
-    """Return how the application reads documents; but dates that Python has none for are no error.
-
-    One document from the year 10000 would otherwise keep its batch from ever being purged.
-    """
-    conversion = options.datetime_conversion
-    if conversion is DatetimeConversion.DATETIME:
-        conversion = DatetimeConversion.DATETIME_AUTO
-    return options.with_options(document_class=dict, datetime_conversion=conversion)
+    done = set(map(bytes_of, chosen))
+    return [row for row in rows if bytes_of(row) not in done]
 
 
 @asynccontextmanager
 async def transaction(place: RawCollection) -> AsyncIterator[RawCollection]:
     """Give a place inside a transaction, which is committed unless the block raises."""
-    session = await _settled(place.collection.database.client.start_session())
+    session = await _awaited(place.collection.database.client.start_session())
     limit = None if place.timeout is None else max(1, round(place.timeout * 1000))
     try:
-        await _settled(
+        await _awaited(
             session.start_transaction(
                 read_concern=ReadConcern("local"),
                 write_concern=_MAJORITY,
@@ -229,9 +281,9 @@ async def transaction(place: RawCollection) -> AsyncIterator[RawCollection]:
         with phase("commit"):
             await session.commit_transaction()
     finally:
-        await _settled(session.end_session())
+        await _awaited(session.end_session())
 
 
-async def _settled(given: Any) -> Any:
+async def _awaited(result: Any) -> Any:
     """Await what one driver has as a coroutine function, and the other as a function."""
-    return await given if isawaitable(given) else given
+    return await result if isawaitable(result) else result

@@ -1,8 +1,8 @@
 """Pure: from what the user wrote to what the server gets.
 
-- `filters`: filters and pipelines, rewritten so that they see live documents only.
-- `merge`: ``$out`` and ``$merge`` into a collection whose documents expire: writes, by a pipeline.
-- `projections`: how MongoDB reads a projection, in ``find`` and in ``$project``.
+- `filters`: filters, rewritten so that they match live documents only, and what can be read from
+  them.
+- `pipelines`: pipelines, rewritten so that they see live documents only, and stamp what they write.
 - `stamps`: what writes carry so that a document's life starts again: ``_ts``, and ``_exp`` with
   it.
 """

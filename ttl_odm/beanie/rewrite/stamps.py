@@ -18,23 +18,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
-from ttl_odm.beanie.time import durations, instants
-from ttl_odm.beanie.time.instants import stored, stored_expr
+from ttl_odm.beanie.time import formats
+from ttl_odm.beanie.time.formats import check_duration, stored, stored_expr
 from ttl_odm.core.expiry import instant_of, own_ttl
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER, row_ttl
 from ttl_odm.errors import InvalidTTL
 
 if TYPE_CHECKING:
+    from ttl_odm.beanie.drivers import Document, Filter, Pipeline
     from ttl_odm.beanie.policy.binding import Backend
-    from ttl_odm.beanie.time.instants import Expression
+    from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.core.policy import Policy
 
-Document = dict[str, Any]
-Update = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Update: TypeAlias = "Filter | Sequence[Filter]"
 
 _SETS: Final = ("$set", "$setOnInsert")
 _PLAIN: Final = frozenset({*_SETS, "$unset"})
@@ -62,7 +62,7 @@ class Stamping:
         """Whether updates have to be told the instant: no operator stamps in a unit."""
         return self.policy.unit is not None
 
-    def insert(self, document: Mapping[str, Any], now: datetime | None, *, keep: bool) -> Document:
+    def insert(self, document: Filter, now: datetime | None, *, keep: bool) -> Document:
         """Return the document to insert.
 
         Args:
@@ -118,9 +118,7 @@ class Stamping:
             return [*_as_stages(cleaned, inserts=inserts), *self.stages(keep=keep)]
         return self._with_operators(cleaned, keep=keep, now=now)
 
-    def replacement(
-        self, document: Mapping[str, Any], *, keep: bool, inserts: bool = False
-    ) -> list[Document]:
+    def replacement(self, document: Filter, *, keep: bool, inserts: bool = False) -> Pipeline:
         """Return the update that does what replacing by the document does.
 
         Raises:
@@ -130,21 +128,21 @@ class Stamping:
         field = self.policy.last_modified
         made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}
         kept = {field: f"${field}" if keep and not inserts else self._now}
-        stages: list[Document] = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
+        stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
         return stages + self._expiry_stages()
 
-    def stages(self, *, keep: bool) -> list[Document]:
+    def stages(self, *, keep: bool) -> Pipeline:
         """Return the last stages of a pipeline that writes."""
         if not self.stamps:
             return []
-        stamp: list[Document] = [] if keep else [{"$set": {self.policy.last_modified: self._now}}]
+        stamp: Pipeline = [] if keep else [{"$set": {self.policy.last_modified: self._now}}]
         return stamp + self._expiry_stages()
 
     @property
-    def _now(self) -> Expression:
-        return stored_expr(self.policy, instants.server_now())
+    def _now(self) -> Instant:
+        return stored_expr(self.policy, formats.server_now())
 
-    def _expiry_stages(self) -> list[Document]:
+    def _expiry_stages(self) -> Pipeline:
         return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []
 
     def _with_operators(self, update: Document, *, keep: bool, now: datetime | None) -> Document:
@@ -166,7 +164,7 @@ class Stamping:
             for name, target in fields.items()
         )
 
-    def _without_ours(self, operator: str, fields: Mapping[str, Any]) -> Document:
+    def _without_ours(self, operator: str, fields: Filter) -> Document:
         ours = (self.policy.last_modified, EXPIRY)
 
         def is_ours(path: object) -> bool:
@@ -178,16 +176,16 @@ class Stamping:
             if not is_ours(name) and not (operator == "$rename" and is_ours(value))
         }
 
-    def _check(self, document: Mapping[str, Any]) -> None:
+    def _check(self, document: Filter) -> None:
         """Refuse, in strict mode, an own ttl that is none."""
         own = self.policy.override
         if own is None or own not in document:
             return
-        durations.check(document[own], own)
+        check_duration(document[own], own)
         if self.policy.values == "strict":
             row_ttl(document[own], where=own)
 
-    def _check_operators(self, update: Mapping[str, Any]) -> None:
+    def _check_operators(self, update: Filter) -> None:
         own, is_strict = self.policy.override, self.policy.values == "strict"
         if own is None:
             return
@@ -197,7 +195,7 @@ class Stamping:
             elif is_strict and operator != "$unset" and self._touches_ttl({operator: fields}):
                 raise InvalidTTL(_unchecked(own, operator))
 
-    def _check_stage(self, stage: Mapping[str, Any]) -> None:
+    def _check_stage(self, stage: Filter) -> None:
         own = self.policy.override
         if own is None:
             return
@@ -205,7 +203,7 @@ class Stamping:
             value = stage.get(operator, {}).get(own)
             if isinstance(value, Mapping) and "$literal" in value:
                 value = value["$literal"]
-            durations.check(value, own)
+            check_duration(value, own)
             if self.policy.values != "strict":
                 continue
             if isinstance(value, str) and value.startswith("$"):
@@ -235,14 +233,14 @@ def _is_plain(update: Document) -> bool:
     )
 
 
-def _as_stages(update: Document, *, inserts: bool) -> list[Document]:
+def _as_stages(update: Document, *, inserts: bool) -> Pipeline:
     sets = {
         name: {"$literal": value}
         for operator in _SETS
         if inserts or operator == "$set"
         for name, value in update.get(operator, {}).items()
     }
-    stages: list[Document] = [{"$set": sets}] if sets else []
+    stages: Pipeline = [{"$set": sets}] if sets else []
     if unset := list(update.get("$unset", {})):
         stages.append({"$unset": unset})
     return stages

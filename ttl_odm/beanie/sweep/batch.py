@@ -5,67 +5,81 @@ A *window* is the piece of the index that holds so many of them, deleted by one 
 the documents themselves, found and then deleted by their keys, where somebody is to know of them,
 where the index has no windows, or where somebody else holds a document of the window. Whichever it
 is, the command that deletes decides again what has expired.
+
+What is not about a whole window is done on all documents at once, or on as many as will go
+(`_Outcome`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.keys import value_at
-from ttl_odm.beanie.policy.predicate import expired_expr
-from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
-from ttl_odm.beanie.purge.errors import is_conflict
-from ttl_odm.beanie.purge.raw_collection import BY_KEY
-from ttl_odm.beanie.purge.removal import Removed, Remover, transaction
-from ttl_odm.beanie.sweep.due import first_date, has_wrong_expiry
-from ttl_odm.beanie.sweep.outcome import Outcome
-from ttl_odm.beanie.sweep.stages import Action, Resume, stages_of
+from ttl_odm.beanie.policy.commands import BY_KEY
+from ttl_odm.beanie.policy.predicate import expired_expr, value_at
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
+from ttl_odm.beanie.purge.errors import is_conflict, is_passing
+from ttl_odm.beanie.purge.removal import RefusedError, Removed, Remover, Rows, transaction
+from ttl_odm.beanie.sweep.due import Action, Resume, first_date, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import BatchResult
+from ttl_odm.sweeper import BatchResult, HookError, Purged, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.purge.raw_collection import Filter, RawCollection
-    from ttl_odm.beanie.purge.removal import Rows
-    from ttl_odm.beanie.sweep.stages import IndexRange, Layout
-    from ttl_odm.beanie.sweep.targets import Target
+    from ttl_odm.beanie.drivers import Document
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.commands import RawCollection
+    from ttl_odm.beanie.purge.removal import Mode
+    from ttl_odm.beanie.sweep.due import IndexRange, Layout
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import BatchRequest
 
+_INVALID: Final = 121
+"""A validator refused a document."""
 _WALKED: Final = 10
 """Documents that are looked at, for each that a batch may delete, where a collection is walked."""
 
 
 async def purge(
-    place: RawCollection, target: Target, layout: Layout, request: BatchRequest
+    place: RawCollection, binding: Binding, mode: Mode, layout: Layout, request: BatchRequest
 ) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`.
 
     Args:
         place: The collection.
-        target: The same, with what its class declares.
+        binding: Its policy.
+        mode: What its class says of expired documents.
         layout: What it is like.
-        request: What is wanted.
+        request: What is asked for.
 
     Raises:
         TTLConfigurationError: Somebody is to know of it, and that can't be.
     """
     server = await place.server()
-    policy = target.policy
-    remover = Remover(target.name, target.mode, policy, request.hooks, server.now)
+    policy, name = binding.policy, request.target
+    remover = Remover(name, mode, policy, request.hooks, server.now)
     is_atomic = server.has_transactions and not layout.is_capped
-    if remover.needs_transaction:
-        _check(target, layout, is_atomic=is_atomic)
+    # Hooks and archives would miss documents, or could not be undone.
+    if remover.needs_transaction and binding.purge == "native":
+        raise TTLConfigurationError(
+            f"MongoDB deletes most documents of {name!r} by itself, and nobody is told: declare "
+            "__ttl_purge__ = 'sweeper' on its class, or have no hooks for it."
+        )
+    if remover.needs_transaction and not is_atomic:
+        where = "a capped collection" if layout.is_capped else "a server that is no replica set"
+        raise TTLConfigurationError(
+            f"{name!r} has hooks or an archive, which need a transaction, and {where} has none."
+        )
     resume: Any = request.resume or Resume()
     stages = stages_of(policy, layout, request.part, server.now)
     for number in range(resume.stage, len(stages)):
@@ -77,21 +91,6 @@ async def purge(
         if result.deleted or result.skipped:
             return replace(result, resume=Resume(number + 1))
     return BatchResult(0)
-
-
-def _check(target: Target, layout: Layout, *, is_atomic: bool) -> None:
-    """Refuse hooks and archives that would miss documents, or could not be undone."""
-    if target.binding.purge == "native":
-        raise TTLConfigurationError(
-            f"MongoDB deletes most documents of {target.name!r} by itself, and nobody is told: "
-            "declare __ttl_purge__ = 'sweeper' on its class, or have no hooks for it."
-        )
-    if not is_atomic:
-        where = "a capped collection" if layout.is_capped else "a server that is no replica set"
-        raise TTLConfigurationError(
-            f"{target.name!r} has hooks or an archive, which need a transaction, and {where} "
-            "has none."
-        )
 
 
 @dataclass(slots=True)
@@ -114,14 +113,11 @@ class _Batch:
     async def run(self) -> BatchResult:
         """Purge them, or see to their ``_exp``."""
         if self.stage.kind is Action.FIX:
-            return await self._mend()
+            return await self._fix()
         if self.stage.kind is Action.WALK:
             return await self._walk()
-        if await self._has_windows():
-            result = await self._by_window()
-            if result is not None:
-                return result
-        return await self._by_list()
+        result = await self._by_window() if await self._has_windows() else None
+        return await self._by_list() if result is None else result
 
     @asynccontextmanager
     async def _working(self) -> AsyncIterator[RawCollection]:
@@ -132,7 +128,7 @@ class _Batch:
         else:
             yield self.place
 
-    def _expired(self) -> Filter:
+    def _expired(self) -> Document:
         return {"$expr": expired_expr(self.policy)}
 
     # Windows
@@ -153,11 +149,17 @@ class _Batch:
         return not known[index]
 
     async def _by_window(self) -> BatchResult | None:
-        """Delete what is in the next window; None where one moment has more than a batch."""
+        """Delete what is in the next window.
+
+        Returns:
+            None where one moment has more than a batch, or somebody else holds a document of it.
+        """
         reach, most = self.stage.range, self.size
-        shown = {reach.field: 1, "_id": 0}
+        fields = {reach.field: 1, "_id": 0}
         with phase("find"):
-            last = await self.place.find({}, skip=most, limit=1, projection=shown, **reach.bounds())
+            last = await self.place.find(
+                {}, skip=most, limit=1, projection=fields, **reach.bounds()
+            )
         high = last[0][reach.field] if last else reach.high
         if last and int(high) <= int(reach.low):
             return None
@@ -169,30 +171,31 @@ class _Batch:
         except OperationFailure as error:
             if not is_conflict(error):
                 raise
-            return await self._by_list()
+            return None
         return BatchResult(deleted, Resume(self.resume.stage, high) if last else None)
 
     # Lists
 
     async def _by_list(self) -> BatchResult:
         """Delete the next documents by their keys."""
-        rows = await self._look(self._expired())
-        outcome = Outcome()
-        await outcome.reach(rows, self._remove)
+
+        async def remove(rows: Rows) -> Removed:
+            async with self._working() as place:
+                return await self.remover.remove(place, rows)
+
+        rows = await self._next(self._expired())
+        outcome = _Outcome()
+        await outcome.reach(rows, remove)
         return outcome.result(self._after(rows, outcome.left))
 
-    async def _remove(self, rows: Rows) -> Removed:
-        async with self._working() as place:
-            return await self.remover.remove(place, rows)
-
-    async def _look(self, wanted: Filter) -> Rows:
-        """Find the keys of the next documents, and their raw_collection in the index."""
+    async def _next(self, condition: Document) -> Rows:
+        """Find the keys of the next documents, and their places in the index."""
         reach, left = self.stage.range, self.resume.left
         others = {"_id": {"$nin": list(left)}} if left else {}
-        shown = {"_id": 1, reach.field: 1}
+        fields = {"_id": 1, reach.field: 1}
         with phase("find"):
             return await self.place.find(
-                {**others, **wanted}, limit=self.size, projection=shown, **reach.bounds()
+                {**others, **condition}, limit=self.size, projection=fields, **reach.bounds()
             )
 
     def _after(self, rows: Rows, left: Rows) -> Resume | None:
@@ -230,7 +233,7 @@ class _Batch:
             return replace(result, resume=Resume(self.resume.stage, high))
         return result
 
-    async def _mend(self) -> BatchResult:
+    async def _fix(self) -> BatchResult:
         """Let ``_exp`` follow from the rest of documents again, so that they are found in time."""
         assert isinstance(self.policy, TTL)  # noqa: S101 (no other policy has that stage)
         wrong = {"$expr": has_wrong_expiry(self.policy)}
@@ -242,14 +245,91 @@ class _Batch:
                 await place.update(chosen, stages, BY_KEY)
             return Removed(0)
 
-        rows = await self._look(wrong)
-        outcome = Outcome()
+        rows = await self._next(wrong)
+        outcome = _Outcome()
         await outcome.reach(rows, fix)
         return BatchResult(0, self._after(rows, outcome.left))
 
 
-def _says(plan: Any, what: str) -> bool:
+def _says(plan: object, what: str) -> bool:
     """Whether a plan says so of any index in it, however deep in a release's idea of plans."""
     if isinstance(plan, Mapping):
-        return plan.get(what) is True or any(_says(each, what) for each in plan.values())
-    return isinstance(plan, list) and any(_says(each, what) for each in plan)
+        return plan.get(what) is True or any(_says(part, what) for part in plan.values())
+    return isinstance(plan, list) and any(_says(part, what) for part in plan)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What was done, in transactions that were committed, and what wasn't.
+
+    Attributes:
+        deleted: Documents.
+        archived: Documents of these that were archived.
+        purged: What the hooks after the commit are to be told.
+        left: Documents that are still there.
+        skipped: How many, by reason.
+        failure: What a hook or an archive raised.
+    """
+
+    deleted: int = 0
+    archived: int = 0
+    purged: list[Purged] = field(default_factory=list)
+    left: Rows = field(default_factory=list)
+    skipped: Counter[Skip] = field(default_factory=Counter)
+    failure: HookError | None = None
+
+    async def reach(self, rows: Rows, work: Callable[[Rows], Awaitable[Removed]]) -> None:
+        """Do work on documents; where that can't be done on all of them, on ever fewer.
+
+        Args:
+            rows: The documents.
+            work: Does it and commits, or raises and has done nothing.
+        """
+        waiting = [rows] if rows else []
+        while waiting:
+            some = waiting.pop()
+            try:
+                removed = await work(some)
+            except Exception as error:
+                if len(some) > 1 and _is_about_some(error):
+                    middle = len(some) // 2
+                    waiting += [some[middle:], some[:middle]]
+                elif not self._can_leave(some, error):
+                    raise
+            else:
+                self.deleted += removed.deleted
+                self.archived += removed.archived
+                if removed.purged is not None:
+                    self.purged.append(removed.purged)
+                if removed.rest and removed.deleted:
+                    waiting.append(removed.rest)
+
+    def _can_leave(self, rows: Rows, error: Exception) -> bool:
+        if isinstance(error, HookError):
+            self.failure = self.failure or error
+            reason = Skip.HOOK
+        elif _is_about_some(error) or (self.deleted and is_passing(error)):
+            reason = Skip.LOCKED  # if only time ran out: what is done can't be undone any more
+        else:
+            return False
+        self.left += rows
+        self.skipped[reason] += len(rows)
+        return True
+
+    def result(self, resume: Resume | None) -> BatchResult:
+        """Return it as the sweeper wants it."""
+        return BatchResult(
+            self.deleted,
+            resume,
+            archived=self.archived,
+            skipped=dict(self.skipped),
+            purged=tuple(self.purged),
+            failure=self.failure,
+        )
+
+
+def _is_about_some(error: Exception) -> bool:
+    """Whether it may be the fault of a single document."""
+    if isinstance(error, RefusedError) or is_conflict(error):
+        return True
+    return isinstance(error, OperationFailure) and error.code == _INVALID

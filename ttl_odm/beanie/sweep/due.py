@@ -1,31 +1,229 @@
-"""What has expired and was not purged yet: which part of a collection, for how long, how many.
+"""Where expired documents are, and which of them are due: for how long, and how many.
 
-One look at the first entry of each range; a sweep that finds nothing to do has then done all that
-it does. Only a dry run or a fuse wants documents counted.
+They are at the beginning of the indexes that `ttl_odm.beanie.policy.ttl_indexes` describes, in the
+order in which they expired. Documents with a ttl of their own that have no ``_exp``, because it is
+not valid or because nobody could tell when they were written, are at the beginning of the second
+one, before all dates. So a sweep goes through ranges of these indexes, part by part (`stages_of`).
+Without these indexes a collection is walked by its keys.
+
+What is due costs one look at the first entry of each range; a sweep that finds nothing to do has
+then done all that it does. Only a dry run or a fuse wants documents counted.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
-from bson import DatetimeMS
+from bson import DatetimeMS, MinKey
 
-from ttl_odm.beanie.keys import value_at
-from ttl_odm.beanie.policy.predicate import expired_expr
-from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
-from ttl_odm.beanie.purge.raw_collection import Filter, RawCollection, as_datetime, command_in
-from ttl_odm.beanie.rewrite.filters import never_expires
-from ttl_odm.beanie.sweep.stages import Action, parts_of, stages_of
+from ttl_odm.beanie.policy.commands import (
+    BY_KEY,
+    Range,
+    RawCollection,
+    as_datetime,
+    command_in,
+    details_of,
+    indexes_of,
+)
+from ttl_odm.beanie.policy.predicate import (
+    expired_expr,
+    never_expires,
+    shortest_default,
+    value_at,
+)
+from ttl_odm.beanie.policy.ttl_indexes import (
+    EXPIRY,
+    has_wrong_expiry,
+    inheriting_branches,
+    is_ours,
+    own_branches,
+    wanted_indexes,
+)
 from ttl_odm.core.expiry import effective_ttl, own_ttl
 from ttl_odm.core.policy import TTL, ExpireAfter
+from ttl_odm.core.values import NEVER
 from ttl_odm.sweeper import Counted, Due, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from ttl_odm.beanie.sweep.stages import IndexRange, Layout
-    from ttl_odm.core.policy import Policy
+    from ttl_odm.beanie.drivers import Collection, Database, Document, Filter
+    from ttl_odm.beanie.policy.ttl_indexes import Index
+    from ttl_odm.core.policy import ExpireAt, Policy
+
+_FIRST_DATE: Final = DatetimeMS(-(2**63))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a collection is like.
+
+    Attributes:
+        indexes: The first date that can be in each index by which a sweep can go, by its field and
+            name. Empty if the collection has to be walked.
+        is_capped: Whether it takes no transaction.
+        is_deleted_by_bucket: Whether it is a time series, of which nobody deletes single documents.
+        several_keys: What has been found out about indexes: whether a document is in one more than
+            once, because of an array.
+    """
+
+    indexes: Mapping[str, tuple[str, DatetimeMS]]
+    is_capped: bool = False
+    is_deleted_by_bucket: bool = False
+    several_keys: dict[str, bool] = field(default_factory=dict)
+
+
+class Action(Enum):
+    """What is to be done in a range."""
+
+    PURGE = "purge"
+    WALK = "walk"
+    """As well; but what has expired stands among what has not."""
+
+    FIX = "fix"
+    """Whatever is still there lives, and is here because of a wrong ``_exp``."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """A range of an index, and what is to be done in it.
+
+    Attributes:
+        kind: That.
+        range: Where.
+        branches: Filters that together match what is in the index, and of which each proves to the
+            server that the index has it all; empty where there are none.
+    """
+
+    kind: Action
+    range: Range
+    branches: tuple[Filter, ...] = ()
+
+    @property
+    def is_undated(self) -> bool:
+        """Whether it is about what comes before all dates."""
+        return isinstance(self.range.low, MinKey)
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether a deleting command can be bound to a piece of it."""
+        return bool(self.branches) and not self.is_undated
+
+    def starting_at(self, low: object) -> IndexRange:
+        """Return the rest of it."""
+        return replace(self, range=replace(self.range, low=low))
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a batch of a part goes on.
+
+    Attributes:
+        stage: Which of the part's stages.
+        low: From where in its range; None for its beginning.
+        left: Keys of documents at exactly that place that the batches before have left.
+        batch: How many these were.
+    """
+
+    stage: int = 0
+    low: Any = None
+    left: tuple[Any, ...] = ()
+    batch: int = 0
+
+
+async def layout_of(collection: Collection, policy: Policy, *, is_walked: bool) -> Layout:
+    """Look at a collection.
+
+    Args:
+        collection: As the application has it.
+        policy: How its documents expire.
+        is_walked: Whether its indexes don't matter.
+    """
+    details = await details_of(collection)
+    is_series = details.get("type") == "timeseries"
+    is_capped = bool(details.get("options", {}).get("capped"))
+    indexes: dict[str, tuple[str, DatetimeMS]] = {}
+    if not (is_series or is_walked):
+        # Those of the policy, whoever is to delete by them; none if one is missing.
+        native = wanted_indexes(policy, "native")
+        for existing in await indexes_of(collection):
+            for index in (*native, *wanted_indexes(policy, "sweeper")):
+                if _is(existing, index):
+                    filtered = existing.get("partialFilterExpression", {}).get(index.field, {})
+                    first = DatetimeMS(filtered["$gte"]) if "$gte" in filtered else _FIRST_DATE
+                    indexes[index.field] = (str(existing["name"]), first)
+        indexes = indexes if len(indexes) == len(native) else {}
+    return Layout(indexes, is_capped, is_series)
+
+
+def _is(existing: Document, index: Index) -> bool:
+    """Say whether an index is one of a policy's, or one of the application's own like it."""
+    if dict(existing["key"]) != {index.field: 1} or existing.get("hidden"):
+        return False
+    if "collation" in existing and not is_ours(existing["name"]):  # perhaps not the collection's
+        return False
+    matches = existing.get("partialFilterExpression")
+    return matches == index.filter or (matches is None and index.is_on_every_document)
+
+
+def parts_of(policy: Policy, layout: Layout) -> tuple[Part, ...]:
+    """Return the parts that may hold expired documents."""
+    shortest = shortest_default(policy) if isinstance(policy, TTL) else 0
+    if shortest is None:
+        return ()
+    never = shortest == NEVER
+    has_own = isinstance(policy, TTL) and policy.override is not None
+    has_limit = isinstance(policy, TTL) and policy.limit is not None
+    there = {Part.INHERITING: not never, Part.OWN: has_own, Part.CAPPED: has_limit}
+    parts = tuple(part for part, is_there in there.items() if is_there)
+    return parts if layout.indexes or not parts else (Part.ALL,)
+
+
+def stages_of(
+    policy: Policy, layout: Layout, part: Part, now: DatetimeMS
+) -> tuple[IndexRange, ...]:
+    """Return what a sweep goes through for a part; nothing if the indexes for it are gone."""
+    if part is Part.ALL:
+        return (IndexRange(Action.WALK, Range(BY_KEY, "_id", MinKey())),)
+    if not layout.indexes:
+        return ()
+    dated = policy.limit if isinstance(policy, TTL) and part is Part.CAPPED else policy
+    if not isinstance(dated, TTL):
+        return () if dated is None else tuple(_by_date(dated, layout, now))
+    if part is Part.INHERITING:
+        shortest = shortest_default(dated)
+        if shortest is None or shortest == NEVER:
+            return ()
+        name, first = layout.indexes[dated.last_modified]
+        reach = Range(name, dated.last_modified, first, _before(now, shortest))
+        return (IndexRange(Action.PURGE, reach, tuple(inheriting_branches(dated))),)
+    name, _ = layout.indexes[EXPIRY]
+    end, branches = _before(now, 0), tuple(own_branches(dated))
+    return (
+        IndexRange(Action.PURGE, Range(name, EXPIRY, MinKey(), _FIRST_DATE), branches),
+        IndexRange(Action.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches),
+        IndexRange(Action.FIX, Range(name, EXPIRY, MinKey(), end)),
+    )
+
+
+def _by_date(
+    policy: ExpireAfter | ExpireAt, layout: Layout, now: DatetimeMS
+) -> Iterator[IndexRange]:
+    name, first = layout.indexes[policy.field]
+    if not isinstance(policy, ExpireAfter) and policy.null == "expired":
+        yield IndexRange(Action.PURGE, Range(name, policy.field, MinKey(), first))
+    seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+    # Without branches: applications do have arrays here, on whose entries a condition with two
+    # bounds uses one of them only.
+    yield IndexRange(Action.PURGE, Range(name, policy.field, first, _before(now, seconds)))
+
+
+def _before(now: DatetimeMS, seconds: int) -> DatetimeMS:
+    """The first millisecond that is not yet so long ago."""
+    return DatetimeMS(int(now) - seconds * 1000 + 1)
 
 
 async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due | None:
@@ -36,7 +234,7 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
     if Part.ALL in parts:
         return Due(parts, None)
     now = (await place.server()).now
-    found = {}
+    oldest = {}
     for part in parts:
         ages = [
             age
@@ -45,8 +243,8 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
             for age in await _ages(place, policy, stage, now)
         ]
         if ages:
-            found[part] = max(ages)
-    return Due(tuple(found), max(found.values(), default=0.0))
+            oldest[part] = max(ages)
+    return Due(tuple(oldest), max(oldest.values(), default=0.0))
 
 
 async def _ages(
@@ -63,11 +261,11 @@ async def _ages(
     age = age_of(policy, first[0], now)
     if age == 0.0 and due is not expired:  # it lives, but others behind it may not
         others = await place.find({"$expr": expired}, limit=1, **stage.range.bounds())
-        age = max((age_of(policy, each, now) for each in others), default=0.0)
+        age = age_of(policy, others[0], now) if others else 0.0
     return [age]
 
 
-def age_of(policy: Policy, row: Mapping[str, Any], now: DatetimeMS) -> float:
+def age_of(policy: Policy, row: Filter, now: DatetimeMS) -> float:
     """Return the seconds since a document has expired; 0.0 if it has not, or nobody can tell.
 
     Not `ttl_odm.core.expires_at`, whose dates end with the year 9999.
@@ -90,16 +288,11 @@ def age_of(policy: Policy, row: Mapping[str, Any], now: DatetimeMS) -> float:
     return max(int(now) - int(moment) - seconds * 1000, 0) / 1000
 
 
-def first_date(value: Any) -> DatetimeMS | None:
+def first_date(value: object) -> DatetimeMS | None:
     """Return a date, or the earliest in an array; None where there is none."""
     values = value if isinstance(value, list) else [value]
-    dates = [each for each in values if isinstance(each, DatetimeMS)]
+    dates = [date for date in values if isinstance(date, DatetimeMS)]
     return min(dates, key=int, default=None)
-
-
-def has_wrong_expiry(policy: TTL) -> Filter:
-    """Return the expression for documents whose ``_exp`` doesn't follow from the rest of them."""
-    return {"$ne": [f"${EXPIRY}", own_expiry(policy)]}
 
 
 async def count(place: RawCollection, policy: Policy, layout: Layout) -> Counted:
@@ -116,8 +309,8 @@ async def count(place: RawCollection, policy: Policy, layout: Layout) -> Counted
     due = 0
     for part in parts:
         for stage in stages_of(policy, layout, part, now):
-            for wanted in _countable(policy, stage):
-                due += await place.count({"$and": [*wanted, expired]}, stage.range.index)
+            for conditions in _countable(policy, stage):
+                due += await place.count({"$and": [*conditions, expired]}, stage.range.index)
     return Counted(due, rows)
 
 
@@ -135,11 +328,11 @@ def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
     if field == EXPIRY and isinstance(policy, TTL):
         others.append({str(policy.override): array})  # no ttl: it inherits, and is counted there
     for branch in stage.branches or ({},):
-        yield [branch, where, *({"$nor": [each]} for each in others)]
+        yield [branch, where, *({"$nor": [other]} for other in others)]
         others.append(branch)
 
 
-async def now(database: Any) -> datetime:
+async def now(database: Database) -> datetime:
     """Return the database's present instant."""
     reply = await command_in(database, {"hello": 1})
     return as_datetime(reply["localTime"])

@@ -7,14 +7,14 @@ acknowledged by a majority of the replica set, so that a failover takes no lease
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from ttl_odm.beanie.policy.commands import command_in
 from ttl_odm.beanie.purge.errors import store_errors
-from ttl_odm.beanie.purge.raw_collection import command_in
 from ttl_odm.sweeper import Lease, LeaseState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from ttl_odm.beanie.drivers import Database, Document, Filter
 
 NAME: Final = "ttl_odm_lease"
 
@@ -30,7 +30,7 @@ _IS_FREE: Final = {
 class CollectionLeases:
     """`ttl_odm.sweeper.AsyncLeases` in a collection."""
 
-    def __init__(self, database: Any) -> None:
+    def __init__(self, database: Database) -> None:
         """Name the database, of either driver; the collection is made when a lease is taken."""
         self._database = database
 
@@ -42,10 +42,10 @@ class CollectionLeases:
             "token": {"$add": [{"$ifNull": ["$token", 0]}, 1]},
         }
         with store_errors():
-            found = await self._take(name, taken)
-            if found is None and await self._add(name):
-                found = await self._take(name, taken)
-        return None if found is None else Lease(name, holder, int(found["token"]), duration)
+            lease = await self._take(name, taken)
+            if lease is None and await self._add(name):
+                lease = await self._take(name, taken)
+        return None if lease is None else Lease(name, holder, int(lease["token"]), duration)
 
     async def renew(self, lease: Lease) -> bool:
         """As in `AsyncLeases`."""
@@ -57,7 +57,7 @@ class CollectionLeases:
 
     async def read(self, name: str) -> LeaseState:
         """As in `AsyncLeases`."""
-        shown = {
+        fields = {
             "holder": 1,
             "token": 1,
             "paused": 1,
@@ -65,10 +65,20 @@ class CollectionLeases:
             "left": {"$subtract": ["$acquired_until", "$$NOW"]},
             "ago": {"$subtract": ["$$NOW", "$recorded_at"]},
         }
-        find = {"find": NAME, "filter": {"_id": name}, "projection": shown, "singleBatch": True}
+        find = {"find": NAME, "filter": {"_id": name}, "projection": fields, "singleBatch": True}
         with store_errors():
-            found = (await command_in(self._database, find))["cursor"]["firstBatch"]
-        return _state_of(found[0]) if found else LeaseState()
+            rows = (await command_in(self._database, find))["cursor"]["firstBatch"]
+        row = rows[0] if rows else {}
+        left = max(row.get("left") or 0, 0) / 1000
+        ago = row.get("ago")
+        return LeaseState(
+            row.get("holder") if left else None,
+            int(row.get("token", 0)),
+            left if row.get("holder") is not None else 0.0,
+            paused=bool(row.get("paused", False)),
+            history=row.get("history", ""),
+            recorded_ago=None if ago is None else max(ago, 0) / 1000,
+        )
 
     async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `AsyncLeases`."""
@@ -79,7 +89,7 @@ class CollectionLeases:
         changes = {"history": {"$literal": history}, "recorded_at": "$$NOW"}
         return await self._change(_held(lease), changes)
 
-    async def _take(self, name: str, taken: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    async def _take(self, name: str, taken: Filter) -> Filter | None:
         command = {
             "findAndModify": NAME,
             "query": {"_id": name, "$expr": _IS_FREE},
@@ -87,8 +97,8 @@ class CollectionLeases:
             "new": True,
             "writeConcern": _MAJORITY,
         }
-        found: Mapping[str, Any] | None = (await command_in(self._database, command))["value"]
-        return found
+        lease: Filter | None = (await command_in(self._database, command))["value"]
+        return lease
 
     async def _add(self, name: str) -> bool:
         """Make a lease that nobody holds; say whether it is new."""
@@ -96,9 +106,7 @@ class CollectionLeases:
         reply = await command_in(self._database, {"update": NAME, "updates": [update]})
         return "upserted" in reply
 
-    async def _change(
-        self, chosen: dict[str, Any], changes: dict[str, Any], *, upsert: bool = False
-    ) -> bool:
+    async def _change(self, chosen: Document, changes: Document, *, upsert: bool = False) -> bool:
         """Change a lease; say whether there was one to change."""
         update = {"q": chosen, "u": [{"$set": changes}], "upsert": upsert}
         command = {"update": NAME, "updates": [update], "writeConcern": _MAJORITY}
@@ -106,22 +114,9 @@ class CollectionLeases:
             return bool((await command_in(self._database, command))["n"])
 
 
-def _held(lease: Lease) -> dict[str, Any]:
+def _held(lease: Lease) -> Document:
     return {"_id": lease.name, "holder": lease.holder, "token": lease.token}
 
 
-def _until(duration: float) -> dict[str, Any]:
+def _until(duration: float) -> Document:
     return {"$add": ["$$NOW", round(duration * 1000)]}
-
-
-def _state_of(row: Mapping[str, Any]) -> LeaseState:
-    left = max(row.get("left") or 0, 0) / 1000
-    ago = row.get("ago")
-    return LeaseState(
-        row.get("holder") if left else None,
-        int(row.get("token", 0)),
-        left if row.get("holder") is not None else 0.0,
-        paused=bool(row.get("paused", False)),
-        history=row.get("history", ""),
-        recorded_ago=None if ago is None else max(ago, 0) / 1000,
-    )

@@ -1,30 +1,38 @@
 """The sweeper's store for MongoDB: `MongoStore`, over PyMongo's asynchronous driver or Motor.
 
-Thin: each method looks a target up, and hands it to the functions of `ttl_odm.beanie.sweeping`.
+Its targets are the collections of Beanie's document classes, in one database. Thin: each method
+looks a target up, and hands it to the functions of `due` and `batch`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import beanie
 from pymongo.asynchronous.database import AsyncDatabase
 
+from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.commands import RawCollection
 from ttl_odm.beanie.purge.errors import store_errors
-from ttl_odm.beanie.purge.raw_collection import RawCollection
+from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.sweep.batch import purge
-from ttl_odm.beanie.sweep.due import count, find_due, now
+from ttl_odm.beanie.sweep.due import count, find_due, layout_of, now
 from ttl_odm.beanie.sweep.leases import CollectionLeases
-from ttl_odm.beanie.sweep.stages import layout_of
-from ttl_odm.beanie.sweep.targets import targets_of
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hooks, Pace
+from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from ttl_odm.beanie.sweep.stages import Layout
-    from ttl_odm.beanie.sweep.targets import Target
+    from ttl_odm.beanie.drivers import Collection, Database
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.purge.removal import Mode
+    from ttl_odm.beanie.sweep.due import Layout
+    from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
 
 _PACE: Final = Pace(start=1_000, lowest=50, highest=5_000, target=0.1)
@@ -40,7 +48,7 @@ def open_store(database: Any, targets: Any) -> MongoStore:
     Raises:
         TTLConfigurationError: One of them isn't.
     """
-    is_motor = any(each.__name__ == "AsyncIOMotorDatabase" for each in type(database).__mro__)
+    is_motor = any(base.__name__ == "AsyncIOMotorDatabase" for base in type(database).__mro__)
     if isinstance(database, AsyncDatabase) or is_motor:
         return MongoStore(database, targets)
     raise TTLConfigurationError(
@@ -49,18 +57,46 @@ def open_store(database: Any, targets: Any) -> MongoStore:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A collection to sweep.
+
+    Attributes:
+        collection: As the application has it, gated.
+        binding: Its policy, as its class declares it at any moment.
+    """
+
+    collection: Collection
+    binding: Binding
+
+    @property
+    def policy(self) -> Policy:
+        """How documents expire, at this moment."""
+        return self.binding.policy
+
+    @property
+    def mode(self) -> Mode:
+        """What the class says of its expired documents."""
+        return mode_of(self.binding, self.collection.name)
+
+    async def layout(self) -> Layout:
+        """Look at the collection; its indexes don't matter where the class wants it read."""
+        is_walked = sweep_of(self.binding.model) == "scan"
+        return await layout_of(self.collection, self.policy, is_walked=is_walked)
+
+
 class MongoStore:
     """A `ttl_odm.sweeper.AsyncStore`, with all that a store may offer."""
 
-    def __init__(self, database: Any, targets: Any) -> None:
+    def __init__(self, database: Database, models: Any) -> None:
         """Look at the targets; see `open_store`."""
         self._database = database
-        self._given = targets
-        self._targets: dict[str, Target] = {}
+        self._models = models
+        self._targets: dict[str, _Target] = {}
         self._layouts: dict[str, Layout] = {}
-        for name in self.targets():
-            target = self._targets[name]
-            _ = target.mode, target.is_walked  # a slip is found now, not at three in the morning
+        self.targets()
+        for target in self._targets.values():  # a slip is found now, not at three in the morning
+            _ = target.mode, sweep_of(target.binding.model)
 
     @property
     def pace(self) -> Pace:
@@ -80,41 +116,84 @@ class MongoStore:
     @property
     def hooks(self) -> Hooks:
         """What the classes declare as ``__ttl_on_purged__``."""
-        return sum((each.mode.hooks for each in self._targets.values()), Hooks())
+        return sum((target.mode.hooks for target in self._targets.values()), Hooks())
 
     def targets(self) -> Sequence[str]:
-        """Name the collections; looked for each time, since a list may have grown."""
-        self._targets = targets_of(self._database, self._given)
-        return list(self._targets)
+        """Name the collections; looked for each time, since a list may have grown.
+
+        Raises:
+            TTLConfigurationError: What the sweeper was given is no document class, has no TTL, or
+                is in another database.
+        """
+        targets = {}
+        for model in _classes(self._models):
+            target = _target_of(model)
+            name = target.collection.database.name
+            if name != self._database.name:
+                raise TTLConfigurationError(
+                    f"{model.__name__} is in the database {name!r}, and this sweeper works in "
+                    f"{self._database.name!r}: give each database a sweeper."
+                )
+            targets[target.collection.name] = target
+        self._targets = targets
+        return list(targets)
 
     async def due(self, target: str) -> Due | None:
         """Find what has expired in a collection; None while its TTL is off.
 
         None as well for a time series, of which MongoDB deletes whole buckets.
         """
-        found = self._targets[target]
+        swept = self._targets[target]
         with store_errors():
-            layout = self._layouts[target] = await layout_of(found)
-            return await find_due(RawCollection(found.collection), found.policy, layout)
+            layout = self._layouts[target] = await swept.layout()
+            return await find_due(RawCollection(swept.collection), swept.policy, layout)
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired documents, and commit."""
         target = self._targets[request.target]
         place = RawCollection(target.collection, timeout=request.timeout)
         with store_errors():
-            layout = self._layouts.get(request.target) or await layout_of(target)
+            layout = self._layouts.get(request.target) or await target.layout()
             self._layouts[request.target] = layout
-            return await purge(place, target, layout, request)
+            return await purge(place, target.binding, target.mode, layout, request)
 
     async def count(self, target: str) -> Counted:
         """Count what has expired in a collection, and estimate how many documents it has."""
-        found = self._targets[target]
+        swept = self._targets[target]
         with store_errors():
-            return await count(
-                RawCollection(found.collection), found.policy, await layout_of(found)
-            )
+            layout = await swept.layout()
+            return await count(RawCollection(swept.collection), swept.policy, layout)
 
     async def now(self) -> datetime:
         """Return the server's present instant."""
         with store_errors():
             return await now(self._database)
+
+
+def _classes(models: Any) -> Iterator[type]:
+    if isinstance(models, type):
+        yield models
+    elif isinstance(models, Iterable) and not isinstance(models, (str, bytes)):
+        for model in models:
+            yield from _classes(model)
+    else:
+        raise TTLConfigurationError(
+            f"{models!r} is nothing to sweep: give a document class, or a list of them."
+        )
+
+
+def _target_of(model: type) -> _Target:
+    if not issubclass(model, beanie.Document):
+        raise TTLConfigurationError(f"{model.__name__} is no document class of Beanie's.")
+    binding = binding_of(model)
+    if binding is None:
+        raise TTLConfigurationError(
+            f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "
+            "declare __ttl__, or leave it out."
+        )
+    if binding.backend != "mongodb":
+        raise TTLConfigurationError(
+            f"{model.__name__} is on Azure Cosmos DB, which deletes expired documents by itself: "
+            "no sweeper works there."
+        )
+    return _Target(collection_of(model), binding)

@@ -14,10 +14,13 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.drivers import Database, Document
 
 # Not under its own name: freezegun replaces `time.monotonic` wherever it finds it.
 _monotonic: Final = partial(time.monotonic)
@@ -30,7 +33,7 @@ _DRIFT: Final = 5e-5
 _JUMP_SECONDS: Final = 0.5
 """Wall and monotonic clock apart by this much: the machine slept, or its clock was set."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(tz_aware=True)
+_OPTIONS: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +58,20 @@ class ServerClock:
         """Know nothing yet."""
         self._sample: _Sample | None = None
 
-    async def refresh(self, database: Any) -> None:
+    async def refresh(self, database: Database) -> None:
         """Ask the server, if the last answer is over a minute old.
 
         Args:
             database: Any one of the server's, of either driver, gated or not.
         """
-        if not self._is_fresh():
-            sample = await _ask(database)
-            for _ in range(_RETRIES):
-                if sample.width < _SHARP_SECONDS:
-                    break
-                sample = min(sample, await _ask(database), key=lambda each: each.width)
-            self._sample = sample
+        if self._is_fresh():
+            return
+        sample = await _ask(database)
+        for _ in range(_RETRIES):
+            if sample.width < _SHARP_SECONDS:
+                break
+            sample = min(sample, await _ask(database), key=lambda answer: answer.width)
+        self._sample = sample
 
     def reached(self) -> datetime:
         """Return an instant that the server has surely reached: aware, whole milliseconds."""
@@ -101,7 +105,7 @@ class ServerClock:
         return self._sample
 
 
-async def _ask(database: Any) -> _Sample:
+async def _ask(database: Database) -> _Sample:
     sent = _monotonic()
     reply = await database.command(
         {"hello": 1},

@@ -26,17 +26,22 @@ from bson import DatetimeMS
 from ttl_odm.beanie.declare.enable import _is_enabled
 from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
-from ttl_odm.beanie.indexes.time_series import SECONDS
+from ttl_odm.beanie.indexes.ensure import SECONDS
 from ttl_odm.beanie.objects.lifetime import _lifetime_of
 from ttl_odm.beanie.policy import binding
 from ttl_odm.beanie.policy.binding import policy_of
-from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of
+from ttl_odm.beanie.policy.commands import (
+    RawCollection,
+    as_datetime,
+    details_of,
+    first_batch,
+    indexes_of,
+)
 from ttl_odm.beanie.policy.predicate import expired_expr, live_expr
-from ttl_odm.beanie.purge.raw_collection import RawCollection, as_datetime
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.stamps import Stamping
 from ttl_odm.beanie.sweep import due, store
-from ttl_odm.beanie.time import instants
+from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
@@ -46,11 +51,11 @@ from ttl_odm.testing.clock.lifetimes import life, not_counted_from_writing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ttl_odm.beanie.purge.raw_collection import Server
-    from ttl_odm.beanie.time.instants import Expression
+    from ttl_odm.beanie.policy.commands import Server
+    from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.testing.clock import TTLClock
 
-_SERVER_NOW: Final = instants.server_now
+_SERVER_NOW: Final = formats.server_now
 _REACHED: Final = ServerClock.reached
 _AT_MOST: Final = ServerClock.at_most
 _SERVER: Final = RawCollection.server
@@ -65,7 +70,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 def install(clock: TTLClock) -> Callable[[], None]:
     """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
 
-    def server_now() -> Expression:
+    def server_now() -> Instant:
         if clock.frozen_at is not None:
             return _whole(clock.frozen_at)
         milliseconds = clock.offset // _MILLISECOND
@@ -92,7 +97,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
     with ExitStack() as undoing:
         for owner, name, value in (
-            (instants, "server_now", server_now),
+            (formats, "server_now", server_now),
             (filters, "live", _UNCACHED_LIVE),
             (Stamping, "needs_now", True),
             (ServerClock, "reached", reached),

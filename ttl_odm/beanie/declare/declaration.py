@@ -1,0 +1,113 @@
+"""What a document class may declare, and how its policy gets on its collection.
+
+Checked when the class is made, and when it gets its collection. This module must not know how the
+policy is enforced.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from beanie import Document, View
+
+from ttl_odm.beanie.gate.database import gated
+from ttl_odm.beanie.policy.binding import declared_policy, policy_of, purge_of, registry_of
+from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
+from ttl_odm.beanie.policy.ttl_indexes import check_purge
+from ttl_odm.beanie.purge.removal import mode_of
+from ttl_odm.beanie.time.formats import mark_durations
+from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.core.policy import Policy
+
+
+def check(model: type) -> None:
+    """Refuse a class with the mixin that cannot have a policy, or not this one.
+
+    Raises:
+        InvalidTTL: The declaration is no ttl.
+        TTLConfigurationError: It is no document class, or the policy can't work on MongoDB.
+    """
+    if issubclass(model, View):
+        message = (
+            f"{model.__name__} is a view: declare the ttl on the document class that it reads."
+        )
+        raise TTLConfigurationError(message)
+    if not issubclass(model, Document):
+        return  # another mixin, on the way to a document
+    order = [base.__name__ for base in model.__mro__]
+    if order.index("TTLMixin") > order.index("Document"):
+        message = f"class {model.__name__}: put TTLMixin before Document."
+        raise TTLConfigurationError(message)
+    checked_policy(model)
+
+
+def checked_policy(model: type) -> Policy:
+    """Return the policy that a class declares.
+
+    Raises:
+        InvalidTTL: The declaration is no ttl.
+        TTLConfigurationError: The policy can't work on MongoDB.
+    """
+    policy = declared_policy(model)
+    check_policy(policy)
+    check_purge(policy, purge_of(model))
+    return policy
+
+
+def check_collection(model: type[Document]) -> None:
+    """Refuse a time-series collection for documents with a ttl.
+
+    Raises:
+        TTLConfigurationError: It is one.
+    """
+    series = model.get_settings().timeseries
+    if series is not None and isinstance(policy_of(model), TTL):
+        message = (
+            f"{model.__name__} has a time-series collection, whose measurements cannot be changed "
+            "one by one and so have no last modification and no ttl of their own: declare "
+            f"__ttl__ = ExpireAfter({series.time_field!r}, seconds)."
+        )
+        raise TTLConfigurationError(message)
+
+
+def bind(model: type[Document], collection: Collection) -> Any:
+    """Put a class's policy on the collection that Beanie gives it; return that, gated.
+
+    Raises:
+        InvalidTTL: The declaration is no ttl.
+        TTLConfigurationError: The collection has another policy already, or what the class says of
+            expired documents can't be.
+    """
+    ours = gated(collection)
+    database = ours.database
+    registry = registry_of(database.client)
+    binding = registry.bind(model, database.name, ours.name, database.ttl_backend)
+    mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
+    mark_durations(model)
+    return ours
+
+
+def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:
+    """Take `last_modified` and `ttl` out of a class whose policy is about other fields."""
+    policy = policy_of(model)
+    used = {policy.last_modified, policy.override} if isinstance(policy, TTL) else set()
+    annotated = {  # by the user's own classes
+        name
+        for base in model.__mro__
+        if base is not mixin and issubclass(base, Document) and base is not Document
+        for name in inspect.get_annotations(base)
+    }
+    unused = [
+        name
+        for name, field in mixin.model_fields.items()
+        if (field.alias or name) not in used and name not in annotated
+    ]
+    for name in unused:
+        model.model_fields.pop(name, None)
+    if unused:
+        model.model_rebuild(force=True)

@@ -1,0 +1,217 @@
+"""Pipelines, rewritten so that they see live documents only, and stamp what they write.
+
+Pure functions, as in `ttl_odm.beanie.rewrite.filters`. Pipelines reach other collections by name
+(``$lookup``, ``$unionWith``, ``$graphLookup``), at any depth, so the policies are passed as a
+function from names. A pipeline that touches no collection with a policy comes back as it is.
+
+What ``$out`` and ``$merge`` write is stamped before. ``$merge`` also meets documents that are
+there: an expired one is taken to be absent, so that nothing of it comes back to life. That is for
+``whenMatched`` to say, where the server sees both documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pymongo.errors import DuplicateKeyError, OperationFailure
+
+from ttl_odm.beanie.policy.predicate import live_expr
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.filters import is_inclusive, with_expr
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.drivers import Document, Filter, Pipeline
+    from ttl_odm.beanie.rewrite.stamps import Stamping
+    from ttl_odm.core.policy import Policy
+
+
+class Policies(Protocol):
+    """The policies of the collections that a pipeline may reach."""
+
+    def policy_named(self, database: str | None, collection: str) -> Policy | None:
+        """Return a collection's policy; None for the database is the pipeline's own."""
+        ...
+
+    def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
+        """Return how writes to it are stamped."""
+        ...
+
+
+_NO_DOCUMENTS: Final = frozenset(
+    {
+        "$changeStream",
+        "$collStats",
+        "$currentOp",
+        "$documents",
+        "$indexStats",
+        "$listLocalSessions",
+        "$listSampledQueries",
+        "$listSearchIndexes",
+        "$listSessions",
+        "$planCacheStats",
+        "$queryStats",
+        "$searchMeta",
+        "$shardedDataDistribution",
+    }
+)
+"""First stages that give something else than the collection's documents."""
+_MUST_BE_FIRST: Final = frozenset({"$geoNear", "$search", "$vectorSearch"})
+
+_MARK: Final = "__ttl_expired"
+_MARKED: Final = f"${_MARK}"
+"""What was there, if it has expired, while the steps for what is there run."""
+_FRESH: Final = {"$mergeObjects": ["$$new", {"_id": "$_id"}]}
+"""The new document in the place of one that is there, whose ``_id`` cannot change."""
+_DUPLICATE: Final = "E11000 duplicate key in $merge: "
+_REFUSED: Final = {
+    "$cond": [
+        {"$eq": [{"$type": _MARKED}, "object"]},
+        _MARKED,
+        # No expression raises an error of one's choice: `as_duplicate` makes it the right one.
+        {"$toInt": {"$concat": [_DUPLICATE, {"$toString": "$_id"}]}},
+    ]
+}
+
+
+def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Policies) -> Pipeline:
+    """Return the pipeline that sees live documents only.
+
+    Args:
+        pipeline: What the user wrote.
+        own: The policy of the collection that it starts from.
+        policies: Those of the collections that it may look into.
+    """
+    stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
+    predicate = None if own is None else filters.live(own)
+    operator = next(iter(stages[0]), "") if stages else ""
+    if predicate is None or operator in _NO_DOCUMENTS:
+        return stages
+    # The predicate goes as near to the start as MongoDB allows.
+    match = {"$match": {"$expr": predicate}}
+    if operator in _MUST_BE_FIRST:
+        return [stages[0], match, *stages[1:]]
+    if operator == "$match":  # into it: a $text must stay in the first stage
+        return [{"$match": with_expr(stages[0]["$match"], predicate)}, *stages[1:]]
+    return [match, *stages]
+
+
+def _stages(stage: Document, policies: Policies) -> Pipeline:
+    operator = next(iter(stage), "")
+    if rewrite := _STAGES.get(operator):
+        return [{operator: rewrite(stage[operator], policies)}]
+    target = _target_of(stage)
+    policy = None if target is None else policies.policy_named(*target)
+    if target is None or policy is None:
+        return [stage]
+    return _stamped(stage, policy, policies.stamping_named(*target))
+
+
+def _lookup(spec: Document, policies: Policies) -> Document:
+    inner = spec.get("pipeline", [])
+    outer = live_pipeline(inner, _policy_of(spec.get("from"), policies), policies)
+    return {**spec, "pipeline": outer} if outer != inner else spec
+
+
+def _graph_lookup(spec: Document, policies: Policies) -> Document:
+    policy = _policy_of(spec["from"], policies)
+    predicate = None if policy is None else filters.live(policy)
+    if predicate is None:
+        return spec
+    restriction = with_expr(spec.get("restrictSearchWithMatch", {}), predicate)
+    return {**spec, "restrictSearchWithMatch": restriction}
+
+
+def _union_with(spec: Document | str, policies: Policies) -> Document | str:
+    source: Document = {"coll": spec} if isinstance(spec, str) else spec
+    inner = source.get("pipeline", [])
+    outer = live_pipeline(inner, _policy_of(source.get("coll"), policies), policies)
+    return {**source, "pipeline": outer} if outer != inner else spec
+
+
+def _facet(spec: Document, policies: Policies) -> Document:
+    return {name: live_pipeline(inner, None, policies) for name, inner in spec.items()}
+
+
+_STAGES: Final[dict[str, Callable[[Any, Policies], Any]]] = {
+    "$facet": _facet,
+    "$graphLookup": _graph_lookup,
+    "$lookup": _lookup,
+    "$unionWith": _union_with,
+}
+
+
+def _policy_of(source: object, policies: Policies) -> Policy | None:
+    if isinstance(source, str):
+        return policies.policy_named(None, source)
+    if isinstance(source, Mapping):
+        return policies.policy_named(source.get("db"), source.get("coll", ""))
+    return None  # no collection: the stage makes its documents itself
+
+
+def _target_of(stage: Filter) -> tuple[str | None, str] | None:
+    """Return the database (None: the pipeline's) and collection that a stage writes to, if any."""
+    operator = next(iter(stage), "")
+    if operator not in ("$out", "$merge"):
+        return None
+    target: Any = stage[operator]
+    if operator == "$merge" and isinstance(target, Mapping):
+        target = target["into"]
+    if isinstance(target, Mapping):
+        return target.get("db"), target["coll"]
+    return None, target
+
+
+def _stamped(stage: Document, policy: Policy, stamping: Stamping | None) -> Pipeline:
+    """Return the stages that write to a collection with a policy.
+
+    Args:
+        stage: The user's ``$out`` or ``$merge``.
+        policy: That of the target.
+        stamping: How writes to it are stamped, None where they are not.
+    """
+    stamps = [] if stamping is None else stamping.stages(keep=False)
+    if "$out" in stage:  # replaces the whole collection
+        return [*stamps, stage]
+    spec = stage["$merge"]
+    merge: Document = {"into": spec} if isinstance(spec, str) else dict(spec)
+    absent = _MARKED if merge.get("whenNotMatched") == "discard" else _FRESH
+    mark = {"$set": {_MARK: {"$cond": [live_expr(policy), "$$REMOVE", "$$ROOT"]}}}
+    is_marked = {"$eq": [{"$type": _MARKED}, "object"]}
+    steps = _steps(merge.get("whenMatched", "merge"), stamps)
+    unmark = {"$replaceWith": {"$cond": [is_marked, absent, "$$ROOT"]}}
+    merge["let"] = {"new": "$$ROOT", **merge.get("let", {})}
+    merge["whenMatched"] = [mark, *steps, unmark]
+    return [*stamps, {"$merge": merge}]
+
+
+def as_duplicate(error: OperationFailure) -> OperationFailure:
+    """Return the error of a pipeline: that of ``whenMatched: "fail"`` is a duplicate key."""
+    if _DUPLICATE not in str(error):
+        return error
+    return DuplicateKeyError(str(error), 11000, error.details)
+
+
+def _steps(matched: str | Pipeline, stamps: Pipeline) -> Pipeline:
+    """Return what the user wants to happen where a document is there."""
+    if isinstance(matched, list):
+        return [*map(_keeping_mark, matched), *stamps]
+    named: dict[str, Pipeline] = {
+        "fail": [{"$set": {_MARK: _REFUSED}}],
+        "keepExisting": [],
+        "merge": [{"$replaceWith": {"$mergeObjects": ["$$ROOT", "$$new"]}}, *stamps],
+        "replace": [{"$replaceWith": {"$mergeObjects": ["$$new", {_MARK: _MARKED}]}}],
+    }
+    return named[matched]
+
+
+def _keeping_mark(stage: Filter) -> Document:
+    """Return a stage of the user's that loses no mark."""
+    operator = next(iter(stage), "")
+    spec: Any = stage.get(operator)
+    if operator == "$project" and is_inclusive(spec):
+        return {"$project": {**spec, _MARK: 1}}
+    if operator in ("$replaceRoot", "$replaceWith"):
+        root = spec["newRoot"] if operator == "$replaceRoot" else spec
+        return {"$replaceWith": {"$mergeObjects": [root, {_MARK: _MARKED}]}}
+    return dict(stage)
