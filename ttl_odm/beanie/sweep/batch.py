@@ -1,6 +1,6 @@
 """Purging one batch of a collection.
 
-A batch takes the next documents of a stage (`ttl_odm.beanie.sweep.stages`), in one of two ways.
+A batch takes the next documents of a stage (`ttl_odm.beanie.sweep.due.stages_of`), in one of two ways.
 A *window* is the piece of the index that holds so many of them, deleted by one command; a *list* is
 the documents themselves, found and then deleted by their keys, where somebody is to know of them,
 where the index has no windows, or where somebody else holds a document of the window. Whichever it
