@@ -1,10 +1,10 @@
 """Purging one batch of a collection.
 
-A batch takes the next documents of a stage (`ttl_odm.beanie.sweep.due.stages_of`), in one of two ways.
-A *window* is the piece of the index that holds so many of them, deleted by one command; a *list* is
-the documents themselves, found and then deleted by their keys, where somebody is to know of them,
-where the index has no windows, or where somebody else holds a document of the window. Whichever it
-is, the command that deletes decides again what has expired.
+A batch takes the next documents of a stage (`due.stages_of`), in one of two ways. A *window* is the
+piece of the index that holds so many of them, deleted by one command; a *list* is the documents
+themselves, found and then deleted by their keys, where somebody is to know of them, where the index
+has no windows, or where somebody else holds a document of the window. Whichever it is, the command
+that deletes decides again what has expired.
 
 What is not about a whole window is done on all documents at once, or on as many as will go
 (`_Outcome`).
