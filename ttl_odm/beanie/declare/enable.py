@@ -135,14 +135,15 @@ def _bind_again(target: type[Document]) -> None:
             collection = collection_of(model)
         except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
             continue
-        if _is_enabled(model):
+        if is_enabled(model):
             model.set_collection(collection)  # type: ignore[no-untyped-call]
         else:
             database = collection.database
             registry_of(database.client).unbind(database.name, collection.name)
 
 
-def _is_enabled(model: type) -> bool:
+def is_enabled(model: type) -> bool:
+    """Say whether a class has a policy, declared or given."""
     return issubclass(model, TTLMixin) or hasattr(model, "__ttl__")
 
 

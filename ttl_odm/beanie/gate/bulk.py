@@ -114,8 +114,14 @@ class _Sending:
         total = _nothing_done()
         pending = dict(enumerate(prepared))
         while pending:
-            part = await self._try([made.request for made in pending.values()])
-            places = list(pending)
+            requests, places = [made.request for made in pending.values()], list(pending)
+            try:
+                result = await self._plain.bulk_write(
+                    requests, ordered=self._ordered, **self._options
+                )
+                part = dict(result.bulk_api_result)
+            except BulkWriteError as error:
+                part = dict(error.details)
             again = await self._again(part["writeErrors"], pending, keys)
             part["writeErrors"] = [
                 error for error in part["writeErrors"] if places[error["index"]] not in again
@@ -126,13 +132,6 @@ class _Sending:
             else:
                 pending = {place: pending[place] for place in again}
         return total
-
-    async def _try(self, requests: list[Request]) -> Document:
-        try:
-            result = await self._plain.bulk_write(requests, ordered=self._ordered, **self._options)
-        except BulkWriteError as error:
-            return dict(error.details)
-        return dict(result.bulk_api_result)
 
     async def _again(
         self, errors: list[Document], pending: dict[int, _Prepared], keys: writes.Keys

@@ -60,14 +60,12 @@ class Lifetime:
 
     def is_over(self, document: object) -> bool:
         """Say whether a document has expired by now."""
-        policy = self.handle.policy
-        clock = self.handle.registry.clock
+        policy, clock = self.handle.policy, self.handle.registry.clock
         if not self.fields or policy is None or not clock.is_known:
             return False
-        if _is_simple(policy) and isinstance(document, Mapping):
-            return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
-        end = end_of(document, policy)
-        return end is not None and is_expired(end, clock.at_most())
+        if not isinstance(document, Mapping):
+            return False
+        return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
 
     def is_in_doubt(self, document: Filter) -> bool:
         """Say whether the server may take a document, which is over, for a live one yet."""
@@ -89,22 +87,14 @@ class Lifetime:
             documents: As they came.
             is_judged: Whether the server has judged them at this moment.
         """
-        living = documents if is_judged else self._living(documents)
+        living, policy, clock = documents, self.handle.policy, self.handle.registry.clock
+        if not is_judged and self.fields and policy is not None and clock.is_known:
+            living = list(_inheriting_first(documents, policy, clock.at_most()))
         if self.hidden and documents and isinstance(documents[0], MutableMapping):
             for field in self.hidden:
                 for document in living:
                     document.pop(field, None)
         return living if isinstance(living, list) else list(living)
-
-    def _living(self, documents: Sequence[Any]) -> Sequence[Any]:
-        policy = self.handle.policy
-        if not self.fields or policy is None or not self.handle.registry.clock.is_known:
-            return documents
-        now = self.handle.registry.clock.at_most()
-        if _is_simple(policy):
-            return list(_inheriting_first(documents, policy, now))
-        ends = ((document, end_of(document, policy)) for document in documents)
-        return [document for document, end in ends if end is None or end > now]
 
     def coarse(self, filter: Filter) -> Filter | None:
         """Return a filter that leaves out only what has surely expired, if that is enough.
@@ -211,8 +201,14 @@ def _is_simple(policy: Policy) -> TypeGuard[TTL]:
     )
 
 
-def _inheriting_first(documents: Sequence[Any], policy: TTL, now: datetime) -> Iterator[Any]:
+def _inheriting_first(documents: Sequence[Any], policy: Policy, now: datetime) -> Iterator[Any]:
     """Give the documents that live; quick for those that inherit the default."""
+    if not _is_simple(policy):
+        for document in documents:
+            end = end_of(document, policy)
+            if end is None or not is_expired(end, now):
+                yield document
+        return
     default, last_modified, override = policy.default, policy.last_modified, policy.override
     never = default in (None, NEVER)
     aware = now - timedelta(seconds=0 if default is None or never else default)
@@ -242,7 +238,8 @@ def for_find(handle: Handle, projection: Any, *, expired: bool = False) -> tuple
     ours = (EXPIRY,) if isinstance(policy, TTL) else ()
     fields = () if expired or never_expires(policy) else deciding_fields(policy)
     # Beanie's names each field of the class.
-    is_plain = bool(fields) and type(projection) is dict and _has_all(projection, fields)
+    has_all = type(projection) is dict and all(projection.get(field) == 1 for field in fields)
+    is_plain = bool(fields) and has_all
     if not projection or is_plain:
         return Lifetime(handle, fields, () if is_plain else ours), projection
     named = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
@@ -256,10 +253,6 @@ def for_find(handle: Handle, projection: Any, *, expired: bool = False) -> tuple
         return Lifetime(handle, (), ours), projection
     kept = {name: value for name, value in named.items() if name not in excluded}
     return Lifetime(handle, fields, (*excluded, *ours)), kept or None
-
-
-def _has_all(projection: Filter, fields: tuple[str, ...]) -> bool:
-    return all(projection.get(field) == 1 for field in fields)
 
 
 def _mentions(projection: Filter, field: str) -> bool:

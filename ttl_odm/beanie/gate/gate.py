@@ -30,7 +30,15 @@ from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
 
 if TYPE_CHECKING:
+    from pymongo.results import (
+        BulkWriteResult,
+        DeleteResult,
+        InsertManyResult,
+        InsertOneResult,
+    )
+
     from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.rewrite.stamps import Update
 
 GATED: Final = frozenset(
     {
@@ -101,10 +109,11 @@ class Gate(Handle):
         expired = takes_expired(options)
         lifetime, projection = for_find(self, projection, expired=expired)
         await self.ready()
+        by_id: Filter = filter if isinstance(filter, Mapping) else {"_id": filter}
+        is_by_id = filter is not None and "_id" in filters.equalities(by_id)
         is_judged_here = lifetime.fields and self.gives_plain_documents
-        if is_judged_here and _is_by_id(filter) and not args and not options.get("return_key"):
+        if is_judged_here and is_by_id and not args and not options.get("return_key"):
             # At most one document: none hides behind it if it has expired.
-            by_id = filter if isinstance(filter, Mapping) else {"_id": filter}
             document = await self.plain.find_one(by_id, projection, **options)
             if document is None or not lifetime.is_over(document):
                 return lifetime.strip(document)
@@ -141,7 +150,7 @@ class Gate(Handle):
 
     # Writing
 
-    async def delete_one(self, filter: Filter, **options: Any) -> Any:
+    async def delete_one(self, filter: Filter, **options: Any) -> DeleteResult:
         """Delete a live document."""
         live = filters.live_filter(filter, self.policy)
         result = await self.plain.delete_one(live, **options)
@@ -149,7 +158,7 @@ class Gate(Handle):
             note_match(self.plain.full_name, filter, matched=result.deleted_count > 0)
         return result
 
-    async def delete_many(self, filter: Filter, **options: Any) -> Any:
+    async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
         """Delete live documents."""
         return await self.plain.delete_many(filters.live_filter(filter, self.policy), **options)
 
@@ -159,43 +168,49 @@ class Gate(Handle):
         lifetime, options["projection"] = for_find(self, options.get("projection"))
         return lifetime.strip(await self.plain.find_one_and_delete(live, **options))
 
-    async def insert_one(self, document: Any, **options: Any) -> Any:
+    async def insert_one(self, document: Filter, **options: Any) -> InsertOneResult:
         """Insert a document, in the place of an expired one that holds a key of it."""
         return await writes.insert_one(self, document, options)
 
-    async def insert_many(self, documents: Any, ordered: bool = True, **options: Any) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
+    async def insert_many(
+        self, documents: Any, *, ordered: bool = True, **options: Any
+    ) -> InsertManyResult:
         """Insert documents, in the place of expired ones that hold keys of them."""
         if self.binding is None or isinstance(documents, Mapping) or not documents:
             takes_keep(options)
-            return await self.plain.insert_many(documents, ordered, **options)
+            return await self.plain.insert_many(documents, ordered=ordered, **options)
         return await bulk.insert_many(self, list(documents), options, ordered=ordered)
 
-    async def update_one(self, filter: Filter, update: Any, **options: Any) -> Any:
+    async def update_one(self, filter: Filter, update: Update, **options: Any) -> Any:
         """Update a live document; an upsert inserts where none matches."""
         return await writes.update(self, "update_one", filter, update, options)
 
-    async def update_many(self, filter: Filter, update: Any, **options: Any) -> Any:
+    async def update_many(self, filter: Filter, update: Update, **options: Any) -> Any:
         """Update live documents; an upsert inserts where none matches."""
         return await writes.update(self, "update_many", filter, update, options)
 
-    async def replace_one(self, filter: Filter, replacement: Any, **options: Any) -> Any:
+    async def replace_one(self, filter: Filter, replacement: Filter, **options: Any) -> Any:
         """Replace a live document; an upsert inserts where none matches."""
         return await writes.replace(self, "replace_one", filter, replacement, options)
 
-    async def find_one_and_update(self, filter: Filter, update: Any, **options: Any) -> Any:
+    async def find_one_and_update(self, filter: Filter, update: Update, **options: Any) -> Any:
         """Update a live document and return it; an upsert inserts where none matches."""
         lifetime, options["projection"] = for_find(self, options.get("projection"))
         result = await writes.update(self, "find_one_and_update", filter, update, options)
         return lifetime.strip(result)
 
-    async def find_one_and_replace(self, filter: Filter, replacement: Any, **options: Any) -> Any:
+    async def find_one_and_replace(
+        self, filter: Filter, replacement: Filter, **options: Any
+    ) -> Any:
         """Replace a live document and return it; an upsert inserts where none matches."""
         lifetime, options["projection"] = for_find(self, options.get("projection"))
         method = "find_one_and_replace"
         result = await writes.replace(self, method, filter, replacement, options)
         return lifetime.strip(result)
 
-    async def bulk_write(self, requests: Any, ordered: bool = True, **options: Any) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
+    async def bulk_write(
+        self, requests: Any, *, ordered: bool = True, **options: Any
+    ) -> BulkWriteResult:
         """Write many things, each as its own method does."""
         return await bulk.write(self, requests, options, ordered=ordered)
 
@@ -210,9 +225,3 @@ def named(method: str, args: tuple[object, ...], kwargs: Document) -> Document:
 @lru_cache(maxsize=64)
 def _names(method: str) -> tuple[str, ...]:
     return tuple(inspect.signature(getattr(AsyncCollection, method)).parameters)[1:]
-
-
-def _is_by_id(filter: object) -> bool:
-    if isinstance(filter, Mapping):
-        return "_id" in filters.equalities(filter)
-    return filter is not None

@@ -58,7 +58,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
     def __getitem__(self, name: str) -> TTLMotorCollection:
         return TTLMotorCollection(self, name)
 
-    def wrap(self, obj: Any) -> Any:
+    def wrap(self, obj: Any) -> object:
         """Gate what a method of PyMongo's returns."""
         if obj.__class__ is Collection:
             return TTLMotorCollection(self, obj.name, _delegate=obj)
@@ -103,13 +103,15 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         full_name = f"{self.name}.{name}"
         return TTLMotorCollection(self.database, full_name, _delegate=self.delegate[name])
 
-    def wrap(self, obj: Any) -> Any:
+    def wrap(self, obj: Any) -> object:
         """Gate what a method of PyMongo's returns."""
         if obj.__class__ is Collection:
             return TTLMotorCollection(self.database, obj.name, _delegate=obj)
         return super().wrap(obj)
 
-    def find(self, filter: Any = None, projection: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def find(
+        self, filter: Any = None, projection: Any = None, *args: Any, **kwargs: Any
+    ) -> TTLMotorCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
         lifetime, projection = for_find(self._gate, projection, expired=expired)
@@ -199,14 +201,14 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         self._batches = 0
         return super().rewind()
 
-    def clone(self) -> Any:
+    def clone(self) -> TTLMotorCursor:
         """Return the same cursor, not yet begun."""
         return self._like(super().clone())
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> TTLMotorCursor:
         return self._like(super().__copy__())
 
-    def __deepcopy__(self, memo: object) -> Any:
+    def __deepcopy__(self, memo: object) -> TTLMotorCursor:
         return self._like(super().__deepcopy__(memo))
 
     def distinct(self, key: str) -> Any:
@@ -214,7 +216,7 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         # The delegate would ask the server itself, and $$NOW is not known to `distinct`.
         return self.collection.distinct(key, self.delegate._spec)
 
-    def _like(self, clone: Any) -> Any:
+    def _like(self, clone: TTLMotorCursor) -> TTLMotorCursor:
         clone._lifetime, clone._filter = self._lifetime, self._filter
         clone._exact = clone.delegate._spec if self.delegate._spec is self._exact else None
         return clone

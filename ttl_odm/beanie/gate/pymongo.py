@@ -18,6 +18,7 @@ from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 
+from ttl_odm.beanie.drivers import Document
 from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate, named
 from ttl_odm.beanie.gate.handle import takes_expired
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class TTLDatabase(AsyncDatabase[Any]):
     """A database whose collections show live documents only."""
 
-    def __init__(self, database: AsyncDatabase[Any], backend: Backend) -> None:
+    def __init__(self, database: AsyncDatabase[Document], backend: Backend) -> None:
         """Take over a database with all its options."""
         super().__init__(
             database.client,
@@ -75,7 +76,7 @@ class TTLDatabase(AsyncDatabase[Any]):
 class TTLCollection(AsyncCollection[Any]):
     """A collection that shows and changes live documents only, if its documents expire."""
 
-    def __init__(self, database: TTLDatabase, plain: AsyncCollection[Any]) -> None:
+    def __init__(self, database: TTLDatabase, plain: AsyncCollection[Document]) -> None:
         """Gate a collection of the driver's."""
         super().__init__(
             database,
@@ -96,7 +97,9 @@ class TTLCollection(AsyncCollection[Any]):
         """Return the same collection with other options."""
         return TTLCollection(self._ttl_database, super().with_options(*args, **kwargs))
 
-    def find(self, filter: Any = None, projection: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def find(
+        self, filter: Any = None, projection: Any = None, *args: Any, **kwargs: Any
+    ) -> TTLCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
         lifetime, projection = for_find(self._gate, projection, expired=expired)
@@ -175,7 +178,7 @@ class _Cursor(JudgingCursor):
         return await self._listed(length)
 
 
-class TTLCursor(_Cursor, AsyncCursor[Any]):
+class TTLCursor(_Cursor, AsyncCursor[Document]):
     """The results of a find."""
 
     _filter: Any = None
@@ -185,10 +188,11 @@ class TTLCursor(_Cursor, AsyncCursor[Any]):
         with coarsely(self, lifetime, self._filter, self._exact) as self._is_coarse:
             return await super()._begin(lifetime)
 
-    async def rewind(self) -> Any:
+    async def rewind(self) -> TTLCursor:
         """Begin again."""
         self._batches = 0
-        return await super().rewind()
+        await super().rewind()
+        return self
 
     def _clone(self, *args: Any, **kwargs: Any) -> Any:
         clone = super()._clone(*args, **kwargs)
@@ -197,7 +201,7 @@ class TTLCursor(_Cursor, AsyncCursor[Any]):
         return clone
 
 
-class TTLCommandCursor(_Cursor, AsyncCommandCursor[Any]):
+class TTLCommandCursor(_Cursor, AsyncCommandCursor[Document]):
     """The results of an aggregation."""
 
     async def try_next(self) -> Any:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from pymongo.results import InsertOneResult
+
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
 
@@ -66,7 +68,7 @@ class Change:
     is_stamped: bool = False
 
 
-async def insert_one(handle: Handle, document: Any, options: Document) -> Any:
+async def insert_one(handle: Handle, document: Any, options: Document) -> InsertOneResult:
     """Insert a document, in the place of an expired one that holds a key of it."""
     keep = takes_keep(options)
     if handle.binding is None or not isinstance(document, Mapping):

@@ -206,8 +206,17 @@ async def _reach(
         if not steps:
             return aim.relied_on(existing), done
         for step in steps:
-            if step.outcome == "created" and _deleting_by_expiry(aim) & {*step.names}:
-                await _refuse_early(collection, policy)
+            # MongoDB must not delete by an `_exp` that nobody has kept right.
+            is_risky = step.outcome == "created" and _deleting_by_expiry(aim) & {*step.names}
+            early = too_early(policy) if isinstance(policy, TTL) and is_risky else None
+            if early is not None and (keys := await examples(collection, early)):
+                message = (
+                    f"Documents of {collection.full_name!r} (such as "
+                    f"{', '.join(map(repr, keys))}) have an {ttl_indexes.EXPIRY!r} from an earlier "
+                    "time, by which MongoDB would delete them while they live: call "
+                    "repair_strays() first."
+                )
+                raise TTLConfigurationError(message)
             lost = await _take(collection, aim, step, existing)
             if lost is not None:
                 await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
@@ -254,17 +263,6 @@ def _explain(
             "indexes.)"
         )
     return None
-
-
-async def _refuse_early(collection: Collection, policy: Policy | None) -> None:
-    """Refuse to have MongoDB delete by an ``_exp`` that nobody has kept right."""
-    if isinstance(policy, TTL) and (keys := await examples(collection, too_early(policy))):
-        message = (
-            f"Documents of {collection.full_name!r} (such as {', '.join(map(repr, keys))}) have "
-            f"an {ttl_indexes.EXPIRY!r} from an earlier time, by which MongoDB would delete them "
-            "while they live: call repair_strays() first."
-        )
-        raise TTLConfigurationError(message)
 
 
 def _deleting_by_expiry(aim: Aim) -> set[str]:

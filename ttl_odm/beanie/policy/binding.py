@@ -174,10 +174,12 @@ class Registry:
         """
         known = self._bindings.get((database, collection))
         binding = Binding(model, backend)
-        if known is not None and not _is_defined_again(known.model, model):
-            _check_same(known, binding, collection)
-            if not issubclass(known.model, model):
-                binding = known
+        if known is not None:
+            old = known.model
+            # From a notebook's cell, or a module that was reloaded, it may be the same class.
+            if (old.__module__, old.__qualname__) != (model.__module__, model.__qualname__):
+                _check_same(known, binding, collection)
+                binding = binding if issubclass(old, model) else known
         _check_same(binding, binding, collection)  # reads both, and so checks them
         self._bindings[database, collection] = binding
         return binding
@@ -202,11 +204,6 @@ def registry_of(client: object) -> Registry:
 
 # By id: a client's hash changes when it connects.
 _registries: dict[int, Registry] = {}
-
-
-def _is_defined_again(old: type, new: type) -> bool:
-    """Say whether it is the same class, from a notebook's cell or a module that was reloaded."""
-    return (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
 
 
 def _check_same(one: Binding, other: Binding, collection: str) -> None:

@@ -113,7 +113,11 @@ def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
         default = shortest_default(policy)
         if default is None:
             return ()
-        made = [_default_index(policy, default, purge)]
+        matches = _any_of(inheriting_branches(policy))
+        if purge == "native":
+            matches = {policy.last_modified: {"$gte": _OLDEST}, **matches}
+        seconds = MAX_TTL if default == NEVER else default
+        made = [_index("default", policy.last_modified, matches, seconds, purge)]
         if policy.override is not None:
             made.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
         if policy.limit is not None:
@@ -295,14 +299,6 @@ def has_own_number(policy: TTL) -> Expression:
             {"$not": [{"$in": [own, list(policy.never)]}]},
         ]
     }
-
-
-def _default_index(policy: TTL, default: int, purge: Purge) -> Index:
-    matches = _any_of(inheriting_branches(policy))
-    if purge == "native":
-        matches = {policy.last_modified: {"$gte": _OLDEST}, **matches}
-    seconds = MAX_TTL if default == NEVER else default
-    return _index("default", policy.last_modified, matches, seconds, purge)
 
 
 def _index_of_dates(name: str, policy: ExpireAfter | ExpireAt, purge: Purge) -> Index:

@@ -11,7 +11,7 @@ there: an expired one is taken to be absent, so that nothing of it comes back to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
@@ -97,48 +97,28 @@ def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Poli
 
 
 def _stages(stage: Document, policies: Policies) -> Pipeline:
+    """Return the stages in the place of one, by what it reads and where it writes."""
     operator = next(iter(stage), "")
-    if rewrite := _STAGES.get(operator):
-        return [{operator: rewrite(stage[operator], policies)}]
+    spec = stage.get(operator)
+    if operator in ("$lookup", "$unionWith"):
+        source: Document = {"coll": spec} if isinstance(spec, str) else stage[operator]
+        inner = source.get("pipeline", [])
+        policy = _policy_of(source.get("from" if operator == "$lookup" else "coll"), policies)
+        outer = live_pipeline(inner, policy, policies)
+        return [stage if outer == inner else {operator: {**source, "pipeline": outer}}]
+    if operator == "$graphLookup":
+        graph = stage[operator]
+        policy = _policy_of(graph["from"], policies)
+        matches = filters.live_filter(graph.get("restrictSearchWithMatch"), policy)
+        return [{operator: {**graph, "restrictSearchWithMatch": matches}} if matches else stage]
+    if operator == "$facet":
+        facets = stage[operator].items()
+        return [{operator: {name: live_pipeline(inner, None, policies) for name, inner in facets}}]
     target = _target_of(stage)
     policy = None if target is None else policies.policy_named(*target)
     if target is None or policy is None:
         return [stage]
     return _stamped(stage, policy, policies.stamping_named(*target))
-
-
-def _lookup(spec: Document, policies: Policies) -> Document:
-    inner = spec.get("pipeline", [])
-    outer = live_pipeline(inner, _policy_of(spec.get("from"), policies), policies)
-    return {**spec, "pipeline": outer} if outer != inner else spec
-
-
-def _graph_lookup(spec: Document, policies: Policies) -> Document:
-    policy = _policy_of(spec["from"], policies)
-    predicate = None if policy is None else filters.live(policy)
-    if predicate is None:
-        return spec
-    restriction = with_expr(spec.get("restrictSearchWithMatch", {}), predicate)
-    return {**spec, "restrictSearchWithMatch": restriction}
-
-
-def _union_with(spec: Document | str, policies: Policies) -> Document | str:
-    source: Document = {"coll": spec} if isinstance(spec, str) else spec
-    inner = source.get("pipeline", [])
-    outer = live_pipeline(inner, _policy_of(source.get("coll"), policies), policies)
-    return {**source, "pipeline": outer} if outer != inner else spec
-
-
-def _facet(spec: Document, policies: Policies) -> Document:
-    return {name: live_pipeline(inner, None, policies) for name, inner in spec.items()}
-
-
-_STAGES: Final[dict[str, Callable[[Any, Policies], Any]]] = {
-    "$facet": _facet,
-    "$graphLookup": _graph_lookup,
-    "$lookup": _lookup,
-    "$unionWith": _union_with,
-}
 
 
 def _policy_of(source: object, policies: Policies) -> Policy | None:

@@ -15,6 +15,7 @@ This module must not know drivers, nor who asks for a write.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -83,7 +84,8 @@ class Stamping:
         if self.keeps_expiry:
             seconds = own_ttl(self.policy, made.get(self.policy.override or ""))
             if seconds not in (None, NEVER):
-                _set_expiry(made, made[field], seconds)
+                with suppress(OverflowError):  # after the year 9999: as good as never
+                    made[EXPIRY] = made[field] + timedelta(seconds=seconds)
         return made
 
     def update(
@@ -215,13 +217,6 @@ class Stamping:
 def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
     """Return how writes are stamped, None where dates are the user's own business."""
     return Stamping(policy, backend == "mongodb") if isinstance(policy, TTL) else None
-
-
-def _set_expiry(document: Document, born: datetime, seconds: int) -> None:
-    try:
-        document[EXPIRY] = born + timedelta(seconds=seconds)
-    except OverflowError:  # after the year 9999: as good as never
-        return
 
 
 def _is_plain(update: Document) -> bool:

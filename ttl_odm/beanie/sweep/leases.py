@@ -43,8 +43,11 @@ class CollectionLeases:
         }
         with store_errors():
             lease = await self._take(name, taken)
-            if lease is None and await self._add(name):
-                lease = await self._take(name, taken)
+            if lease is None:  # perhaps there is none of that name yet
+                update = {"q": {"_id": name}, "u": {"$setOnInsert": {"token": 0}}, "upsert": True}
+                command = {"update": NAME, "updates": [update]}
+                if "upserted" in await command_in(self._database, command):
+                    lease = await self._take(name, taken)
         return None if lease is None else Lease(name, holder, int(lease["token"]), duration)
 
     async def renew(self, lease: Lease) -> bool:
@@ -99,12 +102,6 @@ class CollectionLeases:
         }
         lease: Filter | None = (await command_in(self._database, command))["value"]
         return lease
-
-    async def _add(self, name: str) -> bool:
-        """Make a lease that nobody holds; say whether it is new."""
-        update = {"q": {"_id": name}, "u": {"$setOnInsert": {"token": 0}}, "upsert": True}
-        reply = await command_in(self._database, {"update": NAME, "updates": [update]})
-        return "upserted" in reply
 
     async def _change(self, chosen: Document, changes: Document, *, upsert: bool = False) -> bool:
         """Change a lease; say whether there was one to change."""
