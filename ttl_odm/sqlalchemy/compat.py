@@ -79,16 +79,19 @@ def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
                 setattr(owner, attribute, update_wrapper(wrap(function), function))
 
 
-def wrap_handlers(wrapper: type[Any], visit: Handler) -> bool:
+def wrap_handlers(wrapper: type[Any]) -> bool:
     """Put a wrapper around whatever compiles SELECT, UPDATE, DELETE and INSERT.
 
     Args:
         wrapper: Makes one of a handler; a handler that is an instance of it is left alone.
-        visit: The handler of a construct that has none.
 
     Returns:
         Whether there was one without a wrapper.
     """
+
+    def visit(element: Any, compiler: SQLCompiler, **kw: Any) -> Any:
+        return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)
+
     is_new = False
     for construct in (Select, CompoundSelect, Update, Delete, Insert):
         if "_compiler_dispatcher" not in vars(construct):
@@ -275,20 +278,24 @@ def primary_key(mapper: Mapper[Any], table: Table) -> list[ColumnElement[Any]]:
     return list(columns)
 
 
-def has_column(mapper: Mapper[Any], table: Table, column: ColumnElement[Any]) -> bool:
-    """Whether a mapped column is in this one of the mapper's tables."""
-    return column in mapper._cols_by_table[table]
+def version_column(mapper: Mapper[Any], table: Table) -> ColumnElement[Any] | None:
+    """The column of one of a mapper's tables that an UPDATE or DELETE of a flush checks."""
+    version = mapper.version_id_col
+    return version if version in mapper._cols_by_table[table] else None
 
 
-def committed_key(mapper: Mapper[Any], state: InstanceState[Any]) -> tuple[Any, ...]:
-    """An object's primary key, as its row has it."""
+STATE: Final = 0
+CONNECTION: Final = 4
+"""Where these are in what SQLAlchemy keeps of each UPDATE of a flush."""
+
+
+def updated_key(mapper: Mapper[Any], table: Table, record: Sequence[Any]) -> tuple[Any, ...]:
+    """The primary key of the row that an UPDATE of a flush is for, as the row has it."""
+    state, values, parameters, *_ = record
+    if state is None:  # a bulk update by primary key has no states, only parameters
+        return tuple(parameters[column._label] for column in mapper._pks_by_table[table])
     read: Any = mapper._get_committed_state_attr_by_column
-    return tuple(read(state, state.dict, column) for column in mapper.primary_key)
-
-
-def parameter_of(column: ColumnElement[Any]) -> str:
-    """The name under which an UPDATE of a flush has the old value of a key column."""
-    return str(column._label)
+    return tuple(read(state, values, column) for column in mapper.primary_key)
 
 
 def expire(state: InstanceState[Any], attributes: Iterable[str]) -> None:

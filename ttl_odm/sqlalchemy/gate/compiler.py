@@ -29,7 +29,7 @@ from ttl_odm.sqlalchemy.gate.preparations import (
     StampedBase,
     try_twice,
 )
-from ttl_odm.sqlalchemy.keys.taken import InnerInserts, InsertedKeys, UpdatedKeys
+from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import (
     BASE_ROW_WRITTEN,
@@ -160,8 +160,14 @@ class GatedCompiler(Compiler):
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
             update_stmt = stamped_update(_only_live(self, update_stmt, kw), self)
-            if not self.stack:
-                _prepare(self, _before_update(update_stmt, self))
+            table = update_stmt.table
+            binding, sub = binding_of(table), sub_binding_of(table)
+            if not self.stack and (binding is not None or sub is not None):
+                if sub is not None:
+                    _prepare(self, StampedBase(sub))
+                written = written_columns(update_stmt, self)
+                if has_key_column(table, written):
+                    _prepare(self, UpdatedKeys.of(table, written))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
     def visit_delete(self, delete_stmt: Delete, visiting_cte: CTE | None = None, **kw: Any) -> Any:
@@ -240,17 +246,6 @@ def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, Any])
     if not criteria:
         return statement
     return compat.with_criteria(statement, (*grouped(compat.where_criteria(statement)), *criteria))
-
-
-def _before_update(statement: Update, compiler: GatedCompiler) -> Preparation | None:
-    binding, sub = binding_of(statement.table), sub_binding_of(statement.table)
-    if binding is None and sub is None:
-        return None
-    written = written_columns(statement, compiler)
-    keys = None
-    if has_key_column(statement.table, written):
-        keys = UpdatedKeys.of(statement.table, written)
-    return keys if sub is None else Several.of(StampedBase(sub), keys)
 
 
 @contextmanager
@@ -384,9 +379,5 @@ def enclose_handlers() -> None:
     Done when ``ttl_odm.sqlalchemy`` is imported, and again whenever a policy is declared, in
     case another package has registered handlers since. Those are kept; they run inside the gate.
     """
-    if compat.wrap_handlers(_Gateway, _visit):
+    if compat.wrap_handlers(_Gateway):
         some_are_unknown.set()
-
-
-def _visit(element: Any, compiler: Any, **kw: Any) -> Any:
-    return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)

@@ -6,7 +6,6 @@ is compiled, so what a user selects by hand and what the gate adds can't differ.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Boolean, ColumnElement, FromClause, false, func, inspect
@@ -22,11 +21,15 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified, UnwrappedConfigurationError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy.sql.compiler import SQLCompiler
+
     from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
 
 
-class _Verdict(FunctionElement[bool]):
-    """A predicate over the columns of one FROM element; adapts with them, as columns do."""
+class Live(FunctionElement[bool]):
+    """True for rows of one FROM element that have not expired, false for the others."""
 
     inherit_cache = True
     type = Boolean()
@@ -36,79 +39,59 @@ class _Verdict(FunctionElement[bool]):
         super().__init__(*columns.present())
         self.binding = binding
 
-    def source(self) -> SourceColumns:
-        """The columns as they are spelled here."""
-        return self.binding.columns_from(list(self.clauses))
 
-
-class Live(_Verdict):
-    """True for rows that have not expired, false for the others."""
-
-    inherit_cache = True
-
-
-class Expired(_Verdict):
+class Expired(Live):
     """True for rows that have expired, false for the others."""
 
     inherit_cache = True
 
 
-class ExpiresAt(FunctionElement[datetime]):
+class ExpiresAt(FunctionElement[Any]):
     """The instant at which a row expires; NULL for never."""
 
     inherit_cache = True
     type = LastModified()
 
     def __init__(self, binding: Binding, columns: SourceColumns) -> None:
-        """Take the columns as arguments, as `_Verdict` does."""
+        """Take the columns as arguments, as `Live` does."""
         super().__init__(*columns.present())
         self.binding = binding
 
 
 @compiles(Live)
-def _render_live(element: Live, compiler: Any, **kw: Any) -> str:
-    predicate = Predicate(clock_of(compiler.dialect))
-    binding = _binding_now(element.binding)
-    return _true_or_false(compiler, predicate.live(binding, element.source()), kw)
-
-
 @compiles(Expired)
-def _render_expired(element: Expired, compiler: Any, **kw: Any) -> str:
+def _render_live(element: Live, compiler: SQLCompiler, **kw: Any) -> str:
     predicate = Predicate(clock_of(compiler.dialect))
-    binding = _binding_now(element.binding)
-    return _true_or_false(compiler, predicate.expired(binding, element.source()), kw)
-
-
-def _true_or_false(compiler: Any, predicate: ColumnElement[bool], kw: dict[str, Any]) -> str:
+    make = predicate.expired if isinstance(element, Expired) else predicate.live
     # Where ttl is NULL the predicate is NULL instead of false. That is the same in WHERE, but
     # not when it is selected or negated.
-    return _process(compiler, func.coalesce(predicate, false()), kw)
+    return _render(func.coalesce(make(*_bound_now(element)), false()), compiler, kw)
 
 
 @compiles(ExpiresAt)
-def _render_expires_at(element: ExpiresAt, compiler: Any, **kw: Any) -> str:
+def _render_expires_at(element: ExpiresAt, compiler: SQLCompiler, **kw: Any) -> str:
     predicate = Predicate(clock_of(compiler.dialect))
-    columns = element.binding.columns_from(list(element.clauses))
-    return _process(compiler, predicate.expires_at(_binding_now(element.binding), columns), kw)
+    return _render(predicate.expires_at(*_bound_now(element)), compiler, kw)
 
 
-def _binding_now(binding: Binding) -> Binding:
+def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
     """The policy that a table has now; an expression may be older than `enable`.
 
     Raises:
-        TTLConfigurationError: it has none any more, or one over other columns.
+        TTLConfigurationError: It has none any more, or one over other columns.
     """
-    now = binding_of(binding.table)
-    if now is None or now.default.shape != binding.default.shape:
+    then = element.binding
+    now = binding_of(then.table)
+    if now is None or now.default.shape != then.default.shape:
         raise UnwrappedConfigurationError(
-            f"live(), expired() or expires_at() of {binding.name} was made for "
-            f"{binding.default.shape!r}, but the table has "
+            f"live(), expired() or expires_at() of {then.name} was made for "
+            f"{then.default.shape!r}, but the table has "
             f"{'no policy' if now is None else repr(now.default.shape)} now: make it again."
         )
-    return now
+    return now, then.columns_from(list(element.clauses))
 
 
-def _process(compiler: Any, expression: ColumnElement[Any], kw: dict[str, Any]) -> str:
+def _render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str, Any]) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     return str(compiler.process(expression.self_group(operators.and_), **kw))
 
@@ -120,7 +103,7 @@ def live(target: Any) -> ColumnElement[bool]:
     gate is off (``include_expired``).
 
     Raises:
-        TTLConfigurationError: the target has no TTL.
+        TTLConfigurationError: The target has no TTL.
     """
     return Live(*_bound(target))
 
@@ -131,7 +114,7 @@ def expired(target: Any) -> ColumnElement[bool]:
     Select them with ``include_expired``, or none will come.
 
     Raises:
-        TTLConfigurationError: the target has no TTL.
+        TTLConfigurationError: The target has no TTL.
     """
     return Expired(*_bound(target))
 
@@ -140,10 +123,9 @@ def expires_at(target: Any) -> ColumnElement[datetime | None]:
     """The instant at which a row expires, as SQL (an aware UTC datetime in results, or None).
 
     Raises:
-        TTLConfigurationError: the target has no TTL.
+        TTLConfigurationError: The target has no TTL.
     """
-    end: Any = ExpiresAt(*_bound(target))
-    return end  # type: ignore[no-any-return]
+    return ExpiresAt(*_bound(target))
 
 
 def _bound(target: Any) -> tuple[Binding, SourceColumns]:

@@ -2,7 +2,7 @@
 
 The gate decides it while it compiles a statement, and does it in the execution context (both in
 `ttl_odm.sqlalchemy.gate.compiler`). The keys of INSERT and UPDATE have a module of their own,
-`ttl_odm.sqlalchemy.keys.taken`.
+`ttl_odm.sqlalchemy.keys.writes`.
 
 The second try is MariaDB's and MySQL's. In REPEATABLE READ, InnoDB's default, a transaction reads
 the rows that there were when it first read, and writes those that there are. So the lookup of

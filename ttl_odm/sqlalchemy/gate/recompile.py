@@ -32,7 +32,16 @@ def recompile(names: Collection[str]) -> None:
         names: Of the tables, without their schemas.
     """
     if some_are_unknown.is_set():
-        _find_unknown()
+        frozen = gc.get_freeze_count()
+        if frozen:  # what a server froze before it forked is hidden from get_objects()
+            gc.unfreeze()
+        try:
+            for kept in gc.get_objects():
+                if issubclass(type(kept), SQLCompiler):  # the __class__ of a proxy may raise
+                    compiled_statements[id(kept)] = kept
+        finally:
+            if frozen:
+                gc.freeze()
         some_are_unknown.clear()
     for reference in compiled_statements.valuerefs():
         compiled: Any = reference()
@@ -46,20 +55,6 @@ def recompile(names: Collection[str]) -> None:
             text, quote = compiled.string, compiled.preparer.quote
             if any(name in text or quote(name) in text for name in names):
                 _compile_again(compiled)
-
-
-def _find_unknown() -> None:
-    """Note the statements that were compiled before the gate was there."""
-    frozen = gc.get_freeze_count()
-    if frozen:  # what a server froze before it forked is hidden from get_objects()
-        gc.unfreeze()
-    try:
-        for kept in gc.get_objects():
-            if issubclass(type(kept), SQLCompiler):  # the __class__ of a proxy may raise
-                compiled_statements[id(kept)] = kept
-    finally:
-        if frozen:
-            gc.freeze()
 
 
 def _compile_again(compiled: SQLCompiler) -> None:

@@ -4,5 +4,5 @@
   transaction.
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,
   executed with the values alone.
-- `taken`: which keys a write is about to take, to be freed of expired rows just before it.
+- `writes`: which keys a write is about to take, to be freed of expired rows just before it.
 """

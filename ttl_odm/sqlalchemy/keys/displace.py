@@ -120,7 +120,14 @@ class KeyReclaimer:
             total = 0
             while True:
                 keys = self._keys(binding, criterion, limit=_BATCH)
-                deleted = self._purge_layers(self._layers(binding, keys)) if keys else 0
+                deleted = 0
+                # From the last layer on; what counts is how many of the first are gone.
+                for layer in reversed(self._layers(binding, keys)):
+                    deleted = sum(
+                        self._purge(child, is_one_of(key_columns(child.table), some))
+                        for child, rows in layer
+                        for some in _batches(rows)
+                    )
                 total += deleted
                 if not deleted or len(keys) < _BATCH:
                     return total
@@ -180,17 +187,6 @@ class KeyReclaimer:
             refers = in_subquery(key.columns, referred.options(include_expired()))
             referring += self._keys(child, and_(refers, key.refers_to_another_row()))
         return referring
-
-    def _purge_layers(self, layers: list[Layer]) -> int:
-        """Purge from the last layer on, and return how many rows of the first are gone."""
-        deleted = 0
-        for layer in reversed(layers):
-            deleted = sum(
-                self._purge(binding, is_one_of(key_columns(binding.table), some))
-                for binding, keys in layer
-                for some in _batches(keys)
-            )
-        return deleted
 
 
 def _batches(keys: Keys) -> Iterator[Keys]:

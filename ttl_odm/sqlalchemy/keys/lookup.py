@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Delete, Select, Table
-    from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
@@ -206,14 +205,12 @@ class KeyPurge:
         singly = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
         if singly or len(rows) == 1:
             return self._free_each(reclaimer, rows)
-        most = self._most_rows(dialect)
+        most = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
+        most //= sum(len(key.names) for key in self._keys)
+        if self._has_tuples:
+            most = min(most, _MOST_TUPLES)
         chunks = (rows[start : start + most] for start in range(0, len(rows), most))
         return sum(self._free_some(reclaimer, chunk) for chunk in chunks)
-
-    def _most_rows(self, dialect: Dialect) -> int:
-        values = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
-        rows = values // sum(len(key.names) for key in self._keys)
-        return min(rows, _MOST_TUPLES) if self._has_tuples else rows
 
     def _free_each(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """By a statement for one row, where NULL is no key either."""
@@ -247,25 +244,22 @@ class KeyPurge:
         return self._run(reclaimer, _Shape(tuple(numbers), "some", reclaimer.current), values)
 
     def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
-        statement = self._statements.get(shape)
+        binding, statement = self._conflicting.binding, self._statements.get(shape)
         if statement is None:
-            statement = self._statements[shape] = self._built(reclaimer, shape)
-        binding = self._conflicting.binding
+            criterion = self._criterion(shape)
+            if self._selects_first:
+                first = next(iter(binding.table.c))
+                statement = reclaimer.expired_rows(binding, [first]).where(criterion).limit(1)
+            else:
+                is_expired = expired_in(reclaimer.connection, binding)
+                statement = SweepDelete(binding.table).where(is_expired, criterion)
+            self._statements[shape] = statement
         if not self._selects_first:
             with with_hint(binding.table):
                 return int(reclaimer.execute(statement, values).rowcount)
         if reclaimer.execute(statement, values).first() is None:
             return 0
         return reclaimer.displace(binding, self._criterion(shape, values))
-
-    def _built(self, reclaimer: KeyReclaimer, shape: _Shape) -> Select[Any] | Delete:
-        binding, criterion = self._conflicting.binding, self._criterion(shape)
-        if self._selects_first:
-            first = next(iter(binding.table.c))
-            return reclaimer.expired_rows(binding, [first]).where(criterion).limit(1)
-        return SweepDelete(binding.table).where(
-            expired_in(reclaimer.connection, binding), criterion
-        )
 
     def _criterion(
         self, shape: _Shape, values: Mapping[str, Any] | None = None

@@ -25,10 +25,9 @@ from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from sqlalchemy import Connection, Delete, Table
-    from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import InstanceState, Mapper, Session, UOWTransaction
 
     Key = tuple[Any, ...]
@@ -69,12 +68,6 @@ def marking(delete: Callable[..., None]) -> Callable[..., None]:
     return marked
 
 
-_STATE: Final = 0
-_PARAMETERS: Final = 2
-_CONNECTION: Final = 4
-"""Where these are in what SQLAlchemy keeps of each UPDATE."""
-
-
 def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
     """Let the UPDATEs of a flush raise `ExpiredError`."""
 
@@ -99,19 +92,21 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         at_root: set[Any] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
         )
-        for batch in _batches_of_updates(records, at_root):
-            token = base_row_written.set(batch[0][_STATE] in at_root)
+        apart = [record for record in records if record[compat.STATE] in at_root]
+        rest = [record for record in records if record[compat.STATE] not in at_root]
+        for batch in (*_countable(apart), *_countable(rest)):
+            token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
             except StaleDataError as error:
-                keys = [_key_of_update(mapper, table, record) for record in batch]
-                gone = _missing(binding, keys, batch[0][_CONNECTION])
+                keys = [compat.updated_key(mapper, table, record) for record in batch]
+                gone = _missing(binding, keys, batch[0][compat.CONNECTION])
                 if not gone:  # all are live: somebody else changed a version id
                     raise
                 raise _expired(uow, mapper, gone, "updated") from error
             finally:
                 base_row_written.reset(token)
-            states = [record[_STATE] for record in batch if record[_STATE] is not None]
+            states = [record[compat.STATE] for record in batch if record[compat.STATE] is not None]
             if table is binding.table:
                 at_root.update(states)
             else:  # its _ts was reset at the root, and the objects have the old one
@@ -152,7 +147,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
             records.append((parameters, key, connection, key in explicit))
         statement = _delete_by_key(base_mapper, mapper, table)
         for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
-            for batch in _countable(list(group), connection.dialect):
+            for batch in _countable(list(group), connection_at=2):
                 result = connection.execute(
                     statement,
                     [parameters for parameters, *_ in batch],
@@ -166,42 +161,24 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
     return emit_deletes
 
 
-def _batches_of_updates(records: list[Any], at_root: set[Any]) -> Iterator[list[Any]]:
-    """The UPDATEs of a flush as `_countable`, those of some objects apart and first."""
-    apart = [record for record in records if record[_STATE] in at_root]
-    rest = [record for record in records if record[_STATE] not in at_root] if apart else records
-    for part in (apart, rest):
-        if part:
-            yield from _countable(part, part[0][_CONNECTION].dialect)
-
-
-def _countable(records: list[Any], dialect: Dialect) -> Iterator[list[Any]]:
+def _countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
     """What a flush writes, in batches of which the driver counts the rows."""
-    if dialect.supports_sane_multi_rowcount or len(records) == 1:
-        yield records
-    else:
-        yield from ([record] for record in records)
+    if len(records) > 1 and not records[0][connection_at].dialect.supports_sane_multi_rowcount:
+        return [[record] for record in records]
+    return [records] if records else []
 
 
 def _delete_by_key(base_mapper: Mapper[Any], mapper: Mapper[Any], table: Table) -> Delete:
     memo, name = compat.memo_of(base_mapper), ("ttl_odm_delete", table)
     if name not in memo:
-        columns, version = compat.primary_key(mapper, table), mapper.version_id_col
-        if version is not None and compat.has_column(mapper, table, version):
+        columns, version = compat.primary_key(mapper, table), compat.version_column(mapper, table)
+        if version is not None:
             columns.append(version)
         memo[name] = table.delete().where(
             *(column == bindparam(column.key, type_=column.type) for column in columns)
         )
     statement: Delete = memo[name]
     return statement
-
-
-def _key_of_update(mapper: Mapper[Any], table: Table, record: Any) -> Key:
-    if record[_STATE] is not None:
-        return compat.committed_key(mapper, record[_STATE])
-    # A bulk update by primary key has no states, only values.
-    columns = compat.primary_key(mapper, table)
-    return tuple(record[_PARAMETERS][compat.parameter_of(column)] for column in columns)
 
 
 def _expired_on_load(binding: Binding, mapper: Mapper[Any], uow: Any) -> ExpiredError:

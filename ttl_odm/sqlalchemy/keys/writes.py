@@ -80,8 +80,15 @@ class TakenKeys:
         """Delete the expired rows that hold a key of these rows, by column key."""
         plain = [{key: value for key, value in row.items() if not is_sql(value)} for row in rows]
         deleted = self._purge.free(reclaimer, plain)
-        computed = [_computed(key, row) for key in self.keys for row in rows]
-        conditions = [condition for condition in computed if condition is not None]
+        conditions = []  # for keys that the database computes, in part at least
+        for key in self.keys:
+            for row in rows:
+                values = {column: row.get(column.key) for column in key.columns}
+                if not any(value is None for value in values.values()) and any(
+                    map(is_sql, values.values())
+                ):
+                    made = {column: _as_sql(value, column) for column, value in values.items()}
+                    conditions.append(key.equals(made))
         if conditions:
             deleted += self._displace(reclaimer, or_(*conditions))
         return deleted
@@ -244,14 +251,6 @@ class UpdatedKeys:
                 }
                 deleted += self._taken.free_selected(reclaimer, key, new, *criteria, row=row)
         return deleted
-
-
-def _computed(key: Key, row: Row) -> ColumnElement[bool] | None:
-    """The condition for rows with a key that the database computes, in part at least."""
-    values = {column: row.get(column.key) for column in key.columns}
-    if any(value is None for value in values.values()) or not any(map(is_sql, values.values())):
-        return None
-    return key.equals({column: _as_sql(value, column) for column, value in values.items()})
 
 
 def _as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
