@@ -4,5 +4,5 @@
 - `archive`: copying expired rows to another table, in the transaction that deletes them.
 - `statements`: the statement that deletes expired rows, and the conditions that pick rows by their
   keys.
-- `errors`: which errors of a database pass by themselves, and how each reads in one line.
+- `errors`: what SQLAlchemy's errors say of a database.
 """

@@ -7,8 +7,8 @@
 - `batch`: purging one batch of expired rows.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.
 - `counts`: how many rows a table has, and how many of them have expired.
-- `transactions`: a connection in the sweeper's hands: how its transactions are kept short and out
-  of the way.
+- `transactions`: a connection in the sweeper's hands: its transactions are short, its errors are
+  the sweeper's.
 - `leases`: leases in a table: which sweeper of a database is at work, by the database's own clock.
 - `advisory_leases`: leases by PostgreSQL's advisory locks: one that ends with its holder, at once.
 """

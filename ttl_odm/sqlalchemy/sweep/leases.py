@@ -30,9 +30,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.util import greenlet_spawn
 
-from ttl_odm.sqlalchemy.purge.errors import in_short, is_missing_table, is_passing, store_errors
+from ttl_odm.dialects.errors import is_missing_table
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.sweep.due import seconds_of
-from ttl_odm.sqlalchemy.sweep.transactions import prepared
+from ttl_odm.sqlalchemy.sweep.transactions import prepared, store_errors
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
@@ -242,7 +243,7 @@ def _change(
             except _NoRowError as missing:
                 statements.add(connection, *missing.args)
             except DBAPIError as error:
-                if made or not is_missing_table(error):
+                if made or not is_missing_table(error.orig):
                     raise
                 statements.create(connection)
                 made = True
@@ -253,7 +254,7 @@ def _look(connection: Connection, statements: Statements, name: str) -> LeaseSta
     try:
         return statements.read(connection, name)
     except DBAPIError as error:
-        if not is_missing_table(error):
+        if not is_missing_table(error.orig):
             raise
         return LeaseState()
 

@@ -1,4 +1,4 @@
-"""A connection in the sweeper's hands: how its transactions are kept short and out of the way.
+"""A connection in the sweeper's hands: its transactions are short, its errors are the sweeper's.
 
 What is set here ends with the transaction, or is set back before the pool gets the connection.
 """
@@ -10,9 +10,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import false, func, select, true
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -25,6 +29,20 @@ _ISOLATION: Final = "READ COMMITTED"
 _POSTGRESQL_WAIT: Final = "50ms"
 _MYSQL_WAIT: Final = 1
 """How long a statement waits for a row that somebody holds; one second is MySQL's least."""
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Raise the sweeper's errors in place of SQLAlchemy's, which become their cause."""
+    try:
+        yield
+    except DBAPIError as error:
+        kind = TransientStoreError if is_passing(error) else StoreError
+        raise (UnreachableStoreError if is_away(error) else kind)(in_short(error)) from error
+    except PoolTimeoutError as error:
+        raise TransientStoreError(in_short(error)) from error
+    except OSError as error:  # asyncpg connects without SQLAlchemy's wrapping
+        raise UnreachableStoreError(f"The database can't be reached: {error}") from error
 
 
 @contextmanager
