@@ -93,18 +93,18 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     }
     modes = {name: value for name, value in modes.items() if value is not None}
     with _lock:
-        place = _Target.of(target)
-        place.settle()
-        policy = place.completed(policy)
-        is_default_alone = not modes and place.differs_by_default(policy)
-        if not is_default_alone and (place.is_whole or isinstance(policy, Policy)):
-            place.check_columns(as_policy(policy))
-        if not hasattr(place.owner, "__ttl_sweep__"):
+        resolved = _Target.of(target)
+        resolved.settle()
+        policy = resolved.completed(policy)
+        is_default_alone = not modes and resolved.differs_by_default(policy)
+        if not is_default_alone and (resolved.is_whole or isinstance(policy, Policy)):
+            resolved.check_columns(as_policy(policy))
+        if not hasattr(resolved.owner, "__ttl_sweep__"):
             modes.setdefault("__ttl_sweep__", "scan")
         attributes = {"__ttl__": policy, **modes}
-        with _overlay.put(place.owner, attributes, undone=place.bind_again):
+        with _overlay.put(resolved.owner, attributes, undone=resolved.bind_again):
             if not is_default_alone:
-                place.bind_again()
+                resolved.bind_again()
 
 
 def disable(target: Any) -> None:
@@ -114,10 +114,10 @@ def disable(target: Any) -> None:
         TTLConfigurationError: The target was not enabled.
     """
     with _lock:
-        place = _Target.of(target)
-        place.settle()
-        _overlay.remove(place.owner, name=_name(target))
-        place.bind_again()
+        resolved = _Target.of(target)
+        resolved.settle()
+        _overlay.remove(resolved.owner, name=_name(target))
+        resolved.bind_again()
 
 
 class _TableOwner:
