@@ -25,7 +25,10 @@ from sqlalchemy import BigInteger, ColumnElement, Interval, inspect, literal_col
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.orm import object_session
 
-from ttl_odm.dialects import FAMILIES, Family
+from ttl_odm.dialects import Family
+from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.postgresql import PostgreSQL
+from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
@@ -70,12 +73,22 @@ class Clock(Family):
         return literal_column(sql, self.storage)
 
 
+class _PostgreSQLClock(Clock, PostgreSQL):
+    pass
+
+
+class _MySQLClock(Clock, MySQL):
+    pass
+
+
+class _SQLiteClock(Clock, SQLite):
+    pass
+
+
 _CLOCKS: Final[dict[str, Clock]] = {
-    # The class of each family with the expressions added, so that no text stands here again.
     name: clock
-    for family in FAMILIES
-    for clock in [type("Clock", (Clock, type(family)), {})()]
-    for name in family.names
+    for clock in (_PostgreSQLClock(), _MySQLClock(), _SQLiteClock())
+    for name in clock.names
 }
 
 
