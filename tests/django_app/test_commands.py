@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
+from tests.django_app import project
 from tests.django_app.data import fill, kill, raw
 from tests.django_app.shop.models import Order, Receipt, Seat, Session
 from ttl_odm.django import DjangoStore
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import Hook, Skip, Sweeper
+from ttl_odm.sweeper import Hook, Skip, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.backends import Backend
 
 
@@ -149,6 +154,46 @@ def test_displaced_rows_are_told_to_the_hooks_of_their_model(backend: Backend) -
     assert (purged.reason, purged.keys, purged.table) == ("displaced", [(1,)], "shop_seat")
     assert purged.rows[0]["label"] == "old"
     assert purged.transaction is connections["default"]
+
+
+@pytest.fixture
+def away(backend: Backend) -> Iterator[dict[str, Any]]:
+    """The settings of a database on a server that nobody can reach; "other" stands for it."""
+    settings = {**project.database_settings(backend), "PORT": "1", "PASSWORD": "open sesame"}
+    project.point_at("other", settings)
+    yield settings
+    project.point_at("other", {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"})
+
+
+@pytest.mark.databases("postgres", "mariadb")
+def test_a_server_out_of_reach_fails_without_telling_the_password(
+    away: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttl_odm.sweeper.batch_gate.AWAY", 0.1)  # not a minute, as for a restart
+    report = Sweeper(DjangoStore("other", Session)).run_once()
+    assert isinstance(report.error, UnreachableStoreError)
+    assert "sesame" not in str(report)
+
+
+@pytest.mark.databases("postgres", "mariadb")
+def test_a_sweep_waits_for_a_server_that_restarts(
+    backend: Backend, away: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than any other error is tried again: three times, 0.9 seconds in all."""
+    Session.objects.create(pk=1, key="a")
+    kill(Session, [1])
+    begun, connect = time.monotonic(), BaseDatabaseWrapper.connect
+
+    def connect_later(connection: Any) -> None:
+        if time.monotonic() - begun > 1.5:
+            connection.settings_dict.update(project.database_settings(backend))
+        connect(connection)
+
+    monkeypatch.setattr(BaseDatabaseWrapper, "connect", connect_later)
+    report = Sweeper(DjangoStore("other", Session)).run_once()
+    report.raise_for_failures()
+    assert report.deleted == 1
+    assert time.monotonic() - begun > 1.5
 
 
 def test_what_has_no_policy_is_no_target() -> None:

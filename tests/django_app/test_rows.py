@@ -10,6 +10,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import F
 from django.utils import timezone as django_timezone
 
+import ttl_odm.django
 from tests.django_app.data import kill, raw
 from tests.django_app.shop.models import (
     Concert,
@@ -24,7 +25,7 @@ from tests.django_app.shop.models import (
     Upload,
     User,
 )
-from ttl_odm import ExpiredError, InvalidTTL
+from ttl_odm import ExpiredError, InvalidTTL, TTLConfigurationError
 from ttl_odm.django import include_expired, keep_last_modified
 from ttl_odm.django.time import clock
 
@@ -152,11 +153,97 @@ def test_row_helpers(backend: Backend) -> None:
         row.expire_at(datetime(2030, 1, 1))  # noqa: DTZ001
 
 
+def test_touch_within_limits_is_decided_by_the_database(
+    backend: Backend, django_queries: Any
+) -> None:
+    row = Session.objects.create(pk=1, key="a")
+    kill(Session, [1], 100)
+    row.last_modified = datetime(2000, 1, 1, tzinfo=timezone.utc)  # what is in memory counts not
+    for every in (110, 3600.5, timedelta(minutes=2)):
+        with django_queries() as queries:
+            assert row.touch(at_most_every=every) is False
+        assert queries[0]["sql"].startswith("UPDATE")
+    assert Session.objects.get().time_left < timedelta(seconds=HOUR - 90)
+    with django_queries() as queries:
+        assert row.touch(at_most_every=90.5) is True
+    assert len(queries) == 1
+    assert Session.objects.get().time_left > timedelta(seconds=HOUR - 60)
+    assert row.last_modified == Session.objects.get().last_modified
+    assert row.touch() is True
+    for wrong in (0, -1, True, "soon", float("nan")):
+        with pytest.raises(TTLConfigurationError, match="at_most_every"):
+            row.touch(at_most_every=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TTLConfigurationError, match="only_if"):
+        row.touch(only_if="later")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("default", "ttl", "granted"),
+    [
+        (HOUR, None, ("longer", "has_ttl")),
+        (HOUR, 900, ("longer", "has_ttl")),
+        (HOUR, -1, ("no_ttl",)),
+        (-1, None, ("no_ttl",)),
+        (-1, 900, ("longer", "has_ttl")),
+        (None, None, ("no_ttl",)),
+        (None, 900, ("no_ttl",)),
+    ],
+)
+def test_touch_on_a_condition(
+    backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+    default: int | None,
+    ttl: int | None,
+    granted: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(Session, "__ttl__", default)
+    row = Session.objects.create(pk=1, key="a", ttl=ttl)
+    for only_if in ("longer", "shorter", "has_ttl", "no_ttl"):
+        kill(Session, [1], 100)
+        before = Session.objects.get().last_modified
+        assert row.touch(only_if=only_if) is (only_if in granted), only_if
+        assert (Session.objects.get().last_modified > before) is (only_if in granted), only_if
+
+
+def test_touch_on_a_condition_of_a_subclass_row_and_of_one_that_is_gone(backend: Backend) -> None:
+    row = Concert.objects.create(pk=1, title="a", band="b")
+    kill(Event, [1], 100)
+    assert row.touch(at_most_every=60, only_if="has_ttl") is True
+    assert row.touch(at_most_every=60, only_if="has_ttl") is False
+    kill(Event, [1])
+    with pytest.raises(Concert.DoesNotExist):
+        row.touch(at_most_every=60)
+    with pytest.raises(ttl_odm.django.ExpiredError):
+        row.touch(only_if="no_ttl")
+
+
+def test_a_new_end_on_a_condition(backend: Backend) -> None:
+    row = Session.objects.create(key="a", ttl=900)
+    assert row.expire_in(60, only_if="longer") is False
+    assert row.expire_in(600, only_if="no_ttl") is False
+    assert row.expire_in(600, only_if="shorter") is True
+    row.save()
+    assert Session.objects.get().ttl == 600
+    now = clock.database_now(connection)
+    assert row.expire_at(now + timedelta(hours=1), only_if="shorter") is False
+    assert row.expire_at(now + timedelta(hours=1), only_if="longer") is True
+    row.save()
+    assert Session.objects.get().expires_at == now + timedelta(hours=1)
+    row.persist()
+    row.save()
+    assert row.expire_in(60, only_if="has_ttl") is False
+    assert row.expire_in(60, only_if="no_ttl") is True
+    assert row.expire_in(0) is True
+    row.save()
+    assert not Session.objects.exists()
+
+
 def test_an_instance_of_an_expired_row_is_not_saved(backend: Backend) -> None:
     row = Session.objects.create(key="a")
     kill(Session, [row.pk])
+    error = ttl_odm.django.ExpiredError
     for save in (row.save, row.touch, lambda: row.save(force_update=True)):
-        for kind in (ExpiredError, DatabaseError, Session.DoesNotExist):
+        for kind in (error, ExpiredError, DatabaseError, Session.DoesNotExist):
             with pytest.raises(kind, match=r"shop.Session .* has expired"), transaction.atomic():
                 save()
     with pytest.raises(Session.DoesNotExist):

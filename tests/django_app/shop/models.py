@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models.functions import Lower
 
 from ttl_odm import ExpireAfter, ExpireAt
-from ttl_odm.django import TTLModel
+from ttl_odm.django import InstantField, TTLModel
 
 
 def to(model, on_delete=models.CASCADE, **options):
@@ -84,6 +84,27 @@ class Seat(TTLModel):
         constraints = [
             models.UniqueConstraint(fields=["row", "number"], name="seat_place"),
         ]
+
+
+class OldSeat(models.Model):
+    """Where a test lets seats go; it declares that itself."""
+
+    id = models.BigIntegerField(primary_key=True)
+    row = models.CharField(max_length=5)
+    label = models.CharField(max_length=20, default="none", unique=True)
+    number = models.BigIntegerField()
+    last_modified = InstantField()
+    changed = models.DateTimeField(auto_now=True)
+    archived_at = models.DateTimeField()
+    note = models.CharField(max_length=20, default="from the shop")
+
+
+class KeptSeat(TTLModel):
+    """An archive whose rows live for a day from the moment when it gets them."""
+
+    __ttl__ = 86_400
+    id = models.BigIntegerField(primary_key=True)
+    label = models.CharField(max_length=20)
 
 
 class Nick(TTLModel):

@@ -1,0 +1,164 @@
+"""`Archive`: expired rows are copied to another table, in the transaction that deletes them."""
+
+from __future__ import annotations
+
+from datetime import timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.checks import run_checks
+from django.db import connections, transaction
+from django.test import override_settings
+
+from tests.django_app.data import kill, raw
+from tests.django_app.shop.models import Event, KeptSeat, OldSeat, Seat, Session, User
+from ttl_odm import TTLConfigurationError
+from ttl_odm.django import Archive, DjangoStore
+from ttl_odm.sweeper import HookError, Skip, Sweeper
+
+if TYPE_CHECKING:
+    from tests.backends import Backend
+
+
+@pytest.fixture
+def archived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let seats go to `OldSeat`."""
+    archive = Archive(into="shop.OldSeat", archived_at="archived_at")
+    monkeypatch.setattr(Seat, "__ttl_archive__", archive)
+
+
+def expired_seats(*keys: int, using: str = "default") -> None:
+    """Write rows that have expired."""
+    Seat.objects.using(using).bulk_create(
+        [Seat(pk=key, row="a", number=key, label=f"seat {key}") for key in keys]
+    )
+    kill(Seat, keys, alias=using)
+
+
+@pytest.mark.usefixtures("archived")
+def test_a_sweep_copies_the_fields_that_both_have(backend: Backend) -> None:
+    expired_seats(1, 2)
+    Seat.objects.create(pk=3, row="b", number=3)
+    stamps = dict(Seat.all_objects.values_list("pk", "last_modified"))
+    (target,) = Sweeper(connections["default"], Seat).run_once().targets
+    assert (target.deleted, target.archived, target.error) == (2, 2, None)
+    assert [seat.pk for seat in Seat.all_objects.all()] == [3]
+    for old in OldSeat.objects.all():
+        assert (old.row, old.number, old.label) == ("a", old.pk, f"seat {old.pk}")
+        assert old.last_modified == stamps[old.pk]
+        assert old.note == "from the shop"
+        age = DjangoStore().now() - old.archived_at
+        assert timedelta(0) <= age < timedelta(minutes=1)
+        assert old.changed.tzinfo is timezone.utc
+    assert OldSeat.objects.count() == 2
+
+
+@pytest.mark.usefixtures("archived")
+def test_more_rows_than_a_statement_has_parameters(backend: Backend) -> None:
+    expired_seats(*range(1, 401))
+    report = Sweeper(connections["default"], Seat, batch_size=400).run_once()
+    assert (report.deleted, OldSeat.objects.count()) == (400, 400)
+
+
+@pytest.mark.usefixtures("archived")
+def test_a_displaced_row_is_archived_with_the_write(backend: Backend) -> None:
+    expired_seats(1)
+    with transaction.atomic():
+        Seat.objects.create(row="a", number=1)
+        assert OldSeat.objects.get().label == "seat 1"
+        transaction.set_rollback(True)
+    assert not OldSeat.objects.exists()
+    Seat.objects.create(row="a", number=1)
+    assert OldSeat.objects.get().pk == 1
+    assert Seat.all_objects.count() == 1
+
+
+@pytest.mark.usefixtures("archived")
+def test_a_row_that_the_archive_refuses_stays(backend: Backend) -> None:
+    expired_seats(1, 2)
+    with transaction.atomic():
+        OldSeat.objects.create(
+            pk=7,
+            row="x",
+            number=0,
+            label="seat 2",
+            last_modified=DjangoStore().now(),
+            archived_at=DjangoStore().now(),
+        )
+    (target,) = Sweeper(connections["default"], Seat).run_once().targets
+    assert isinstance(target.error, HookError)
+    assert (target.deleted, target.skips) == (0, {Skip.HOOK: 2})
+    assert Seat.all_objects.count() == 2
+    assert OldSeat.objects.count() == 1
+    with pytest.raises(HookError), transaction.atomic():
+        Seat.objects.create(row="a", number=2)
+    assert Seat.all_objects.count() == 2
+
+
+def test_rows_of_an_archive_with_a_ttl_begin_their_life_there(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Seat, "__ttl_archive__", Archive(KeptSeat))
+    Seat.objects.create(pk=1, row="a", number=1, label="own", ttl=60)
+    kill(Seat, [1])
+    Sweeper(connections["default"], Seat).run_once().raise_for_failures()
+    kept = KeptSeat.objects.get()
+    assert (kept.label, kept.ttl) == ("own", None)
+    assert kept.time_left is not None
+    assert kept.time_left > timedelta(hours=23)
+
+
+class _OldSeatsElsewhere:
+    def allow_migrate(self, db: str, app_label: str, model_name: Any = None, **_: Any) -> Any:  # noqa: ARG002
+        return db == "other" if model_name == "oldseat" else None
+
+    def db_for_write(self, model: Any, **_: Any) -> str | None:
+        return "other" if model is OldSeat else None
+
+
+@pytest.mark.usefixtures("archived")
+def test_each_database_has_its_own_archive(backend: Backend, other: str) -> None:
+    expired_seats(1)
+    expired_seats(2, using=other)
+    with override_settings(DATABASE_ROUTERS=[]):
+        Sweeper(connections[other], Seat).run_once().raise_for_failures()
+    assert [old.pk for old in OldSeat.objects.using(other).all()] == [2]
+    assert not OldSeat.objects.exists()
+    assert Seat.all_objects.count() == 1
+
+
+@pytest.mark.usefixtures("archived")
+def test_an_archive_in_another_database_is_refused(backend: Backend, other: str) -> None:
+    expired_seats(1)
+    with override_settings(DATABASE_ROUTERS=[_OldSeatsElsewhere()]):
+        with pytest.raises(TTLConfigurationError, match=r"shop.OldSeat isn't in .*'default'"):
+            Sweeper(connections["default"], Seat)
+        with pytest.raises(TTLConfigurationError, match="isn't in the database"):
+            Seat.objects.create(row="a", number=1)
+        ids = {message.id for message in run_checks(tags=["database"], databases=["default"])}
+        assert "ttl_odm.E003" in ids
+    assert raw("SELECT id FROM shop_seat") == [(1,)]
+    assert not OldSeat.objects.using(other).exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "archive", "message"),
+    [
+        (Seat, Archive("shop.Nothing"), "give a model, or its label"),
+        (Seat, Archive("OldSeat"), "give a model, or its label"),
+        (Seat, Archive(int), "give a model, or its label"),
+        (Seat, Archive(Seat), "is the model itself"),
+        (Seat, Archive(OldSeat, archived_at="at"), "has no field 'at'"),
+        (Session, Archive("sessions.Session"), "has no field 'id'"),
+        (Seat, Archive("shop.Concert"), "in several tables"),
+        (Event, Archive(User), "models that inherit from shop.Event"),
+        (Seat, "shop.OldSeat", "__ttl_archive__"),
+    ],
+)
+@pytest.mark.databases("sqlite")
+def test_an_archive_that_does_not_fit_is_refused(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, model: Any, archive: Any, message: str
+) -> None:
+    monkeypatch.setattr(model, "__ttl_archive__", archive, raising=False)
+    with pytest.raises(TTLConfigurationError, match=message):
+        DjangoStore("default", model)
