@@ -18,6 +18,7 @@ from ttl_odm.beanie import (
     TTLMixin,
     enable,
     ensure_indexes,
+    expire_in,
     touch,
     ttl_database,
 )
@@ -46,11 +47,13 @@ async def a_document(event: Event) -> None:
     assert_type(event.name, str)
     event.ttl = 60
     event.ttl = timedelta(minutes=1)
-    await event.expire_in(timedelta(hours=1))
+    assert_type(await event.expire_in(timedelta(hours=1), only_if="longer"), bool)
+    assert_type(await event.expire_at(datetime.now(timezone.utc), only_if="no_ttl"), bool)
     await event.persist()
     await event.inherit_ttl()
-    await event.touch()
-    await touch(event)
+    assert_type(await event.touch(at_most_every=60, only_if="shorter"), bool)
+    assert_type(await touch(event), bool)
+    assert_type(await expire_in(event, 60), bool)
 
 
 async def a_finder() -> None:
@@ -75,6 +78,7 @@ async def mistakes(event: Event) -> None:
     event.time_left.days  # type: ignore[union-attr]
     await event.expire_in("1 h")  # type: ignore[arg-type]
     await event.expire_at(60)  # type: ignore[arg-type]
+    await event.expire_in(60, only_if="later")  # type: ignore[arg-type]
     ttl_database(None, backend="azure")  # type: ignore[arg-type]
 
 

@@ -124,7 +124,7 @@ def _wants_expired(query: Any) -> bool:
     return bool(query.pymongo_kwargs.get("include_expired"))
 
 
-def _lives(result: object, policy: Policy, now: datetime) -> bool:
+def _lives(result: Any, policy: Policy, now: datetime) -> bool:
     if isinstance(result, Mapping):
         if not has(result, deciding_fields(policy)[0]):
             return False  # nobody can tell

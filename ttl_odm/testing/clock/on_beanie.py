@@ -28,7 +28,7 @@ from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.indexes.ensure import SECONDS
 from ttl_odm.beanie.objects.lifetime import _lifetime_of
-from ttl_odm.beanie.policy import binding
+from ttl_odm.beanie.policy import binding as bindings
 from ttl_odm.beanie.policy.binding import policy_of
 from ttl_odm.beanie.policy.commands import (
     RawCollection,
@@ -85,8 +85,8 @@ def install(clock: TTLClock) -> Callable[[], None]:
         return moved if clock.frozen_at is None else _whole(moved)
 
     async def server(self: RawCollection) -> Server:
-        told = await _SERVER(self)
-        return replace(told, now=DatetimeMS(_whole(clock.moved(as_datetime(told.now)))))
+        real = await _SERVER(self)
+        return replace(real, now=DatetimeMS(_whole(clock.moved(as_datetime(real.now)))))
 
     async def store_now(database: Any) -> datetime:
         return _whole(clock.moved(await _STORE_NOW(database)))
@@ -114,10 +114,11 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 def real_now() -> datetime | None:
     """The unmoved clock of the server that was asked last, from above."""
-    samples = [each.clock for each in binding._registries.values() if each.clock.is_known]
-    if not samples:
+    registries = bindings._registries.values()
+    known = [registry.clock for registry in registries if registry.clock.is_known]
+    if not known:
         return None
-    return _AT_MOST(max(samples, key=lambda each: each._known().received))
+    return _AT_MOST(max(known, key=lambda server: server._known().received))
 
 
 def lifetime(target: Any) -> timedelta | None:
@@ -129,7 +130,7 @@ def lifetime(target: Any) -> timedelta | None:
     if not isinstance(policy, TTL):
         raise not_counted_from_writing(model.__name__, policy.field)
     default, own = policy.default, None
-    if target is not model:
+    if isinstance(target, model):
         held: dict[Any, Any] = _lifetime_of(target, policy)
         default = policy.default_of(held.get(policy.by))
         own = expiry.own_ttl(policy, held.get(policy.override))
@@ -152,8 +153,8 @@ async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
     Raises:
         TTLError: It is.
     """
-    found = handle.binding
-    if found is None or found.backend != "mongodb" or found.purge != "native":
+    binding = handle.binding
+    if binding is None or binding.backend != "mongodb" or binding.purge != "native":
         return
     real = _AT_MOST(handle.registry.clock)
     behind = real - clock.moved(real)
@@ -161,9 +162,9 @@ async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
         return
     # A time series has no index for it.
     options = (await details_of(handle.plain)).get("options", {})
-    if not any(SECONDS in each for each in (options, *await indexes_of(handle.plain))):
+    if not any(SECONDS in index for index in (options, *await indexes_of(handle.plain))):
         return
-    policy = found.policy
+    policy = binding.policy
     lives, is_doomed = live_expr(policy), expired_expr(policy, _SERVER_NOW())
     find = {
         "find": handle.plain.name,
@@ -173,7 +174,7 @@ async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
     }
     for document in await first_batch(handle.plain, find):
         raise TTLError(
-            f"{found.model.__name__} {document['_id']!r} lives by the TTLClock, which is "
+            f"{binding.model.__name__} {document['_id']!r} lives by the TTLClock, which is "
             f"{behind} behind MongoDB's own, and by that it has expired: its TTL index lets "
             "MongoDB delete it within a minute, in the middle of the test or not. Let the clock "
             "stand at an instant to come; or let the test's database have no TTL indexes: call "
