@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import create_engine, event, make_url, text
 
 from tests.faults.carts import HOUR, add, cart, create, kept_keys, left
-from ttl_odm.sqlalchemy.purge.errors import store_errors
+from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sweeper import Pace, Sweeper, TransientStoreError
 
 if TYPE_CHECKING:

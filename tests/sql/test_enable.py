@@ -25,7 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_col
 from tests.clocks import age
 from tests.sql.models import web_session
 from ttl_odm import TTL, InvalidTTL, TTLConfigurationError
-from ttl_odm.sqlalchemy import TTLMixin, disable, enable, expires_at, include_expired, live
+from ttl_odm.sqlalchemy import Archive, TTLMixin, disable, enable, expires_at, include_expired, live
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sweeper import Sweeper
 
@@ -184,6 +184,15 @@ def test_disabling_brings_back_what_the_class_declares() -> None:
     assert model.expires_at is not None
     with pytest.raises(TTLConfigurationError, match=r"was not enabled.*__ttl__ to None"):
         disable(model)
+
+
+def test_enabling_says_where_rows_are_kept_and_disabling_forgets_it() -> None:
+    model = web_session(3600)
+    archive = Archive(model)
+    enable(model, 60, archive=archive)
+    assert model.__ttl_archive__ is archive
+    disable(model)
+    assert model.__ttl_archive__ is None
 
 
 def test_enabling_a_declared_model_adds_no_second_check_and_no_second_index() -> None:
