@@ -199,28 +199,27 @@ class _Memory:
         """The expired rows of a part, those first that expired first."""
         with self._lock:
             rows = list(table.rows.values())
-        found = []
-        for row in rows:
-            ends = table.expires_at(row)
-            if (
-                ends is not None
-                and is_expired(ends, now)
-                and part in (Part.ALL, table.part_of(row))
-            ):
-                found.append((ends, row))
-        return sorted(found, key=lambda each: (each[0], each[1].serial))
+        expired = [
+            (ends, row)
+            for row in rows
+            if (ends := table.expires_at(row)) is not None
+            and is_expired(ends, now)
+            and part in (Part.ALL, table.part_of(row))
+        ]
+        return sorted(expired, key=lambda item: (item[0], item[1].serial))
 
     def _look(self, request: BatchRequest) -> tuple[list[_Row], object]:
         """Find the rows of a batch, and where the next one begins."""
         table = self._tables[request.target]
         after: Any = request.resume
-        found = [
+        expired = [
             (ends, row)
             for ends, row in self._expired(table, request.part, self.clock())
             if after is None or (ends, row.serial) > after
         ][: request.size]
-        is_full = len(found) == request.size
-        return [row for _, row in found], (found[-1][0], found[-1][1].serial) if is_full else None
+        is_full = len(expired) == request.size
+        last = (expired[-1][0], expired[-1][1].serial) if is_full else None
+        return [row for _, row in expired], last
 
     @contextmanager
     def _deleting(self, request: BatchRequest) -> Iterator[_Batch]:
@@ -229,12 +228,12 @@ class _Memory:
         A `HookError` is then part of the result; anything else goes on.
         """
         table, now = self._tables[request.target], self.clock()
-        looked, resume = self._look(request)
+        rows, resume = self._look(request)
         self.between()
         skipped: dict[Skip, int] = {}
         deleted = []
         with self._lock:
-            for row in looked:
+            for row in rows:
                 # Decided again: the row may have been renewed, or replaced, or be gone.
                 present = table.rows.get(row.key)
                 if present is None or not is_expired(table.expires_at(present), now):

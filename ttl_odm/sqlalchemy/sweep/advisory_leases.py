@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     BigInteger,
-    MetaData,
     String,
     false,
     func,
@@ -32,7 +31,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.purge.errors import is_passing
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, Statements, TableLeases, lease_table
+from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, Statements, TableLeases
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sweeper import Lease, LeaseState
 
@@ -84,15 +83,6 @@ class _Statements(Statements):
         )
 
 
-def _statements(engine: Any, table: Table | None) -> _Statements:
-    if engine.dialect.name != "postgresql":
-        raise TTLConfigurationError(
-            f"{engine.dialect.name} has no advisory locks that end with a session and are free "
-            "for the next one at once; leave `lease` out for a lease in a table."
-        )
-    return _Statements(lease_table(MetaData()) if table is None else table)
-
-
 def _is_alive(session: Connection) -> bool:
     try:
         with session.begin():
@@ -138,8 +128,13 @@ class AdvisoryLeases(TableLeases):
         Raises:
             TTLConfigurationError: The database isn't PostgreSQL.
         """
+        if engine.dialect.name != "postgresql":
+            raise TTLConfigurationError(
+                f"{engine.dialect.name} has no advisory locks that end with a session and are free "
+                "for the next one at once; leave `lease` out for a lease in a table."
+            )
         super().__init__(engine, table)
-        self._statements = _statements(engine, table)
+        self._statements = _Statements(self._statements.table)
         self._sessions: dict[Lease, Connection] = {}
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:

@@ -249,16 +249,6 @@ def _change(
                 made = True
 
 
-def _look(connection: Connection, statements: Statements, name: str) -> LeaseState:
-    """Look: one statement, since sweepers do so before each batch."""
-    try:
-        return statements.read(connection, name)
-    except DBAPIError as error:
-        if not is_missing_table(error.orig):
-            raise
-        return LeaseState()
-
-
 class TableLeases:
     """`ttl_odm.sweeper.Leases` in a table, over an `Engine`."""
 
@@ -285,9 +275,14 @@ class TableLeases:
         self._run(Statements.release, lease)
 
     def read(self, name: str) -> LeaseState:
-        """As in `Leases`."""
+        """As in `Leases`: one statement, since sweepers do so before each batch."""
         with store_errors(), self._engine.connect() as connection:
-            return _look(connection, self._statements, name)
+            try:
+                return self._statements.read(connection, name)
+            except DBAPIError as error:
+                if not is_missing_table(error.orig):
+                    raise
+                return LeaseState()
 
     def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `Leases`."""

@@ -80,15 +80,22 @@ def next_in_leaves(
     for number, leaf in enumerate(leaves):
         if resume is not None and leaf < resume.leaf:
             continue
-        source = _leaf_table(table, leaf)
+        known = _tables.setdefault(table, {})
+        if leaf not in known:
+            schema, name = leaf
+            columns: list[Column[Any]] = [
+                Column(column.name, column.type, key=column.key, primary_key=column.primary_key)
+                for column in table.c
+            ]
+            known[leaf] = Table(name, MetaData(), *columns, schema=schema)
+        source = known[leaf]
         inside = resume.resume if resume is not None and leaf == resume.leaf else None
         rows = next_range(source, inside)
         if rows is not None and (rows.rows or rows.resume is not None):
-            following = [Resume(name) for name in leaves[number + 1 : number + 2]]
-            if rows.resume is not None:
-                following = [Resume(leaf, rows.resume)]
-            again = Resume(leaf, rows.again)
-            return source, replace(rows, again=again, resume=next(iter(following), None))
+            following = Resume(leaf, rows.resume) if rows.resume is not None else None
+            if following is None and number + 1 < len(leaves):
+                following = Resume(leaves[number + 1])
+            return source, replace(rows, again=Resume(leaf, rows.again), resume=following)
     return (table, None) if leaves or resume is not None else None
 
 
@@ -101,16 +108,3 @@ def _leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
         # By an order of ours, so that others may be attached and detached meanwhile.
         return sorted((schema, name) for schema, name, _ in leaves)
     return []
-
-
-def _leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
-    """A leaf, with the columns of its table."""
-    known = _tables.setdefault(table, {})
-    if leaf not in known:
-        schema, name = leaf
-        columns: list[Column[Any]] = [
-            Column(column.name, column.type, key=column.key, primary_key=column.primary_key)
-            for column in table.c
-        ]
-        known[leaf] = Table(name, MetaData(), *columns, schema=schema)
-    return known[leaf]
