@@ -3,8 +3,8 @@
 A gate inside SQLAlchemy can't do without internals. All of them are here, each under a name that
 says what it is for, so that a release of SQLAlchemy which changes one is answered in one place.
 (What a subclass overrides stays in the subclass: of the compiler, of the execution context, of
-elements of SQL.) What is asked each time a statement runs is an attribute, for such a call costs
-no call of Python.
+elements of SQL.) What is asked whenever a statement runs is an `operator.attrgetter` or a name for
+``getattr()``: neither adds a call in Python.
 
 This module must not know what a policy is, and imports nothing of this package.
 """

@@ -52,9 +52,19 @@ from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_dupli
 from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import CTE, ColumnElement, FromClause, Insert, Join, Select
+    from sqlalchemy import (
+        CTE,
+        ColumnElement,
+        Connection,
+        Executable,
+        FromClause,
+        Insert,
+        Join,
+        PoolProxiedConnection,
+        Select,
+    )
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine.default import DefaultExecutionContext
@@ -64,6 +74,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.gate.preparations import Preparation
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
+    Row = dict[str, object]
     Compiler = SQLCompiler
     Context = DefaultExecutionContext
 else:
@@ -97,17 +108,17 @@ class GatedCompiler(Compiler):
     ttl_preparation: Preparation | None = None
     ttl_gated: bool = False
 
-    _ttl_mode = _Mode(including=False, writing=False)
+    ttl_mode = _Mode(including=False, writing=False)
 
     def visit_select(self, select_stmt: Select[Any], *args: Any, **kw: Any) -> Any:
         """SELECT: the predicate is added where its body is composed."""
-        including = self._ttl_mode.including or includes_expired(select_stmt)
+        including = self.ttl_mode.including or includes_expired(select_stmt)
         with _mode(self, including=including):
             return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_compound_select(self, cs: CompoundSelect[Any], *args: Any, **kw: Any) -> Any:
         """UNION and friends: their SELECTs pass one by one."""
-        including = self._ttl_mode.including or includes_expired(cs)
+        including = self.ttl_mode.including or includes_expired(cs)
         with _mode(self, including=including):
             return super().visit_compound_select(cs, *args, **kw)  # type: ignore[no-untyped-call]
 
@@ -123,7 +134,7 @@ class GatedCompiler(Compiler):
     ) -> Any:
         # Every SELECT comes through here with the FROM elements that it really renders, that
         # is, without those that are correlated to an enclosing statement.
-        if not self._ttl_mode.including:
+        if not self.ttl_mode.including:
             conditions = compat.where_criteria(select)
             criteria = _live_rows(self).where(froms, conditions)
             if criteria:
@@ -135,7 +146,7 @@ class GatedCompiler(Compiler):
     def visit_join(self, join: Join, *args: Any, **kw: Any) -> Any:
         """Outer joins: the optional side is filtered before it joins."""
         rows = _live_rows(self)
-        if self._ttl_mode.including:
+        if self.ttl_mode.including:
             pass
         elif join.full:
             left, right = rows.sealed(join.left), rows.sealed(join.right)
@@ -231,7 +242,7 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
 
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
         _needs_context(compiler)
-        writing = compiler._ttl_mode.writing
+        writing = compiler.ttl_mode.writing
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))
 
@@ -252,12 +263,12 @@ def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, Any])
 def _mode(
     compiler: GatedCompiler, *, including: bool = False, writing: bool = False
 ) -> Iterator[None]:
-    before = compiler._ttl_mode
-    compiler._ttl_mode = _Mode(including, writing)
+    before = compiler.ttl_mode
+    compiler.ttl_mode = _Mode(including, writing)
     try:
         yield
     finally:
-        compiler._ttl_mode = before
+        compiler.ttl_mode = before
 
 
 class GatedContext(Context):
@@ -283,24 +294,24 @@ class GatedContext(Context):
 @cache
 def _gated_context(context_class: type[Any]) -> type[Any]:
     """The gated subclass of a dialect's context class."""
-    init = context_class._init_compiled
+    init = context_class._init_compiled  # noqa: SLF001 (a subclass's)
 
     # With every argument by name, since packing and unpacking them would double what this adds
     # to each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
     def _init_compiled(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
-        cls: Any,
+        cls: type[GatedContext],
         dialect: Any,
-        connection: Any,
-        dbapi_connection: Any,
-        execution_options: Any,
-        compiled: Any,
-        parameters: Any,
-        invoked_statement: Any,
-        extracted_parameters: Any,
-        cache_hit: Any = CacheStats.CACHING_DISABLED,
-        param_dict: Any = None,
+        connection: Connection,
+        dbapi_connection: PoolProxiedConnection,
+        execution_options: Mapping[str, object],
+        compiled: GatedCompiler,
+        parameters: list[Row],
+        invoked_statement: Executable,
+        extracted_parameters: Sequence[object] | None,
+        cache_hit: CacheStats = CacheStats.CACHING_DISABLED,
+        param_dict: Mapping[str, object] | None = None,
     ) -> Any:
-        make = init if cls is gated else super(gated, cls)._init_compiled
+        make: Any = init if cls is gated else super(gated, cls)._init_compiled
         if getattr(compiled, "ttl_gated", False):
             if (
                 INCLUDE_EXPIRED in execution_options
@@ -331,7 +342,9 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
     return gated  # type: ignore[no-any-return]
 
 
-def _overruled(compiled: SQLCompiler, parameters: Any, execution_options: Mapping[str, Any]) -> Any:
+def _overruled(
+    compiled: SQLCompiler, parameters: list[Row], execution_options: Mapping[str, object]
+) -> list[Row]:
     """The parameters, with those that give this execution what it asks for."""
     options = (INCLUDE_EXPIRED, KEEP_LAST_MODIFIED)
     asked = [option for option in options if execution_options.get(option)]

@@ -396,7 +396,7 @@ def expired_in(
 
 
 def _values(keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> list[tuple[Any, ...]]:
-    return [tuple(row._mapping[key] for key in keys) for row in rows]
+    return [tuple(row._mapping[key] for key in keys) for row in rows]  # noqa: SLF001 (it is public)
 
 
 def _check(done: int, rows: int) -> None:

@@ -198,7 +198,7 @@ class LiveSource(ClauseElement):
 
     @property
     def _from_objects(self) -> list[FromClause]:
-        return self.element._from_objects
+        return self.element._from_objects  # noqa: SLF001 (a subclass's)
 
     def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
         """Already in parentheses."""

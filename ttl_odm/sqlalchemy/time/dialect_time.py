@@ -72,7 +72,7 @@ class SQLTemplate(FunctionElement[Any]):
 
     inherit_cache = True
     _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
-        *FunctionElement._traverse_internals,
+        *FunctionElement._traverse_internals,  # noqa: SLF001 (a subclass's)
         ("text", InternalTraversal.dp_string),
         ("type", InternalTraversal.dp_type),
     ]

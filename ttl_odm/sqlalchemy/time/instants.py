@@ -183,7 +183,7 @@ class Stored(FunctionElement[Any]):
 
     inherit_cache = True
     _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
-        *FunctionElement._traverse_internals,
+        *FunctionElement._traverse_internals,  # noqa: SLF001 (a subclass's)
         ("instants", InternalTraversal.dp_plain_obj),
     ]
 
