@@ -56,6 +56,7 @@ class DeclaredTTL:
         self.seen: object = UNREAD
         self.is_fixed = False
         self._policy: Policy | None = None
+        self._fixed: int | None = None
         self._read = read
         self._refine = refine
 
@@ -81,6 +82,7 @@ class DeclaredTTL:
             )
         self._policy = policy if self._refine is None else self._refine(policy)
         self.is_fixed = not isinstance(policy, TTL) or policy.is_fixed
+        self._fixed = self._default_of(self._policy) if self.is_fixed else None
         self.seen = declaration
         return self._policy
 
@@ -107,6 +109,8 @@ class DeclaredTTL:
             TTLConfigurationError: As `policy` does.
         """
         policy = self.policy
+        if self.is_fixed:
+            return self._fixed
         try:
             return self._default_of(policy)
         except InvalidTTL as error:

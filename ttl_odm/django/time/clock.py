@@ -13,6 +13,7 @@ Columns are kept in one of these forms (`Form`):
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -30,6 +31,9 @@ UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 """So many in a second."""
 
 
+_family_named = functools.cache(family_named)
+
+
 def family_of(connection: BaseDatabaseWrapper) -> Family:
     """What is known of the database of a connection.
 
@@ -37,11 +41,10 @@ def family_of(connection: BaseDatabaseWrapper) -> Family:
         TTLConfigurationError: It is none of ours. Failing is the only safe answer: a statement
             without the predicate would show expired rows.
     """
-    vendor = str(connection.vendor)
-    family = family_named(vendor)
+    family = _family_named(connection.vendor)
     if family is None:
         raise TTLConfigurationError(
-            f"ttl_odm doesn't support Django's database backend {vendor!r} (alias "
+            f"ttl_odm doesn't support Django's database backend {connection.vendor!r} (alias "
             f"{connection.alias!r}); it supports postgresql, mysql (with MariaDB) and sqlite."
         )
     return family
@@ -55,18 +58,19 @@ def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -
         form: In the form of such a column.
         writing: At the moment of the write, rather than at the start of the statement.
     """
-    return _for_django(_now(connection, form, writing=writing))
-
-
-def _now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool) -> str:
     family = family_of(connection)
-    present = family.present(writing=writing)
-    if form == "instant":
-        return family.instant(present)
     if form == "datetime":
         _check_utc(connection)
-        return family.date(present)
-    return family.epoch(present, UNITS[form])
+    return _in_form(family, family.present(writing=writing), form)
+
+
+@functools.lru_cache(maxsize=64)  # a handful, but for a test clock's
+def _in_form(family: Family, present: str, form: Form) -> str:
+    if form == "instant":
+        sql = family.instant(present)
+    else:
+        sql = family.date(present) if form == "datetime" else family.epoch(present, UNITS[form])
+    return sql.replace("%", "%%")  # Django formats statements with Python's %
 
 
 def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: bool = False) -> str:
@@ -80,18 +84,11 @@ def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: b
         seconds: SQL for a whole number.
         writing: As for `now`.
     """
-    family = family_of(connection)
+    family, moment = family_of(connection), now(connection, form, writing=writing)
     if form == "datetime":
-        _check_utc(connection)
-        return _for_django(family.date_ago(family.present(writing=writing), seconds))
-    moment = now(connection, form, writing=writing)
+        return family.date_ago(family.present(writing=writing), seconds).replace("%", "%%")
     second = family.second if form == "instant" else str(UNITS[form])
     return f"({moment} - {seconds if second == '1' else f'{seconds} * {second}'})"
-
-
-def _for_django(sql: str) -> str:
-    """Django formats statements with Python's %, so a percent sign is written twice."""
-    return sql.replace("%", "%%")
 
 
 def to_storage(connection: BaseDatabaseWrapper, instant: datetime) -> Any:
@@ -113,7 +110,7 @@ def from_storage(connection: BaseDatabaseWrapper, value: datetime | int | None) 
 def database_now(connection: BaseDatabaseWrapper) -> datetime:
     """The present instant of a database, aware: asks it."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {_now(connection, 'instant', writing=True)}")
+        cursor.execute(f"SELECT {now(connection, 'instant', writing=True)}".replace("%%", "%"))
         row: Any = cursor.fetchone()
     present = from_storage(connection, row[0])
     assert present is not None  # noqa: S101 (a clock is never NULL)
