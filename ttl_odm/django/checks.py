@@ -90,7 +90,7 @@ def _messages(binding: Binding) -> Iterator[checks.CheckMessage]:
         if not field.db_index and not _leads_an_index(relation.related_model, field):
             yield checks.Warning(
                 f"{relation.related_model._meta.label}.{field.name} refers to rows that expire "
-                "and has no index: each purged row costs a look through that table.",
+                "and has no index: each purged row costs a scan of that table.",
                 hint="Leave db_index=False out.",
                 obj=field,
                 id="ttl_odm.W002",

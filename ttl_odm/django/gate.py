@@ -15,7 +15,6 @@ Not covered: ``raw()`` and cursors, whose SQL is written by hand.
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.backends.base.operations import BaseDatabaseOperations
@@ -31,8 +30,6 @@ from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model
     from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
@@ -89,11 +86,21 @@ class GatedSelect(SQLCompiler):
         if rows == "all":
             return super().get_from_clause()
         kind: Final = "live" if rows == "live" else "expired"
-        with self._gated_joins(rows):
+        alias_map = query.alias_map
+        joins: dict[str, Any] = {
+            alias: _GatedJoin(join, policy)
+            for alias, join in alias_map.items()
+            if isinstance(join, Join) and (policy := policy_in(query, join.table_name)) is not None
+        }
+        if rows == "live" and joins:
+            query.alias_map = {**alias_map, **joins}
+        try:
             result = super().get_from_clause()
+        finally:
+            query.alias_map = alias_map
         sources = [
             (alias, source.table_name)
-            for alias, source in query.alias_map.items()
+            for alias, source in alias_map.items()
             if query.alias_refcount[alias] and not isinstance(source, Join)
         ]
         if rows == "live":
@@ -105,27 +112,8 @@ class GatedSelect(SQLCompiler):
         ]
         if predicates:
             # MariaDB's DELETE over several tables comes here too, without a WHERE of its own.
-            before = getattr(self, "where", None)
-            self.where = _and(before, *predicates)
+            self.where = _and(getattr(self, "where", None), *predicates)
         return result
-
-    @contextmanager
-    def _gated_joins(self, rows: options.Rows) -> Iterator[None]:
-        """Put the predicate into the ON clauses while they are rendered."""
-        query, alias_map = self.query, self.query.alias_map
-        joins: dict[str, Any] = {
-            alias: _GatedJoin(join, policy)
-            for alias, join in alias_map.items()
-            if isinstance(join, Join) and (policy := policy_in(query, join.table_name)) is not None
-        }
-        if rows != "live" or not joins:
-            yield
-            return
-        query.alias_map = {**alias_map, **joins}
-        try:
-            yield
-        finally:
-            query.alias_map = alias_map
 
     def get_related_selections(self, *args: Any, **kwargs: Any) -> Any:
         """The columns of select_related, with outer joins to rows that may have expired.
@@ -232,7 +220,7 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
 
 
 def _stamped(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
-    """The assignments, with the database's clock in place of what somebody may have given."""
+    """The assignments, with the database's clock in place of what somebody may have set."""
     ours = [value for target, _, value in values if target is field and isinstance(value, Stamp)]
     rest = [value for value in values if value[0] is not field]
     return [*rest, (field, None, ours[0] if ours else fresh)]

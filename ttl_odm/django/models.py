@@ -14,7 +14,7 @@ __all__ = ["Lease", "TTLModel"]
 
 
 class Lease(models.Model):
-    """Who may sweep a database, until when, and what the last sweeps found."""
+    """Who may sweep a database, until when, and the history of the last sweeps."""
 
     name: models.CharField[str, str] = models.CharField(max_length=200, primary_key=True)
     holder: models.CharField[str | None, str | None] = models.CharField(  # noqa: DJ001 (NULL is "nobody")

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from django.db.models.signals import class_prepared
 
-from ttl_odm.dialects import index_name
 from ttl_odm.django import gate
 from ttl_odm.django.objects.save import guard
 from ttl_odm.django.policy.binding import Binding, bind, bind_subclass, is_historical
-from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
+from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
 from ttl_odm.django.purge import removal
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, sweep_of
@@ -65,13 +64,9 @@ def declare(model: Model, declared: object, *, where: str) -> None:
         return
     # The sweeper's two indexes. Here rather than in the abstract model's Meta, which a class Meta
     # that doesn't inherit from it would lose.
-    meta, stamp = model._meta, binding.stamp.name
-    for suffix, fields in (
-        ("ttl_inherited", [stamp]),
-        ("ttl_own", [stamp, binding.own.name]),
-    ):
-        name = index_name(meta.db_table.replace('"', ""), suffix)
-        if all(index.name != name for index in meta.indexes):
-            meta.indexes = [*meta.indexes, TTLIndex(fields=fields, name=name)]
-    # Migrations look for what a Meta has said.
-    meta.original_attrs["indexes"] = meta.indexes
+    meta = model._meta
+    table = meta.db_table.replace('"', "")
+    names = {index.name for index in meta.indexes}
+    ours = sweeper_indexes(table, binding.stamp.name, binding.own.name)
+    meta.indexes = [*meta.indexes, *(index for index in ours if index.name not in names)]
+    meta.original_attrs["indexes"] = meta.indexes  # where migrations look for them

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from django.db import migrations
 from django.db.migrations.operations.base import Operation
 
-from ttl_odm.dialects import index_name, ttl_check
+from ttl_odm.dialects import ttl_check
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
-from ttl_odm.django.policy.indexes import TTLIndex
+from ttl_odm.django.policy.indexes import sweeper_indexes
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import LastModifiedField, TTLField
 from ttl_odm.errors import TTLConfigurationError
@@ -83,7 +83,7 @@ class AddTTL(Operation):
         if self.sweep == "index":
             model_state = state.models[app_label, name]
             table = model_state.options.get("db_table") or f"{app_label}_{name}"
-            for index in _indexes(table):
+            for index in sweeper_indexes(table):
                 yield migrations.AddIndex(name, index)
 
     def database_forwards(
@@ -113,10 +113,9 @@ class AddTTL(Operation):
             )
         quote = connection.ops.quote_name
         table = quote(model._meta.db_table)
-        steps = _postgresql_steps if vendor == "postgresql" else _mysql_steps
-        for step in steps(connection, model):
+        for step in _steps(connection, model):
             schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
-        for index in _indexes(model._meta.db_table) if self.sweep == "index" else ():
+        for index in sweeper_indexes(model._meta.db_table) if self.sweep == "index" else ():
             if vendor == "postgresql":
                 # One that a failed try has left behind is INVALID, and serves nobody.
                 drop = PostgreSQL().drop_index(quote(index.name), in_transaction=False)
@@ -135,7 +134,7 @@ class AddTTL(Operation):
         if not self.allow_migrate_model(schema_editor.connection.alias, model):
             return
         if self.sweep == "index":
-            for index in _indexes(model._meta.db_table):
+            for index in sweeper_indexes(model._meta.db_table):
                 schema_editor.remove_index(model, index)
         state = from_state.clone()
         for name in ("ttl", "last_modified"):
@@ -147,40 +146,28 @@ class AddTTL(Operation):
             operation.database_forwards(app_label, schema_editor, before, state)
 
 
-def _indexes(table: str) -> list[TTLIndex]:
+def _steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
+    """Add the columns without writing a row, and without a long lock.
+
+    On MariaDB anything but an instant change is an error, not a surprise.
+    """
+    quote = connection.ops.quote_name
+    columns = {field.name: quote(str(field.column)) for field in model._meta.local_concrete_fields}
+    stamp, ttl = columns["last_modified"], columns["ttl"]
+    if connection.vendor == "postgresql":
+        family, check = PostgreSQL(), quote(f"{model._meta.db_table}_ttl_check")
+        return [
+            # now() is one value for all rows, so none is written; a clock would rewrite all.
+            f"ADD COLUMN {stamp} {family.instant_type} NOT NULL DEFAULT now()",
+            f"ALTER COLUMN {stamp} SET DEFAULT {family.stamp}",
+            f"ADD COLUMN {ttl} integer",
+            family.add_check(f"CONSTRAINT {check} CHECK ({ttl_check(ttl)})"),
+            family.validate_check(check),
+        ]
+    mysql, began = MySQL(), clock.to_storage(connection, clock.database_now(connection))
+    suffix = f", {mysql.INSTANT}" if getattr(connection, "mysql_is_mariadb", False) else ""
     return [
-        TTLIndex(fields=["last_modified"], name=index_name(table, "ttl_inherited")),
-        TTLIndex(fields=["last_modified", "ttl"], name=index_name(table, "ttl_own")),
-    ]
-
-
-def _postgresql_steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
-    """Add the columns without writing a row, and without a long lock."""
-    family, (stamp, ttl) = PostgreSQL(), _columns(connection, model)
-    check = connection.ops.quote_name(f"{model._meta.db_table}_ttl_check")
-    return [
-        # now() is one value for all rows, so none of them is written; a clock would rewrite all.
-        f"ADD COLUMN {stamp} {family.instant_type} NOT NULL DEFAULT now()",
-        f"ALTER COLUMN {stamp} SET DEFAULT {family.stamp}",
-        f"ADD COLUMN {ttl} integer",
-        family.add_check(f"CONSTRAINT {check} CHECK ({ttl_check(ttl)})"),
-        family.validate_check(check),
-    ]
-
-
-def _mysql_steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
-    """Add the columns in place; on MariaDB anything else is an error, not a surprise."""
-    family, (stamp, ttl) = MySQL(), _columns(connection, model)
-    began = clock.to_storage(connection, clock.database_now(connection))
-    suffix = f", {family.INSTANT}" if getattr(connection, "mysql_is_mariadb", False) else ""
-    return [
-        f"ADD COLUMN {stamp} {family.instant_type} NOT NULL DEFAULT {began}{suffix}",
-        f"ALTER COLUMN {stamp} SET DEFAULT ({family.stamp}){suffix}",
+        f"ADD COLUMN {stamp} {mysql.instant_type} NOT NULL DEFAULT {began}{suffix}",
+        f"ALTER COLUMN {stamp} SET DEFAULT ({mysql.stamp}){suffix}",
         f"ADD COLUMN {ttl} integer NULL CHECK ({ttl_check(ttl)}){suffix}",
     ]
-
-
-def _columns(connection: BaseDatabaseWrapper, model: Model) -> tuple[str, str]:
-    quote = connection.ops.quote_name
-    columns = {field.name: str(field.column) for field in model._meta.local_concrete_fields}
-    return quote(columns["last_modified"]), quote(columns["ttl"])

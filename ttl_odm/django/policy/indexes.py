@@ -18,7 +18,7 @@ from django.db import models
 from django.db.backends.ddl_references import Statement, Table
 from django.db.models.expressions import Combinable, Expression
 
-from ttl_odm.dialects.family import MAX_NAME
+from ttl_odm.dialects.family import MAX_NAME, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
@@ -85,6 +85,20 @@ class TTLIndex(models.Index):
     def _virtual(self) -> str:
         """MariaDB's and MySQL's column that it is on."""
         return OWN_END if len(self.fields) > 1 else INHERITED_END
+
+
+def sweeper_indexes(table: str, stamp: str = "last_modified", own: str = "ttl") -> list[TTLIndex]:
+    """The two indexes of a table.
+
+    Args:
+        table: Its name.
+        stamp: The field of the last modification.
+        own: That of the row's own ttl.
+    """
+    return [
+        TTLIndex(fields=[stamp], name=index_name(table, "ttl_inherited")),
+        TTLIndex(fields=[stamp, own], name=index_name(table, "ttl_own")),
+    ]
 
 
 def _statement(model: Model, schema_editor: BaseDatabaseSchemaEditor, template: str) -> Statement:

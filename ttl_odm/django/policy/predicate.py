@@ -43,7 +43,7 @@ class Predicate(Expression):
         Args:
             policy: How its table hangs on a policy.
             alias: What the statement calls the table.
-            kind: What is asked.
+            kind: Which of the two.
             writing: The statement is an UPDATE or DELETE: judged at the moment of the write.
         """
         super().__init__(output_field=_BOOLEAN)
@@ -108,7 +108,7 @@ class _Row:
         return f"{self._stamp} IS NULL OR {ahead}" if nullable else ahead
 
     def passed(self, *, null_expires: bool = False) -> str:
-        """The end of an inherited life has come; NULL says no unless it is told otherwise."""
+        """The end of an inherited life has come; NULL says no, unless it expires."""
         passed = f"{self._stamp} <= {self._ago(self._binding.seconds)}"
         return f"{self._stamp} IS NULL OR {passed}" if null_expires else passed
 

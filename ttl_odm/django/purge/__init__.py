@@ -1,5 +1,6 @@
 """Removing rows inside a transaction.
 
-- `errors`: which of Django's database errors pass by themselves, and how each reads in one line.
-- `removal`: removing expired rows for good: for the sweeper, and for writes that take their keys.
+- `removal`: removing expired rows for good: for the sweeper, and for writes that take their keys
+- `archive`: where the rows are kept, ``__ttl_archive__`` in terms of Django's models
+- `errors`: the sweeper's errors in place of Django's
 """

@@ -86,7 +86,7 @@ class Removal:
         """Delete expired rows by one statement, and return how many."""
         return int(options.for_purge(queryset, by_key=by_key)._raw_delete(self.using) or 0)
 
-    def by_objects(self, objs: Sequence[Any]) -> list[Purged]:
+    def by_objects(self, objs: list[Any]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
 
         Returns:
