@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from tests.cli import shop
 from tests.cli.running import CliRunner, run
+from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
@@ -220,22 +221,49 @@ def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> N
     ]
 
 
-def differing(app: list[str], *, status: int = 0) -> str:
-    """What is found when this host's clock, and nothing else, is five minutes ahead."""
-    with time_machine.travel(datetime.now(timezone.utc) + timedelta(minutes=5)):
-        message: str = found(app, status=status)["clock", None]["message"]
+class StoppedClock:
+    """A store whose database has the same time at each question, that of the first one."""
+
+    def __init__(self, store: Any, moments: list[datetime]) -> None:
+        self._store = store
+        self._moments = moments
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def now(self) -> datetime:
+        self._moments.append(await answer(self._store.now()))
+        return self._moments[0]
+
+
+def differing(app: list[str], monkeypatch: pytest.MonkeyPatch, *, status: int = 0) -> str:
+    """What is found when this host's clock, and nothing else, is five minutes ahead.
+
+    Both clocks stand still meanwhile: else the answer's way would count.
+    """
     assert ("clock", None) not in found(app, status=status)
+    moments: list[datetime] = []
+    store = Application.store
+    monkeypatch.setattr(Application, "store", lambda self: StoppedClock(store(self), moments))
+    found(app, status=status)
+    with time_machine.travel(moments[0] + timedelta(minutes=5), tick=False):
+        message: str = found(app, status=status)["clock", None]["message"]
     return message
 
 
-def test_a_clock_that_is_off_from_the_databases_is_told(app: list[str]) -> None:
-    assert "differ by 300 s" in differing(app)
+def test_a_clock_that_is_off_from_the_databases_is_told(
+    app: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "differ by 300 s" in differing(app, monkeypatch)
 
 
-def test_a_clock_that_is_off_from_mongodbs_is_told(mongodb: Any) -> None:
+def test_a_clock_that_is_off_from_mongodbs_is_told(
+    mongodb: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, _ = mongodb
     app = ["--app", "tests.cli.documents:MODELS", "--url", url]
-    assert "differ by 300 s" in differing(app, status=1)  # it has no indexes either
+    # It has no indexes either.
+    assert "differ by 300 s" in differing(app, monkeypatch, status=1)
 
 
 def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any) -> None:

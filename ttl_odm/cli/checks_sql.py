@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import (
-    TIMESTAMP,
-    Integer,
-    column,
-    func,
-    inspect,
-    select,
-    text,
-    type_coerce,
-    update,
-)
+from sqlalchemy import TIMESTAMP, Integer, column, func, inspect, select, text, type_coerce, update
 from sqlalchemy import table as bare_table
 from sqlalchemy.dialects import registry
 from sqlalchemy.exc import DBAPIError

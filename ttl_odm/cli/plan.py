@@ -20,15 +20,7 @@ from ttl_odm.cli.output import Output
 from ttl_odm.cli.plan_page import page
 from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import InvalidTTL
-from ttl_odm.forecast import (
-    Forecast,
-    heading,
-    named,
-    note,
-    planned_policy,
-    sentences,
-    table,
-)
+from ttl_odm.forecast import Forecast, heading, named, note, planned_policy, sentences, table
 from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.inspection.evidence import SMALL
 

@@ -302,12 +302,7 @@ class ExpireAt:
     unit: Unit | None
 
     def __init__(
-        self,
-        field: str,
-        *,
-        null: Null = "never",
-        timezone: str = "UTC",
-        unit: Unit | None = None,
+        self, field: str, *, null: Null = "never", timezone: str = "UTC", unit: Unit | None = None
     ) -> None:
         """Check; see the class for the arguments."""
         _check_field(field, "ExpireAt.field")

@@ -59,10 +59,7 @@ def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
 
 
 async def measure(
-    collection: Any,
-    current: Policy | None,
-    planned: Policy | None,
-    big: float = SMALL,
+    collection: Any, current: Policy | None, planned: Policy | None, big: float = SMALL
 ) -> Measured:
     """Count.
 

@@ -63,10 +63,7 @@ _MOST_PAGES: Final = 20
 
 
 def measure(
-    connection: Connection,
-    table: Table | str,
-    planned: Policy | None,
-    big: float = SMALL,
+    connection: Connection, table: Table | str, planned: Policy | None, big: float = SMALL
 ) -> Measured:
     """Count.
 

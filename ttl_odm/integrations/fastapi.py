@@ -39,10 +39,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
     """
 
     def __init__(
-        self,
-        *sweepers: AsyncSweeper | Sweeper,
-        interval: float = INTERVAL,
-        jitter: float = JITTER,
+        self, *sweepers: AsyncSweeper | Sweeper, interval: float = INTERVAL, jitter: float = JITTER
     ) -> None:
         """Say what runs.
 
