@@ -43,8 +43,13 @@ def is_missing_table(error: BaseException | None) -> bool:
 def is_passing(error: BaseException | None, *, operational: bool) -> bool:
     """Whether trying again may help."""
     # SQLite raises the same for "no such table" as for "database is locked".
-    is_locked_file = _is_of_sqlite(error) and re.search("locked|busy", str(error)) is not None
-    return is_locked_file or is_away(error, operational=operational) or code_of(error) in _PASSING
+    # And a constraint may be on a column called `locked`.
+    is_locked_file = operational and _is_of_sqlite(error) and re.search("locked|busy", str(error))
+    return (
+        bool(is_locked_file)
+        or is_away(error, operational=operational)
+        or code_of(error) in _PASSING
+    )
 
 
 def is_away(error: BaseException | None, *, operational: bool) -> bool:
