@@ -56,8 +56,8 @@ class TTLModel(models.Model):
     __ttl_archive__: ClassVar[Any] = None
     __ttl_on_purged__: ClassVar[Any] = None
 
-    last_modified = LastModifiedField(db_column="_ts")
-    ttl = TTLField(null=True, blank=True)
+    last_modified: LastModifiedField = LastModifiedField(db_column="_ts")
+    ttl: TTLField = TTLField(null=True, blank=True)
 
     objects: ClassVar[TTLManager[Any]] = TTLManager()  # pyright: ignore[reportIncompatibleVariableOverride]
     all_objects: ClassVar[AllObjectsManager[Any]] = AllObjectsManager()

@@ -86,7 +86,7 @@ class Removal:
         """Delete expired rows by one statement, and return how many."""
         return int(options.for_purge(queryset, by_key=by_key)._raw_delete(self.using) or 0)
 
-    def by_objects(self, objs: list[Any]) -> list[Purged]:
+    def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
 
         Returns:
@@ -104,7 +104,8 @@ class Removal:
             archive(self._sink, replace(purged, transaction=connection))
             self.archived += len(objs)
         collector = Collector(self.using)
-        collector.collect(objs)
+        rows: Any = objs  # whose kind of collection django-stubs has a Protocol for
+        collector.collect(rows)
         family = (self.model, *self.model._meta.all_parents)
         with options.purging(frozenset(model._meta.db_table for model in family)):
             collector.delete()

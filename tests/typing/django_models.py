@@ -1,0 +1,72 @@
+"""Django as a typed user writes it: models, rows, querysets, the store."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connections, models
+from typing_extensions import assert_type
+
+from ttl_odm import ExpireAt
+from ttl_odm.django import (
+    Archive,
+    DjangoStore,
+    ExpiredError,
+    TTLModel,
+    TTLQuerySet,
+    include_expired,
+    only_expired,
+)
+from ttl_odm.sweeper import Hook, Purged, Sweeper, SweepReport
+
+
+def tell(purged: Purged) -> None:
+    """Get a report."""
+
+
+class WebSession(TTLModel):
+    __ttl__ = 3600
+    __ttl_archive__ = Archive("shop.OldSession", archived_at="archived_at")
+    __ttl_on_purged__ = Hook(tell, when="commit")
+    key: models.CharField[str, str] = models.CharField(max_length=40, unique=True)
+
+
+class Link(models.Model):  # noqa: DJ008 (it is only type-checked)
+    __ttl__ = ExpireAt("expires")
+    expires: models.DateTimeField[datetime, datetime] = models.DateTimeField()
+
+
+def rows(row: WebSession) -> None:
+    assert_type(row.last_modified, datetime)
+    assert_type(row.ttl, int | None)
+    row.ttl = 60
+    row.ttl = timedelta(minutes=1)
+    row.ttl = None
+    assert_type(row.expires_at, datetime | None)
+    assert_type(row.is_expired, bool)
+    assert_type(row.time_left, timedelta | None)
+    assert_type(row.touch(), bool)
+    assert_type(row.touch(at_most_every=timedelta(minutes=1), only_if="longer"), bool)
+    assert_type(row.expire_in(60, only_if="no_ttl"), bool)
+    assert_type(row.expire_at(datetime.now().astimezone()), bool)
+    row.touch(only_if="later")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    row.persist()
+    row.inherit_ttl()
+
+
+def querysets() -> None:
+    assert_type(WebSession.objects.only_expired(), TTLQuerySet[Any])
+    links = Link._default_manager.all()
+    assert_type(include_expired(links), models.QuerySet[Link, Link])
+    assert_type(only_expired(links).first(), Link | None)
+
+
+def sweeping() -> SweepReport:
+    store = DjangoStore("default", [WebSession])
+    assert_type(store.models(), list[type[models.Model]])
+    try:
+        return Sweeper(store).run_once()
+    except ExpiredError as error:
+        assert_type(error.key, object)
+    return Sweeper(connections["default"], WebSession).run_once()
