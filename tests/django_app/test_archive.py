@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from tests.django_app.data import kill, raw
-from tests.django_app.shop.models import Event, KeptSeat, OldSeat, Seat, Session, User
+from tests.django_app.shop.models import Event, KeptSeat, Seat, Session, StoredSeat, User
 from ttl_odm import TTLConfigurationError
 from ttl_odm.django import Archive, DjangoStore
 from ttl_odm.sweeper import HookError, Skip, Sweeper
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def archived(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let seats go to `OldSeat`."""
-    archive = Archive(into="shop.OldSeat", archived_at="archived_at")
+    """Let seats go to `StoredSeat`."""
+    archive = Archive(into="shop.StoredSeat", archived_at="archived_at")
     monkeypatch.setattr(Seat, "__ttl_archive__", archive)
 
 
@@ -43,21 +43,21 @@ def test_a_sweep_copies_the_fields_that_both_have(backend: Backend) -> None:
     (target,) = Sweeper(connections["default"], Seat).run_once().targets
     assert (target.deleted, target.archived, target.error) == (2, 2, None)
     assert [seat.pk for seat in Seat.all_objects.all()] == [3]
-    for old in OldSeat.objects.all():
+    for old in StoredSeat.objects.all():
         assert (old.row, old.number, old.label) == ("a", old.pk, f"seat {old.pk}")
         assert old.last_modified == stamps[old.pk]
         assert old.note == "from the shop"
         age = DjangoStore().now() - old.archived_at
         assert timedelta(0) <= age < timedelta(minutes=1)
         assert old.changed.tzinfo is timezone.utc
-    assert OldSeat.objects.count() == 2
+    assert StoredSeat.objects.count() == 2
 
 
 @pytest.mark.usefixtures("archived")
 def test_more_rows_than_a_statement_has_parameters(backend: Backend) -> None:
     expired_seats(*range(1, 401))
     report = Sweeper(connections["default"], Seat, batch_size=400).run_once()
-    assert (report.deleted, OldSeat.objects.count()) == (400, 400)
+    assert (report.deleted, StoredSeat.objects.count()) == (400, 400)
 
 
 @pytest.mark.usefixtures("archived")
@@ -65,11 +65,11 @@ def test_a_displaced_row_is_archived_with_the_write(backend: Backend) -> None:
     expired_seats(1)
     with transaction.atomic():
         Seat.objects.create(row="a", number=1)
-        assert OldSeat.objects.get().label == "seat 1"
+        assert StoredSeat.objects.get().label == "seat 1"
         transaction.set_rollback(True)
-    assert not OldSeat.objects.exists()
+    assert not StoredSeat.objects.exists()
     Seat.objects.create(row="a", number=1)
-    assert OldSeat.objects.get().pk == 1
+    assert StoredSeat.objects.get().pk == 1
     assert Seat.all_objects.count() == 1
 
 
@@ -77,7 +77,7 @@ def test_a_displaced_row_is_archived_with_the_write(backend: Backend) -> None:
 def test_a_row_that_the_archive_refuses_stays(backend: Backend) -> None:
     expired_seats(1, 2)
     with transaction.atomic():
-        OldSeat.objects.create(
+        StoredSeat.objects.create(
             pk=7,
             row="x",
             number=0,
@@ -89,7 +89,7 @@ def test_a_row_that_the_archive_refuses_stays(backend: Backend) -> None:
     assert isinstance(target.error, HookError)
     assert (target.deleted, target.skips) == (0, {Skip.HOOK: 2})
     assert Seat.all_objects.count() == 2
-    assert OldSeat.objects.count() == 1
+    assert StoredSeat.objects.count() == 1
     with pytest.raises(HookError), transaction.atomic():
         Seat.objects.create(row="a", number=2)
     assert Seat.all_objects.count() == 2
@@ -108,12 +108,12 @@ def test_rows_of_an_archive_with_a_ttl_begin_their_life_there(
     assert kept.time_left > timedelta(hours=23)
 
 
-class _OldSeatsElsewhere:
+class _StoredSeatsElsewhere:
     def allow_migrate(self, db: str, app_label: str, model_name: Any = None, **_: Any) -> Any:  # noqa: ARG002
-        return db == "other" if model_name == "oldseat" else None
+        return db == "other" if model_name == "storedseat" else None
 
     def db_for_write(self, model: Any, **_: Any) -> str | None:
-        return "other" if model is OldSeat else None
+        return "other" if model is StoredSeat else None
 
 
 @pytest.mark.usefixtures("archived")
@@ -122,37 +122,37 @@ def test_each_database_has_its_own_archive(backend: Backend, other: str) -> None
     expired_seats(2, using=other)
     with override_settings(DATABASE_ROUTERS=[]):
         Sweeper(connections[other], Seat).run_once().raise_for_failures()
-    assert [old.pk for old in OldSeat.objects.using(other).all()] == [2]
-    assert not OldSeat.objects.exists()
+    assert [old.pk for old in StoredSeat.objects.using(other).all()] == [2]
+    assert not StoredSeat.objects.exists()
     assert Seat.all_objects.count() == 1
 
 
 @pytest.mark.usefixtures("archived")
 def test_an_archive_in_another_database_is_refused(backend: Backend, other: str) -> None:
     expired_seats(1)
-    with override_settings(DATABASE_ROUTERS=[_OldSeatsElsewhere()]):
-        with pytest.raises(TTLConfigurationError, match=r"shop.OldSeat isn't in .*'default'"):
+    with override_settings(DATABASE_ROUTERS=[_StoredSeatsElsewhere()]):
+        with pytest.raises(TTLConfigurationError, match=r"shop.StoredSeat isn't in .*'default'"):
             Sweeper(connections["default"], Seat)
         with pytest.raises(TTLConfigurationError, match="isn't in the database"):
             Seat.objects.create(row="a", number=1)
         ids = {message.id for message in run_checks(tags=["database"], databases=["default"])}
         assert "ttl_odm.E003" in ids
     assert raw("SELECT id FROM shop_seat") == [(1,)]
-    assert not OldSeat.objects.using(other).exists()
+    assert not StoredSeat.objects.using(other).exists()
 
 
 @pytest.mark.parametrize(
     ("model", "archive", "message"),
     [
         (Seat, Archive("shop.Nothing"), "give a model, or its label"),
-        (Seat, Archive("OldSeat"), "give a model, or its label"),
+        (Seat, Archive("StoredSeat"), "give a model, or its label"),
         (Seat, Archive(int), "give a model, or its label"),
         (Seat, Archive(Seat), "is the model itself"),
-        (Seat, Archive(OldSeat, archived_at="at"), "has no field 'at'"),
+        (Seat, Archive(StoredSeat, archived_at="at"), "has no field 'at'"),
         (Session, Archive("sessions.Session"), "has no field 'id'"),
         (Seat, Archive("shop.Concert"), "in several tables"),
         (Event, Archive(User), "models that inherit from shop.Event"),
-        (Seat, "shop.OldSeat", "__ttl_archive__"),
+        (Seat, "shop.StoredSeat", "__ttl_archive__"),
     ],
 )
 @pytest.mark.databases("sqlite")

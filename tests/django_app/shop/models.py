@@ -86,7 +86,7 @@ class Seat(TTLModel):
         ]
 
 
-class OldSeat(models.Model):
+class StoredSeat(models.Model):
     """Where a test lets seats go; it declares that itself."""
 
     id = models.BigIntegerField(primary_key=True)
