@@ -80,7 +80,7 @@ napoleon_custom_sections = [
     (group, "params_style")
     for group in (
         *("Attributes", "How much and how fast", "When"),
-        *("Safety", "Whom to tell", "One at a time"),
+        *("Safety", "Who hears of it", "One at a time"),
     )
 ]
 

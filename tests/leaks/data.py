@@ -36,8 +36,8 @@ SHORT = Life(age=HOUR // 6, ttl=60, live=False)  # the default would have kept i
 
 # Where a subclass has a default of its own, age decides otherwise.
 OLD = Life(age=2 * HOUR, ttl=None, live=True)
-TEN_MINUTES = Life(age=HOUR // 6, ttl=None, live=True)
-TEN_MINUTES_TOO_OLD = replace(TEN_MINUTES, live=False)
+FORTY_MINUTES = Life(age=2 * HOUR // 3, ttl=None, live=True)
+FORTY_MINUTES_TOO_OLD = replace(FORTY_MINUTES, live=False)
 
 ALWAYS = Life(age=0, ttl=None, live=True)  # in tables without a ttl
 
@@ -177,17 +177,17 @@ ROWS: list[Row] = [
         (ALWAYS, 3, "a lamp back", 6),
         (ALWAYS, 4, "two lamps back", 7),  # of an expired credit note
     ),
-    *_rows("Event", "id name", (FRESH, 1, "start"), (STALE, 2, "boot"), (TEN_MINUTES, 3, "tick")),
+    *_rows("Event", "id name", (FRESH, 1, "start"), (STALE, 2, "boot"), (FORTY_MINUTES, 3, "tick")),
     *_rows("Login", "id name", (FRESH, 4, "ann in"), (STALE, 5, "bob in")),
     *_rows("Audit", "id name", (OLD, 6, "grant"), (SHORT, 7, "revoke")),
     *_rows(
         "Debug",
         "id name",
         (FRESH, 8, "probe"),
-        (TEN_MINUTES_TOO_OLD, 9, "old probe"),
+        (FORTY_MINUTES_TOO_OLD, 9, "old probe"),
         (LONG, 10, "kept probe"),
     ),
-    *_rows("Trace", "id name", (FRESH, 11, "step"), (TEN_MINUTES_TOO_OLD, 12, "old step")),
+    *_rows("Trace", "id name", (FRESH, 11, "step"), (FORTY_MINUTES_TOO_OLD, 12, "old step")),
     *_rows(
         "SlowTrace",
         "id name",

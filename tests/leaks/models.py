@@ -312,7 +312,7 @@ def _events(mixin: type, base: Any) -> dict[str, Any]:
     class Audit(Event, ttl=-1):
         __mapper_args__ = {"polymorphic_identity": "audit"}
 
-    class Debug(Event, ttl=60):
+    class Debug(Event, ttl=HOUR // 2):
         __mapper_args__ = {"polymorphic_identity": "debug"}
 
     class Trace(Debug):
