@@ -49,26 +49,16 @@ _PAUSE_SECONDS: Final = 0.05
 
 
 class KeyHolders:
-    """Deletes the expired holders of keys in one collection.
-
-    Args:
-        delete_expired: Deletes what a filter matches and has expired; says how many that were.
-    """
+    """Deletes the expired holders of keys in one collection, by a function that says how many."""
 
     def __init__(self, delete_expired: Callable[..., Awaitable[int]]) -> None:
         """Keep the function."""
         self._delete_expired = delete_expired
 
     async def make_way(self, conflict: Filter, known: Sequence[Filter]) -> int:
-        """Delete the expired holders of the key that a duplicate key error names.
+        """Delete the expired holders of the key that a duplicate key error names; return how many.
 
-        Args:
-            conflict: The error's details.
-            known: Documents that are about to be written, or the parts of them that are known.
-                They are all made way for, so that many of them cost one conflict.
-
-        Returns:
-            How many documents were deleted.
+        All that is about to be written is made way for, so that many documents cost one conflict.
         """
         fields: list[str] = list(conflict.get("keyPattern", ()))
         collation = conflict.get("collation")
@@ -87,18 +77,11 @@ class KeyHolders:
         return deleted
 
     async def make_way_beforehand(
-        self,
-        collection: Collection,
-        known: Sequence[Filter],
-        *,
-        complete: bool,
+        self, collection: Collection, known: Sequence[Filter], *, complete: bool
     ) -> None:
         """Delete the expired holders of any key that documents are about to take.
 
-        Args:
-            collection: An ungated one.
-            known: The documents, or the parts of them that are known.
-            complete: Whether a field that is not known is one that will be missing.
+        Where they are `complete`, a field that is not known is one that will be missing.
         """
         indexes = [index for index in await indexes_of(collection) if index.get("unique")]
         for index in [{"key": {"_id": 1}}, *indexes]:
@@ -138,19 +121,12 @@ async def until_free(
 
 
 def _holding(
-    fields: list[str],
-    known: Iterable[Filter],
-    *,
-    complete: bool = False,
-    has_nulls: bool = True,
+    fields: list[str], known: Iterable[Filter], *, complete: bool = False, has_nulls: bool = True
 ) -> Iterable[Document]:
-    """Give filters that match whoever holds a key of one of the documents.
+    """Give filters that match whoever holds a key, by an index on some fields, of a document.
 
-    Args:
-        fields: Those of the index.
-        known: The documents, or the parts of them that are known.
-        complete: Whether a field that is not known will be missing, for which null is the key.
-        has_nulls: Whether null is a key like any other.
+    Where they are `complete`, a field that is not known will be missing, for which null is the key;
+    `has_nulls` says whether null is a key like any other.
     """
     keys = [
         {name: value_at(part, name) for name in fields if complete or has(part, name)}
@@ -184,19 +160,8 @@ async def purge_displaced(
 ) -> int | None:
     """Archive and delete documents, and tell; in the write's transaction, or in one of their own.
 
-    Args:
-        collection: Theirs, gated or not.
-        binding: Their policy.
-        doomed: Which documents; holds the predicate.
-        collation: By which the filter compares; None for the collection's own.
-        session: That of the write, if it is in a transaction.
-
-    Returns:
-        How many; None if nobody is to know of them, so that deleting them is all there is to do.
-
-    Raises:
-        HookError: A hook or the archive failed. The transaction is undone, the write's too.
-        TTLConfigurationError: Somebody is to know, and the server has no transactions for that.
+    Returns how many; None if nobody is to know of them, so that deleting them is all there is to
+    do. A hook or an archive that fails undoes the transaction, the write's too.
     """
     mode = mode_of(binding, collection.name)
     inside = tuple(entry for entry in mode.hooks.entries if entry[1].when == "transaction")

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 def check(model: type) -> None:
-    """Refuse a class with the mixin that cannot have a policy, or not this one.
-
-    Raises:
-        InvalidTTL: The declaration is no ttl.
-        TTLConfigurationError: It is no document class, or the policy can't work on MongoDB.
-    """
+    """Refuse a class with the mixin that cannot have a policy, or not this one."""
     if issubclass(model, View):
         message = (
             f"{model.__name__} is a view: declare the ttl on the document class that it reads."
@@ -47,12 +42,7 @@ def check(model: type) -> None:
 
 
 def checked_policy(model: type) -> Policy:
-    """Return the policy that a class declares.
-
-    Raises:
-        InvalidTTL: The declaration is no ttl.
-        TTLConfigurationError: The policy can't work on MongoDB.
-    """
+    """Return the policy that a class declares."""
     policy = declared_policy(model)
     check_policy(policy)
     check_purge(policy, purge_of(model))
@@ -60,11 +50,7 @@ def checked_policy(model: type) -> Policy:
 
 
 def check_collection(model: type[Document]) -> None:
-    """Refuse a time-series collection for documents with a ttl.
-
-    Raises:
-        TTLConfigurationError: It is one.
-    """
+    """Refuse a time-series collection for documents with a ttl."""
     series = model.get_settings().timeseries
     if series is not None and isinstance(policy_of(model), TTL):
         message = (
@@ -76,13 +62,7 @@ def check_collection(model: type[Document]) -> None:
 
 
 def bind(model: type[Document], collection: Collection) -> Any:
-    """Put a class's policy on the collection that Beanie gives it; return that, gated.
-
-    Raises:
-        InvalidTTL: The declaration is no ttl.
-        TTLConfigurationError: The collection has another policy already, or what the class says of
-            expired documents can't be.
-    """
+    """Put a class's policy on the collection that Beanie gives it; return that, gated."""
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)

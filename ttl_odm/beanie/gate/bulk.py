@@ -32,11 +32,7 @@ Run = list[tuple[int, Request]]
 """Requests with their places in the whole."""
 
 _DUPLICATE_KEY: Final = {11000, 11001, 12582}
-_METHODS: Final = {
-    UpdateOne: "update_one",
-    UpdateMany: "update_many",
-    ReplaceOne: "replace_one",
-}
+_METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOne: "replace_one"}
 
 
 async def insert_many(
@@ -51,11 +47,7 @@ async def insert_many(
 async def write(
     handle: Handle, requests: Any, options: Document, *, ordered: bool
 ) -> BulkWriteResult:
-    """Send requests.
-
-    Raises:
-        BulkWriteError: Some of them failed; its details count all of them.
-    """
+    """Send requests. The details of a BulkWriteError count all of them."""
     keep = takes_keep(options)
     if handle.binding is None or not isinstance(requests, list):
         result: BulkWriteResult = await handle.plain.bulk_write(
@@ -80,13 +72,7 @@ async def write(
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A request as it is sent.
-
-    Attributes:
-        request: What the driver gets.
-        known: What of the resulting document is known.
-        is_repeatable: Whether it may be sent again after it failed.
-    """
+    """A request as it is sent; of the resulting document, what is known."""
 
     request: Request
     known: Document
@@ -229,13 +215,7 @@ def _nothing_done() -> Document:
 
 
 def _add_up(total: Document, part: Filter, places: Sequence[int]) -> None:
-    """Add the result of some requests to that of all of them.
-
-    Args:
-        total: Is changed.
-        part: Counts its errors by their place among the requests of the part.
-        places: Where these stand among all.
-    """
+    """Add to a total a part's result, which counts errors by their place among its requests."""
     for name, value in part.items():
         if name in ("writeErrors", "upserted"):
             total[name] += [{**entry, "index": places[entry["index"]]} for entry in value]

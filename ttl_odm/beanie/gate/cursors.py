@@ -48,10 +48,8 @@ _MAY_KEEP_SHAPE: Final = frozenset({"$addFields", "$project", "$set", "$unset", 
 class Lifetime:
     """How the documents of one cursor are judged.
 
-    Attributes:
-        handle: That of the cursor's collection.
-        fields: The fields that say when a document expires; none if it cannot be judged.
-        hidden: Fields that are fetched, but not shown.
+    By `fields`, which say when one expires: none where that cannot be told. The `hidden` ones are
+    fetched, but not shown.
     """
 
     handle: Handle
@@ -81,12 +79,7 @@ class Lifetime:
         return document
 
     def listed(self, documents: Sequence[Any], *, is_judged: bool) -> list[Any]:
-        """Return those that live, as they are shown.
-
-        Args:
-            documents: As they came.
-            is_judged: Whether the server has judged them at this moment.
-        """
+        """Return those that live, as shown; perhaps the server has judged them at this moment."""
         living, policy, clock = documents, self.handle.policy, self.handle.registry.clock
         if not is_judged and self.fields and policy is not None and clock.is_known:
             living = list(_inheriting_first(documents, policy, clock.at_most()))
@@ -99,11 +92,7 @@ class Lifetime:
     def coarse(self, filter: Filter) -> Filter | None:
         """Return a filter that leaves out only what has surely expired, if that is enough.
 
-        Args:
-            filter: The user's.
-
-        Returns:
-            None where the server has to decide.
+        None where the server has to decide.
         """
         policy = self.handle.policy
         if not self.fields or policy is None or not self.handle.gives_plain_documents:
@@ -125,14 +114,8 @@ class Lifetime:
 def coarsely(cursor: Any, lifetime: Lifetime, filter: Any, exact: Any) -> Iterator[bool]:
     """Let a find be sent with the coarse filter, if its results can be judged here.
 
-    Args:
-        cursor: PyMongo's, of either kind, before it has sent anything.
-        lifetime: How its documents are judged.
-        filter: The user's.
-        exact: The one with the predicate.
-
-    Yields:
-        Whether the documents have to be judged.
+    Gives whether they have to be. The cursor is PyMongo's, of either kind, before it has sent
+    anything; `filter` is the user's, `exact` the one with the predicate.
     """
     is_changed = cursor._limit or cursor._skip or cursor._return_key or cursor._spec is not exact
     coarse = None if is_changed else lifetime.coarse({} if filter is None else filter)
@@ -225,13 +208,7 @@ def _inheriting_first(documents: Sequence[Any], policy: Policy, now: datetime) -
 
 
 def for_find(handle: Handle, projection: Any, *, expired: bool = False) -> tuple[Lifetime, Any]:
-    """Return how the results of a find are judged, and the projection to send.
-
-    Args:
-        handle: The collection's.
-        projection: The user's: a mapping, a list of names, or None.
-        expired: Whether expired documents are asked for as well.
-    """
+    """Return how the results of a find are judged, and the projection to send for the user's."""
     policy = handle.policy
     if policy is None:
         return Lifetime(handle, (), ()), projection

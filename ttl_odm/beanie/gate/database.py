@@ -49,11 +49,7 @@ def ttl_database(database: Any, *, backend: Literal["mongodb", "cosmos"] = "mong
 
 
 def gated(collection: Any, backend: Backend = "mongodb") -> Any:
-    """Return a collection as `ttl_database` gives it, the same one if it is gated already.
-
-    Raises:
-        TTLConfigurationError: It is no collection of PyMongo's asynchronous driver or Motor.
-    """
+    """Return a collection as `ttl_database` gives it, the same one if it is gated already."""
     if isinstance(collection, AsyncCollection):
         if isinstance(collection, TTLCollection):
             return collection

@@ -30,12 +30,7 @@ from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
 
 if TYPE_CHECKING:
-    from pymongo.results import (
-        BulkWriteResult,
-        DeleteResult,
-        InsertManyResult,
-        InsertOneResult,
-    )
+    from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult
 
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.rewrite.stamps import Update

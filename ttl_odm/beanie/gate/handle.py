@@ -67,16 +67,7 @@ def takes_expired(options: Document) -> bool:
 
 
 class Handle:
-    """One collection, and what the gate has to know to read and write it.
-
-    Args:
-        plain: The same collection as the driver makes it.
-        registry: The policies of its client.
-        database: The name of its database.
-
-    Attributes:
-        gives_plain_documents: Whether documents are what `ttl_odm.beanie.gate.cursors` can judge.
-    """
+    """One collection, and what the gate has to know to read and write it."""
 
     def __init__(self, plain: Collection, registry: Registry, database: str) -> None:
         """Remember them; the policy is looked up at each operation."""

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Known:
-    """The views that one client has seen to, by database and name.
-
-    Attributes:
-        models: Beanie's class for each; None for what is no view of Beanie's.
-        defined: The pipeline that each has on the server.
-    """
+    """The views that one client has seen to, by database and name, and their pipelines there."""
 
     models: dict[tuple[str, str], type[View] | None] = field(default_factory=dict)
     defined: dict[tuple[str, str], Pipeline] = field(default_factory=dict)
@@ -44,13 +39,7 @@ _known: WeakKeyDictionary[Registry, _Known] = WeakKeyDictionary()
 
 
 async def ensure(collection: Collection, registry: Registry, policies: Policies) -> None:
-    """Define a view as it should be, if a collection is one of Beanie's.
-
-    Args:
-        collection: Perhaps a view; ungated.
-        registry: That of its client.
-        policies: Those of the collections that it may look into.
-    """
+    """Define a view as it should be, if a collection is one of Beanie's."""
     known = _known.setdefault(registry, _Known())
     key = collection.database.name, collection.name
     if key not in known.models:

@@ -49,15 +49,9 @@ _REPEATABLE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An update or a replacement, ready to be sent.
+    """An update or a replacement, ready to be sent: for what is there, and for an upsert's insert.
 
-    Attributes:
-        method: The driver's method for it.
-        live: For documents that are there.
-        new: For an upsert that inserts.
-        known: What of the resulting document is known.
-        is_repeatable: Whether applying it twice does what applying it once does.
-        is_stamped: Whether what it changes has a last modification of this moment.
+    It is repeatable if applying it twice does what applying it once does.
     """
 
     method: str
@@ -207,17 +201,7 @@ async def stamped(handle: Handle, document: Filter, *, keep: bool) -> Document:
 
 
 class Keys:
-    """The keys that a write needs.
-
-    Args:
-        handle: The collection's.
-        options: The write's; its session counts.
-        known: The documents that will be written, or the parts of them that are known.
-        complete: Whether that is all of them.
-
-    Attributes:
-        are_worth_another_try: Whether the write may be repeated after a conflict.
-    """
+    """The keys that a write needs; `complete` if all fields of its documents are known."""
 
     def __init__(
         self, handle: Handle, options: Document, known: Sequence[Document], *, complete: bool
@@ -253,12 +237,7 @@ class Keys:
         return await self._holders.make_way(conflict, known)
 
     async def _delete_expired(self, filter: Filter, *, collation: Document | None = None) -> int:
-        """Purge what a filter matches and has expired; return how many documents that were.
-
-        Raises:
-            HookError: Their class archives or tells, and that failed.
-            TTLConfigurationError: It does, and the server has no transactions.
-        """
+        """Purge what a filter matches and has expired; return how many documents that were."""
         handle, session = self._handle, self._session
         binding, policy = handle.binding, handle.policy
         expired = None if policy is None else filters.expired_filter(filter, policy)
@@ -281,13 +260,9 @@ def _matched(result: object) -> bool:
 
 @dataclass(slots=True)
 class WriteWatch:
-    """One write of one document.
+    """One write of one document, and what became of it.
 
-    Attributes:
-        collection: The full name of its collection.
-        key: Its ``_id``, None if it has none yet.
-        matched: Whether there was such a document; None as long as nobody has looked.
-        inserted: What was inserted, as it was stamped.
+    Its key is None as long as it has none; `matched` is None as long as nobody has looked.
     """
 
     collection: str

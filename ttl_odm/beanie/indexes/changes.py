@@ -30,14 +30,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The indexes that a collection shall have.
+    """The indexes that a collection shall have, and the fields whose dates may delete documents.
 
-    Attributes:
-        collection: Its name.
-        indexes: Those that the policy needs.
-        fields: Those by whose dates documents may be deleted.
-        rebuild: Whether an index of ours with another definition may be built again.
-        can_change: Whether the server has collMod for expireAfterSeconds.
+    `rebuild`: whether an index of ours with another definition may be built again. `can_change`:
+    whether the server has collMod for expireAfterSeconds.
     """
 
     collection: str
@@ -47,16 +43,10 @@ class Aim:
     can_change: bool
 
     def relied_on(self, existing: Sequence[Document]) -> dict[str, str]:
-        """Find the user's own TTL indexes that do just what a wanted one would do.
+        """Find the user's own TTL indexes that do just what one of ours would do.
 
-        Args:
-            existing: What listIndexes gives.
-
-        Returns:
-            Their names, by the names of the indexes that are not needed because of them.
-
-        Raises:
-            TTLConfigurationError: One of them deletes by another rule than the policy's.
+        Gives their names by those of ours that are not needed because of them. One that deletes by
+        another rule than the policy's is an error.
         """
         names: dict[str, str] = {}
         for theirs in existing:
@@ -79,12 +69,6 @@ class Aim:
 
         What must go goes first: an index of an earlier policy may delete what the new one keeps,
         while a pause in deleting harms nobody, as expired documents are out of sight anyway.
-
-        Args:
-            existing: What listIndexes gives.
-
-        Raises:
-            TTLConfigurationError: As for `relied_on`; or an index would have to be built again.
         """
         ours = {index["name"]: index for index in existing if is_ours(index["name"])}
         relied_on = self.relied_on(existing)

@@ -275,14 +275,8 @@ async def _ensure_seconds(
 ) -> bool:
     """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
 
-    Args:
-        collection: PyMongo's or Motor's.
-        options: Those of the collection, as listCollections gives them.
-        policy: None leaves everything as it is: nobody can tell who has set it.
-        purge: Must be "native"; MongoDB deletes no single measurement by its date.
-
-    Raises:
-        TTLConfigurationError: For any other policy, or seconds that the server refuses.
+    No policy leaves everything as it is: nobody can tell who has set it. MongoDB deletes no single
+    measurement by its date, so no other policy can be had, and no sweeper.
     """
     if policy is None:
         return False

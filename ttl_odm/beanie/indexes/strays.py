@@ -140,16 +140,7 @@ def _enforced(model: type) -> Binding:
 async def find_in(
     collection: Collection, policy: Policy, *, purge: Purge = "native"
 ) -> StrayReport:
-    """Count the strays of one collection.
-
-    Args:
-        collection: PyMongo's or Motor's, or the gate's.
-        policy: How its documents expire.
-        purge: Who deletes; ``_exp`` matters only where that is MongoDB itself ("native").
-
-    Raises:
-        TTLConfigurationError: When the policy cannot hold for BSON dates.
-    """
+    """Count the strays of one collection; ``_exp`` matters only where MongoDB itself deletes."""
     check(policy)
     kinds = _kinds(policy, purge)
     counters = {kind.name: {"$sum": {"$cond": [is_one, 1, 0]}} for kind, is_one in kinds.items()}
@@ -171,17 +162,7 @@ async def repair_in(collection: Collection, policy: Policy) -> int:
     """Set ``_exp`` to what follows from ``_ts`` and the document's own ttl, or remove it.
 
     In short batches by ``_id``; it may be interrupted and begun again. Last modifications stay.
-
-    Args:
-        collection: PyMongo's or Motor's, or the gate's.
-        policy: How its documents expire.
-
-    Returns:
-        How many documents were changed.
-
-    Raises:
-        TTLConfigurationError: When the policy cannot hold for BSON dates.
-        WriteError: A validator of the collection refused a document.
+    Returns how many documents were changed.
     """
     check(policy)
     if not isinstance(policy, TTL) or policy.override is None or policy.unit is not None:

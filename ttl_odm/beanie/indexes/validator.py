@@ -49,25 +49,12 @@ def validator(policy: TTL) -> Document:
 
 
 async def ensure_guard(
-    collection: Collection,
-    existing: Document,
-    policy: TTL | None,
-    *,
-    guard: bool | None,
+    collection: Collection, existing: Document, policy: TTL | None, *, guard: bool | None
 ) -> str | None:
-    """Add, correct or remove the guard of a collection that exists.
+    """Add, correct or remove the guard of a collection, and say which; None if nothing was done.
 
-    Args:
-        collection: PyMongo's or Motor's.
-        existing: Its validator, empty if it has none.
-        policy: None where no TTL index is on ``_exp``, so that there is nothing to guard.
-        guard: Whether it shall have one; None leaves that as it is.
-
-    Returns:
-        "created", "changed" or "removed", or None when nothing was done.
-
-    Raises:
-        TTLConfigurationError: A guard is wished for, and the collection has another validator.
+    Without a policy there is no TTL index on ``_exp``, so nothing to guard. `guard` None leaves it
+    as it is.
     """
     is_ours = existing.get("$comment") == GUARD
     if guard is None:

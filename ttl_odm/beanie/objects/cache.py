@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 
 class ExpiringCache(LRUCache):
-    """A cache that gives no result with an expired document.
-
-    Args:
-        cache: The one that Beanie made.
-        model: The document class that it belongs to.
-    """
+    """A cache, in the place of Beanie's, that gives no result with an expired document."""
 
     def __init__(self, cache: LRUCache, model: type[Document]) -> None:
         """Take over the settings of a cache."""

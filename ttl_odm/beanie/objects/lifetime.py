@@ -160,11 +160,7 @@ async def expire_in(
 
 
 async def expire_at(
-    document: Document,
-    instant: datetime,
-    *,
-    only_if: OnlyIf | None = None,
-    session: Session = None,
+    document: Document, instant: datetime, *, only_if: OnlyIf | None = None, session: Session = None
 ) -> bool:
     """Let a document expire at exactly this instant, to the millisecond.
 
@@ -243,20 +239,7 @@ async def _change(  # noqa: PLR0913 (all but one by place, from five callers)
 ) -> bool:
     """Update the stored document, and of the one in memory the fields that say when it expires.
 
-    Args:
-        document: The document.
-        policy: How it expires.
-        update: What to change.
-        conditions: Expressions; nothing is written unless all of them are true.
-        session: That of a transaction.
-        keeps_stamp: Whether its last modification stays, or is in the update.
-
-    Returns:
-        Whether it was written.
-
-    Raises:
-        ExpiredError: It has expired.
-        DocumentNotFound: It is missing for another reason.
+    Nothing is written, and False returned, unless all conditions are true.
     """
     collection, fields = collection_of(document), dict.fromkeys(deciding_fields(policy), 1)
     condition = {"$expr": {"$and": conditions}} if conditions else {}
@@ -287,12 +270,7 @@ async def insert(document: Document, method: Method, *args: Any, **kwargs: Any) 
 
 
 async def write(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
-    """Run one of Beanie's writes.
-
-    Raises:
-        ExpiredError: The document has expired.
-        DocumentNotFound: It is missing for another reason, and Beanie says so in no other way.
-    """
+    """Run one of Beanie's writes; an `ExpiredError` is raised where the document has expired."""
     with watching(collection_of(document).full_name, document.id) as watch:
         try:
             result = await method(*args, **kwargs)
@@ -314,11 +292,7 @@ async def write(document: Document, method: Method, *args: Any, **kwargs: Any) -
 
 
 async def replace(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
-    """Run Beanie's replace, and read the stamp, which it doesn't.
-
-    Raises:
-        ExpiredError: The document has expired.
-    """
+    """Run Beanie's replace, and read the stamp, which it doesn't."""
     result = await write(document, method, *args, **kwargs)
     policy = policy_of(type(document))
     if isinstance(policy, TTL) and kwargs.get("bulk_writer") is None:

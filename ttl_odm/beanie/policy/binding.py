@@ -36,12 +36,7 @@ PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 
 
 class Binding:
-    """A collection's policy.
-
-    Attributes:
-        model: The class whose declaration counts: the root of those that share the collection.
-        backend: "mongodb", or "cosmos" where the service itself expires documents.
-    """
+    """A collection's policy, as the root of the classes that share the collection declares it."""
 
     def __init__(self, model: type, backend: Backend) -> None:
         """Remember the class; its ``__ttl__`` is read when a policy is asked for."""
@@ -51,29 +46,17 @@ class Binding:
 
     @property
     def policy(self) -> Policy:
-        """How documents expire at this moment; functions have been asked for their defaults.
-
-        Raises:
-            InvalidTTL: The declaration is no ttl.
-        """
+        """How documents expire at this moment; functions have been asked for their defaults."""
         return self._default.settled
 
     @property
     def declared(self) -> Policy:
-        """How documents expire, as the class declares it at this moment.
-
-        Raises:
-            InvalidTTL: The declaration is no ttl.
-        """
+        """How documents expire, as the class declares it at this moment."""
         return self._default.policy
 
     @property
     def purge(self) -> Purge:
-        """Who deletes what has expired: "native" (MongoDB itself) or "sweeper".
-
-        Raises:
-            TTLConfigurationError: The class declares something else.
-        """
+        """Who deletes what has expired: "native" (MongoDB itself) or "sweeper"."""
         return purge_of(self.model)
 
 
@@ -83,22 +66,13 @@ def declaration(model: type) -> object:
 
 
 def purge_of(model: type) -> Purge:
-    """Return its nearest ``__ttl_purge__`` or ``Settings.ttl_purge``.
-
-    Raises:
-        TTLConfigurationError: It is neither "native" nor "sweeper".
-    """
+    """Return its nearest ``__ttl_purge__`` or ``Settings.ttl_purge``."""
     declared = _nearest(model, "__ttl_purge__", "ttl_purge", default="native")
     return declarations.purge_of(model, PURGES, declared)
 
 
 def declared_policy(model: type) -> Policy:
-    """Return the policy that a class declares, as it is meant for stored documents.
-
-    Raises:
-        InvalidTTL: The declaration is no ttl.
-        TTLConfigurationError: It cannot be held by a field of dates.
-    """
+    """Return the policy that a class declares, as it is meant for stored documents."""
     return _declared(model).policy
 
 
@@ -110,9 +84,6 @@ def as_stored(model: type, policy: Policy) -> Policy:
     """Return a policy for a class as it is meant for stored documents.
 
     Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
-
-    Raises:
-        TTLConfigurationError: It cannot be held by a field of dates.
     """
 
     def holds_days(field: str) -> bool:
@@ -166,12 +137,7 @@ class Registry:
         self._bindings: dict[tuple[str, str], Binding] = {}
 
     def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
-        """Put a class's policy on a collection.
-
-        Raises:
-            InvalidTTL: The declaration is no ttl.
-            TTLConfigurationError: The collection has another policy already.
-        """
+        """Put a class's policy on a collection."""
         known = self._bindings.get((database, collection))
         binding = Binding(model, backend)
         if known is not None:
@@ -226,20 +192,12 @@ def collection_of(document: Any) -> Collection:
 
 
 def policy_of(model: type) -> Policy:
-    """Return the policy that a class declares at this moment.
-
-    Raises:
-        InvalidTTL: The declaration is no ttl.
-    """
+    """Return the policy that a class declares at this moment."""
     return _declared(model).settled
 
 
 def binding_of(model: type) -> Binding | None:
-    """Return the policy of a document class, None where it has none.
-
-    Raises:
-        TTLConfigurationError: `init_beanie` has not seen it.
-    """
+    """Return the policy of a document class, None where it has none."""
     try:
         collection = collection_of(model)
     except CollectionWasNotInitialized as error:

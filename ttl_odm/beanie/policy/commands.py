@@ -42,11 +42,7 @@ _AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
 async def run(collection: Collection, command: Document) -> Document:
-    """Run a command in the collection's database, on the primary.
-
-    Raises:
-        OperationFailure: The server refused; also where it refused to write a document only.
-    """
+    """Run a command in the collection's database, on the primary; a refused write is an error."""
     plain = collection.codec_options.with_options(document_class=dict, tz_aware=True, tzinfo=None)
     reply: Document = await collection.database.command(command, codec_options=plain)
     if errors := reply.get("writeErrors"):
@@ -84,14 +80,7 @@ def as_datetime(instant: DatetimeMS) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of an index.
-
-    Attributes:
-        index: Which one.
-        field: What the index is on.
-        low: Where the range begins.
-        high: Where it ends, which is outside; None for the index's end.
-    """
+    """A range of an index on one field; the high end is outside, None for the index's own."""
 
     index: Hint
     field: str
@@ -112,12 +101,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server says of itself.
-
-    Attributes:
-        now: Its clock.
-        has_transactions: Whether it is a member of a replica set, or a router.
-    """
+    """What a server says of itself: a member of a replica set, or a router, has transactions."""
 
     now: DatetimeMS
     has_transactions: bool
@@ -125,12 +109,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class RawCollection:
-    """A collection, and how commands reach it.
+    """A collection, gated or not, and how commands reach it.
 
-    Attributes:
-        collection: PyMongo's or Motor's, gated or not.
-        session: That of a transaction, in which everything then happens.
-        timeout: Seconds that a command may take; None for any number.
+    In the session's transaction if there is one; each may take `timeout` seconds, None for any
+    number.
     """
 
     collection: Collection
@@ -142,11 +124,7 @@ class RawCollection:
         return replace(self, session=session)
 
     async def run(self, command: Document) -> Filter:
-        """Run a command.
-
-        Raises:
-            OperationFailure: The server refused it, or one of the writes in it.
-        """
+        """Run a command."""
         if self.timeout is not None:
             command = {**command, "maxTimeMS": max(1, round(self.timeout * 1000))}
         return await command_in(self.collection.database, command, self.session)
@@ -187,11 +165,7 @@ class RawCollection:
 
 
 async def command_in(database: Database, command: Document, session: Session = None) -> Filter:
-    """Run a command in a database, on the primary, and raise what it says of single writes.
-
-    Raises:
-        OperationFailure: The server refused something, or could not make it last.
-    """
+    """Run a command in a database, on the primary, and raise what it says of single writes."""
     reply: Filter = await database.command(command, codec_options=RAW, session=session)
     for error in reply.get("writeErrors", ()):
         raise WriteError(error["errmsg"], error["code"], dict(error))

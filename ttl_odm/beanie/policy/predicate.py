@@ -49,33 +49,15 @@ _ISO = (
 
 
 def live_expr(policy: Policy, now: Instant | None = None) -> Expression:
-    """Return the expression that is true for documents that exist.
-
-    Args:
-        policy: How the documents expire.
-        now: The instant that is judged by; None for the server's clock.
-
-    Returns:
-        An aggregation expression, the exact opposite of `expired_expr`.
-
-    Raises:
-        TTLConfigurationError: When the policy cannot hold for BSON dates.
-    """
+    """Return the exact opposite of `expired_expr`: what is true for documents that exist."""
     return {"$not": [expired_expr(policy, now)]}
 
 
 def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
     """Return the expression that is true for documents that have expired.
 
-    Args:
-        policy: How the documents expire.
-        now: As for `live_expr`.
-
-    Returns:
-        An aggregation expression that is true or false, and fails on no document.
-
-    Raises:
-        TTLConfigurationError: When the policy cannot hold for BSON dates.
+    It is true or false, and fails on no document. They are judged by an instant, None for the
+    server's clock. A policy that cannot hold for BSON dates is an error.
     """
     _check_bson_dates(policy)
     now = formats.server_now() if now is None else now
@@ -87,12 +69,7 @@ def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
 
 
 def holds_instant(policy: Policy, value: str) -> Expression:
-    """Return the expression that is true where a value is an instant, by the policy's unit.
-
-    Args:
-        policy: Has the unit.
-        value: A path, such as ``$field``.
-    """
+    """Return the expression that is true where a path holds an instant, by the policy's unit."""
     return _reached_or_false(policy, value, 0, _LAST)
 
 
@@ -107,12 +84,8 @@ def change_is(only_if: OnlyIf, policy: TTL, end: Instant | None = None) -> Expre
     """Return the expression that is true where changing a lifetime is what is wished for.
 
     As `ttl_odm.core.lifetime.grants` has it, race-free where it stands in the filter of the change.
-
-    Args:
-        only_if: The condition.
-        policy: How the documents expire.
-        end: The end that a document would have, but for the policy's limit. None for a touch: it
-            keeps the ttl, and so moves the end to and fro with the last modification.
+    `end` is the one that a document would have, but for the policy's limit. None for a touch: it
+    keeps the ttl, and so moves the end to and fro with the last modification.
     """
     has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
     # What has reached the policy's limit stays there.
@@ -318,10 +291,9 @@ def _check_bson_dates(policy: Policy) -> None:
 
 
 def shortest_default(policy: TTL) -> int | None:
-    """Return the shortest default ttl of any kind of documents.
+    """Return the shortest default ttl of any kind of documents, in seconds.
 
-    Returns:
-        Seconds; -1 if documents expire by ttls of their own only, None if none does.
+    -1 if documents expire by ttls of their own only, None if none does.
     """
     if policy.by is None:
         return policy.default

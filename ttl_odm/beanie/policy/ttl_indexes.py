@@ -61,13 +61,9 @@ _LATEST = datetime(9900, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of ours on one field, ascending.
+    """An index of ours on one field, ascending; its name begins with ``__ttl_``.
 
-    Attributes:
-        name: Begins with ``__ttl_``.
-        field: What it is on.
-        filter: Its partialFilterExpression; None for all documents.
-        seconds: Its expireAfterSeconds; None for an index that deletes nothing.
+    With a `filter` it is partial; without `seconds` it deletes nothing.
     """
 
     name: str
@@ -98,13 +94,8 @@ def is_ours(name: str) -> bool:
 def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     """Return the indexes that a collection with this policy needs.
 
-    Args:
-        policy: How its documents expire.
-        purge: "native" for TTL indexes, so that MongoDB deletes; "sweeper" for indexes of the same
-            order without an expireAfterSeconds, by which a sweeper finds what it deletes.
-
-    Raises:
-        TTLConfigurationError: As `check` does.
+    For "sweeper" they are of the same order as for "native", but without an expireAfterSeconds: by
+    them a sweeper finds what it deletes.
     """
     check(policy)
     if policy.unit is not None:  # the sweeper walks the collection
@@ -133,13 +124,6 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     reads a root-level ``ttl``, and knows a single TTL index, on ``_ts``. It has no partial indexes
     and no collMod, so another default means dropping that index and creating it again. Documents
     are out of sight from their expiry on, by the service's own doing.
-
-    Args:
-        policy: How its documents expire.
-        purge: "native" for `TTL`, which only the service can follow; "sweeper" for the others.
-
-    Raises:
-        TTLConfigurationError: When the service cannot follow the policy.
     """
     check(policy)
     if not isinstance(policy, TTL):
@@ -174,11 +158,7 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
 
 
 def check(policy: Policy) -> None:
-    """Refuse a policy that no index can follow.
-
-    Raises:
-        TTLConfigurationError: It cannot hold for BSON dates, or its field can have no TTL index.
-    """
+    """Refuse a policy that no index can follow."""
     expired_expr(policy)  # what cannot be read must not be deleted
     if isinstance(policy, TTL) and EXPIRY in (
         policy.last_modified,
@@ -197,11 +177,7 @@ def check(policy: Policy) -> None:
 
 
 def check_purge(policy: Policy, purge: Purge) -> None:
-    """Refuse a policy that MongoDB cannot follow by itself, if it shall.
-
-    Raises:
-        TTLConfigurationError: It shall, and cannot.
-    """
+    """Refuse a policy that MongoDB cannot follow by itself, if it shall."""
     if purge == "sweeper":
         return
     reason = None

@@ -55,13 +55,7 @@ _MAJORITY: Final = WriteConcern("majority")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a class says of its expired documents.
-
-    Attributes:
-        archive: Where they are copied to.
-        sink: What they are given to.
-        hooks: Whom to tell.
-    """
+    """What a class says of its expired documents: where they are kept, and whom to tell."""
 
     archive: Archive | None = None
     sink: ArchiveSink | None = None
@@ -69,15 +63,7 @@ class Mode:
 
 
 def mode_of(binding: Binding, name: str) -> Mode:
-    """Read what the class of a collection declares.
-
-    Args:
-        binding: The collection's.
-        name: The collection.
-
-    Raises:
-        TTLConfigurationError: It can't be; the message says what to write instead.
-    """
+    """Read what the class of a collection declares."""
     model = binding.model
     archive, hooks = archive_of(model), hooks_of(model, name)
     if binding.purge == "native" and (archive is not None or hooks):
@@ -110,11 +96,8 @@ class RefusedError(HookError):
 class Removed:
     """What a transaction has removed, if it is committed.
 
-    Attributes:
-        deleted: Documents.
-        archived: Documents of these that were archived.
-        purged: What the hooks after the commit are to be told; None if there is nothing.
-        rest: Documents for which there was no room.
+    `purged` is for the hooks after the commit; in the `rest` are documents for which there was no
+    room.
     """
 
     deleted: int
@@ -125,16 +108,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Remover:
-    """How documents of a collection are removed.
-
-    Attributes:
-        name: The collection's name.
-        mode: What their class declares.
-        policy: How they expire.
-        hooks: Whom to tell, besides the sink.
-        as_of: The server's instant at which they had expired.
-        reason: Why they go.
-    """
+    """How documents, expired at the server's instant `as_of`, are removed from a collection."""
 
     name: str
     mode: Mode
@@ -159,12 +133,8 @@ class Remover:
     async def remove(self, place: RawCollection, rows: Rows) -> Removed:
         """Delete documents that have expired, archive them, and tell.
 
-        Args:
-            place: Their collection; in a transaction, if `needs_transaction`.
-            rows: The documents, of which only the keys are looked at: they may be others by now.
-
-        Raises:
-            HookError: A hook or the archive failed.
+        In a transaction, if `needs_transaction`. Only the keys of the rows are looked at: the
+        documents may be others by now.
         """
         began = time.monotonic()
         expired = {"$expr": expired_expr(self.policy)}

@@ -77,10 +77,7 @@ _REFUSED: Final = {
 def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Policies) -> Pipeline:
     """Return the pipeline that sees live documents only.
 
-    Args:
-        pipeline: What the user wrote.
-        own: The policy of the collection that it starts from.
-        policies: Those of the collections that it may look into.
+    `own` is the policy of the collection that it starts from.
     """
     stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
     predicate = None if own is None else filters.live(own)
@@ -143,13 +140,7 @@ def _target_of(stage: Filter) -> tuple[str | None, str] | None:
 
 
 def _stamped(stage: Document, policy: Policy, stamping: Stamping | None) -> Pipeline:
-    """Return the stages that write to a collection with a policy.
-
-    Args:
-        stage: The user's ``$out`` or ``$merge``.
-        policy: That of the target.
-        stamping: How writes to it are stamped, None where they are not.
-    """
+    """Return the stages for the user's ``$out`` or ``$merge`` to a collection with a policy."""
     stamps = [] if stamping is None else stamping.stages(keep=False)
     if "$out" in stage:  # replaces the whole collection
         return [*stamps, stage]

@@ -45,9 +45,7 @@ _PLAIN: Final = frozenset({*_SETS, "$unset"})
 class Stamping:
     """How writes to one collection are stamped.
 
-    Attributes:
-        policy: The collection's.
-        stamps: False on Azure Cosmos DB, where the service does all this: values are checked.
+    Not at all on Azure Cosmos DB, where the service does it: there values are checked only.
     """
 
     policy: TTL
@@ -64,15 +62,10 @@ class Stamping:
         return self.policy.unit is not None
 
     def insert(self, document: Filter, now: datetime | None, *, keep: bool) -> Document:
-        """Return the document to insert.
+        """Return the document to insert; in strict mode its own ttl must be one.
 
-        Args:
-            document: The user's.
-            now: The server's clock; aware, whole milliseconds. None where nothing is stamped.
-            keep: Whether a last modification that the document brings along stays.
-
-        Raises:
-            InvalidTTL: In strict mode, when the document's own ttl is none.
+        `now` is the server's clock in whole milliseconds, None where nothing is stamped. `keep`: a
+        last modification that the document brings along stays.
         """
         self._check(document)
         made = {key: value for key, value in document.items() if key != EXPIRY}
@@ -91,16 +84,10 @@ class Stamping:
     def update(
         self, update: Update, *, keep: bool, inserts: bool = False, now: datetime | None = None
     ) -> Update:
-        """Return the update to send.
+        """Return the update to send; in strict mode it must set no own ttl that is none.
 
-        Args:
-            update: The user's, with operators or a pipeline.
-            now: An instant that the server has reached, where `needs_now`.
-            keep: Whether the last modification stays as it is.
-            inserts: Whether it is that of an upsert which can only insert.
-
-        Raises:
-            InvalidTTL: In strict mode, when a document could get an own ttl that is none.
+        `now` is an instant that the server has reached, where `needs_now`; `inserts` is for an
+        upsert which can only insert.
         """
         keep = keep and not inserts
         if not update or not isinstance(update, (Mapping, list)):
@@ -121,11 +108,7 @@ class Stamping:
         return self._with_operators(cleaned, keep=keep, now=now)
 
     def replacement(self, document: Filter, *, keep: bool, inserts: bool = False) -> Pipeline:
-        """Return the update that does what replacing by the document does.
-
-        Raises:
-            InvalidTTL: In strict mode, when the document's own ttl is none.
-        """
+        """Return the update that does what replacing by the document does."""
         self._check(document)
         field = self.policy.last_modified
         made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}

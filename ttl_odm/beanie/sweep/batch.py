@@ -53,18 +53,7 @@ _WALKED: Final = 10
 async def purge(
     place: RawCollection, binding: Binding, mode: Mode, layout: Layout, request: BatchRequest
 ) -> BatchResult:
-    """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`.
-
-    Args:
-        place: The collection.
-        binding: Its policy.
-        mode: What its class says of expired documents.
-        layout: What it is like.
-        request: What is asked for.
-
-    Raises:
-        TTLConfigurationError: Somebody is to know of it, and that can't be.
-    """
+    """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`."""
     server = await place.server()
     policy, name = binding.policy, request.target
     remover = Remover(name, mode, policy, request.hooks, server.now)
@@ -151,8 +140,7 @@ class _Batch:
     async def _by_window(self) -> BatchResult | None:
         """Delete what is in the next window.
 
-        Returns:
-            None where one moment has more than a batch, or somebody else holds a document of it.
+        None where one moment has more than a batch, or somebody else holds a document of it.
         """
         reach, most = self.stage.range, self.size
         fields = {reach.field: 1, "_id": 0}
@@ -281,9 +269,7 @@ class _Outcome:
     async def reach(self, rows: Rows, work: Callable[[Rows], Awaitable[Removed]]) -> None:
         """Do work on documents; where that can't be done on all of them, on ever fewer.
 
-        Args:
-            rows: The documents.
-            work: Does it and commits, or raises and has done nothing.
+        The work is done and committed, or it raises and nothing is done.
         """
         waiting = [rows] if rows else []
         while waiting:

@@ -27,12 +27,7 @@ from ttl_odm.beanie.policy.commands import (
     details_of,
     indexes_of,
 )
-from ttl_odm.beanie.policy.predicate import (
-    expired_expr,
-    never_expires,
-    shortest_default,
-    value_at,
-)
+from ttl_odm.beanie.policy.predicate import expired_expr, never_expires, shortest_default, value_at
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,
     has_wrong_expiry,
@@ -91,11 +86,8 @@ class Action(Enum):
 class IndexRange:
     """A range of an index, and what is to be done in it.
 
-    Attributes:
-        kind: That.
-        range: Where.
-        branches: Filters that together match what is in the index, and of which each proves to the
-            server that the index has it all; empty where there are none.
+    The branches are filters that together match what is in the index, and of which each proves to
+    the server that the index has it all; there may be none.
     """
 
     kind: Action
@@ -119,13 +111,10 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a batch of a part goes on.
+    """Where a batch of a part goes on: in which of its stages, and from where in its range.
 
-    Attributes:
-        stage: Which of the part's stages.
-        low: From where in its range; None for its beginning.
-        left: Keys of documents at exactly that place that the batches before have left.
-        batch: How many these were.
+    None for the range's beginning. `left` are keys of documents at exactly that place that the
+    batches before have left; so many batches there were.
     """
 
     stage: int = 0
@@ -135,13 +124,7 @@ class Resume:
 
 
 async def layout_of(collection: Collection, policy: Policy, *, is_walked: bool) -> Layout:
-    """Look at a collection.
-
-    Args:
-        collection: As the application has it.
-        policy: How its documents expire.
-        is_walked: Whether its indexes don't matter.
-    """
+    """Look at a collection; where it is walked, its indexes don't matter."""
     details = await details_of(collection)
     is_series = details.get("type") == "timeseries"
     is_capped = bool(details.get("options", {}).get("capped"))

@@ -20,10 +20,7 @@ NAME: Final = "ttl_odm_lease"
 
 _MAJORITY: Final = {"w": "majority", "wtimeout": 5_000}
 _IS_FREE: Final = {
-    "$or": [
-        {"$eq": [{"$ifNull": ["$holder", None]}, None]},
-        {"$lte": ["$acquired_until", "$$NOW"]},
-    ]
+    "$or": [{"$eq": [{"$ifNull": ["$holder", None]}, None]}, {"$lte": ["$acquired_until", "$$NOW"]}]
 }
 
 

@@ -39,15 +39,7 @@ _PACE: Final = Pace(start=1_000, lowest=50, highest=5_000, target=0.1)
 
 
 def open_store(database: Any, targets: Any) -> MongoStore:
-    """Make the store of a database; the entry points of ``ttl_odm.stores`` for both drivers.
-
-    Args:
-        database: What `ttl_odm.beanie.ttl_database` gave, or what it was given.
-        targets: A document class that `init_beanie` has seen, or a list of them.
-
-    Raises:
-        TTLConfigurationError: One of them isn't.
-    """
+    """Make the store of a database, of either driver; the entry points of ``ttl_odm.stores``."""
     is_motor = any(base.__name__ == "AsyncIOMotorDatabase" for base in type(database).__mro__)
     if isinstance(database, AsyncDatabase) or is_motor:
         return MongoStore(database, targets)
@@ -59,12 +51,7 @@ def open_store(database: Any, targets: Any) -> MongoStore:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A collection to sweep.
-
-    Attributes:
-        collection: As the application has it, gated.
-        binding: Its policy, as its class declares it at any moment.
-    """
+    """A collection to sweep, and its policy."""
 
     collection: Collection
     binding: Binding
@@ -119,12 +106,7 @@ class MongoStore:
         return sum((target.mode.hooks for target in self._targets.values()), Hooks())
 
     def targets(self) -> Sequence[str]:
-        """Name the collections; looked for each time, since a list may have grown.
-
-        Raises:
-            TTLConfigurationError: What the sweeper was given is no document class, has no TTL, or
-                is in another database.
-        """
+        """Name the collections; looked for each time, since a list may have grown."""
         targets = {}
         for model in _classes(self._models):
             target = _target_of(model)

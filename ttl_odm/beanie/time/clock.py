@@ -59,11 +59,7 @@ class ServerClock:
         self._sample: _Sample | None = None
 
     async def refresh(self, database: Database) -> None:
-        """Ask the server, if the last answer is over a minute old.
-
-        Args:
-            database: Any one of the server's, of either driver, gated or not.
-        """
+        """Ask the server, by any one of its databases, if the last answer is over a minute old."""
         if self._is_fresh():
             return
         sample = await _ask(database)
@@ -108,9 +104,7 @@ class ServerClock:
 async def _ask(database: Database) -> _Sample:
     sent = _monotonic()
     reply = await database.command(
-        {"hello": 1},
-        codec_options=_OPTIONS,
-        read_preference=ReadPreference.PRIMARY_PREFERRED,
+        {"hello": 1}, codec_options=_OPTIONS, read_preference=ReadPreference.PRIMARY_PREFERRED
     )
     received = _monotonic()
     return _Sample(reply["localTime"], sent, received, time.time() - received)

@@ -42,12 +42,7 @@ def server_now() -> Instant:
 
 
 def stored(policy: Policy, instant: datetime) -> datetime | str | int:
-    """Return what the policy's field has to hold for an instant.
-
-    Args:
-        policy: Has the unit.
-        instant: Aware.
-    """
+    """Return what the policy's field has to hold, in its unit, for an aware instant."""
     if policy.unit is None:
         return instant
     if policy.unit == "iso":
@@ -76,11 +71,7 @@ def mark_durations(model: type[beanie.Document]) -> None:
 
 
 def check_duration(value: object, field: str) -> None:
-    """Refuse it as an own ttl, also where other values that are no ttl are stored as they are.
-
-    Raises:
-        InvalidTTL: It was -1 second.
-    """
+    """Refuse -1 second as an own ttl, also where other values that are none are stored."""
     if isinstance(value, _GoneWrong):
         row_ttl(_GONE_WRONG, where=field)
 
