@@ -31,19 +31,43 @@ if TYPE_CHECKING:
     from ttl_odm.testing.clock import TTLClock
 
 _PRESENT: Final = Family.present
-_MICROSECOND: Final = timedelta(microseconds=1)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
-_as_it_is: ContextVar[int] = ContextVar("ttl_odm_django_as_it_is", default=0)
+_in_real_time: ContextVar[int] = ContextVar("ttl_odm_django_in_real_time", default=0)
 """How many blocks are open whose statements hear the real time, one in the other."""
 
 
 def install(clock: TTLClock) -> Callable[[], None]:
     """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
+    enter, leave, changing = SchemaEditor.__enter__, SchemaEditor.__exit__, DjangoLeases._changing
+
+    def entering(editor: SchemaEditor) -> SchemaEditor:
+        entered = enter(editor)
+        _in_real_time.set(_in_real_time.get() + 1)
+        return entered
+
+    def leaving(editor: SchemaEditor, *error: Any) -> None:
+        _in_real_time.set(_in_real_time.get() - 1)
+        leave(editor, *error)
+
+    @contextmanager
+    def changing_in_real_time(leases: DjangoLeases) -> Iterator[None]:
+        _in_real_time.set(_in_real_time.get() + 1)
+        try:
+            with changing(leases):
+                yield
+        finally:
+            _in_real_time.set(_in_real_time.get() - 1)
+
     with ExitStack() as undoing:
-        undoing.enter_context(patch.object(Family, "present", partialmethod(_present, clock)))
-        undoing.enter_context(_schemas_as_they_are())
-        undoing.enter_context(_leases_as_they_are())
+        for owner, name, replacement in (
+            (Family, "present", partialmethod(_present, clock)),
+            # DDL, and what migrations do around it.
+            (SchemaEditor, "__enter__", entering),
+            (SchemaEditor, "__exit__", leaving),
+            # A lease from the future would keep real sweepers out.
+            (DjangoLeases, "_changing", changing_in_real_time),
+        ):
+            undoing.enter_context(patch.object(owner, name, replacement))
         return undoing.pop_all().close
 
 
@@ -68,66 +92,22 @@ def lifetime(target: Any) -> timedelta | None:
 
 
 def _present(family: Family, clock: TTLClock, *, writing: bool) -> str:
-    real = _PRESENT(family, writing=writing)
-    if _as_it_is.get():
+    real, offset = _PRESENT(family, writing=writing), clock.offset
+    if _in_real_time.get() or not (clock.frozen_at or offset):
         return real
     if clock.frozen_at is not None:
-        return _frozen(family.family, clock.frozen_at)
-    return _moved(family.family, real, clock.offset) if clock.offset else real
-
-
-def _frozen(vendor: str, instant: datetime) -> str:
-    utc = instant.astimezone(timezone.utc).replace(tzinfo=None)
-    if vendor == "postgresql":
-        return f"timestamptz '{utc.isoformat(sep=' ')}+00:00'"
-    if vendor == "mysql":
-        return f"TIMESTAMP'{utc.isoformat(sep=' ', timespec='microseconds')}'"
-    return f"'{utc.isoformat(sep=' ', timespec='milliseconds')}'"
-
-
-def _moved(vendor: str, real: str, offset: timedelta) -> str:
-    microseconds = offset // _MICROSECOND
-    if vendor == "postgresql":
-        return f"({real} + interval '{microseconds} microseconds')"
-    if vendor == "mysql":
-        return f"({real} + INTERVAL {microseconds} MICROSECOND)"
-    return f"{real}, '{offset // _MILLISECOND / 1000:+.3f} seconds'"
-
-
-@contextmanager
-def _schemas_as_they_are() -> Iterator[None]:
-    """Let DDL, and what migrations do around it, hear the real time."""
-    enter, leave = SchemaEditor.__enter__, SchemaEditor.__exit__
-
-    def entering(editor: Any) -> Any:
-        entered = enter(editor)
-        _as_it_is.set(_as_it_is.get() + 1)
-        return entered
-
-    def leaving(editor: Any, *error: Any) -> Any:
-        _as_it_is.set(_as_it_is.get() - 1)
-        return leave(editor, *error)
-
-    with (
-        patch.object(SchemaEditor, "__enter__", entering),
-        patch.object(SchemaEditor, "__exit__", leaving),
-    ):
-        yield
-
-
-@contextmanager
-def _leases_as_they_are() -> Iterator[None]:
-    """Let leases hear the real time: one from the future would keep real sweepers out."""
-    changing = DjangoLeases._changing
-
-    @contextmanager
-    def as_it_is(leases: DjangoLeases) -> Iterator[None]:
-        _as_it_is.set(_as_it_is.get() + 1)
-        try:
-            with changing(leases):
-                yield
-        finally:
-            _as_it_is.set(_as_it_is.get() - 1)
-
-    with patch.object(DjangoLeases, "_changing", as_it_is):
-        yield
+        utc = clock.frozen_at.astimezone(timezone.utc).replace(tzinfo=None)
+        texts = {
+            "postgresql": f"timestamptz '{utc.isoformat(sep=' ')}+00:00'",
+            "mysql": f"TIMESTAMP'{utc.isoformat(sep=' ', timespec='microseconds')}'",
+            "sqlite": f"'{utc.isoformat(sep=' ', timespec='milliseconds')}'",
+        }
+    else:
+        microseconds = offset // timedelta(microseconds=1)
+        seconds = offset // timedelta(milliseconds=1) / 1000
+        texts = {
+            "postgresql": f"({real} + interval '{microseconds} microseconds')",
+            "mysql": f"({real} + INTERVAL {microseconds} MICROSECOND)",
+            "sqlite": f"{real}, '{seconds:+.3f} seconds'",
+        }
+    return texts[family.family]
