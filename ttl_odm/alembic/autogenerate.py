@@ -97,10 +97,10 @@ class _Comparison:
                 self._compare_declared(key, table, binding)
         for op in list(self._upgrade.ops):
             if isinstance(op, ops.ModifyTableOps):
-                self._compare_undeclared(op)
+                self._compare_lost(op)
                 self._compare_dates(op, declared.get((op.schema, op.table_name)))
             elif isinstance(op, ops.DropTableOp):
-                self._compare_dropped(op)
+                self._compare_lost(op)
 
     # --- tables that declare a policy ------------------------------------------------------
 
@@ -121,7 +121,7 @@ class _Comparison:
         if self._connection.dialect.name == "postgresql":
             enforced = enforced_defaults(self._connection, target)
         operation = _difference(target, binding, existing, enforced)
-        changed = self._modifications(key)
+        changed = self._modifications(table.name, key[0])
         position = len(self._upgrade.ops)
         for modified in changed:
             position = self._strip(modified, target) + 1
@@ -143,9 +143,7 @@ class _Comparison:
     ) -> None:
         """A new table gets its TTL by the same operation, in the same transaction."""
         created.columns = _without(created.columns, target)
-        for modified in self._modifications(
-            (created.schema, created.table_name), also=target.table.schema
-        ):
+        for modified in self._modifications(target.table.name, created.schema, target.table.schema):
             self._strip(modified, target)
         op = AddTTLOp(
             target.table.name,
@@ -158,18 +156,34 @@ class _Comparison:
 
     # --- tables that don't, or are no longer there -----------------------------------------
 
-    def _compare_undeclared(self, modified: ops.ModifyTableOps) -> None:
-        names = {op.column_name for op in modified.ops if isinstance(op, ops.DropColumnOp)}
-        target = TargetSchema.of(modified.table_name, TTL(None), modified.schema)
+    def _compare_lost(self, op: ops.ModifyTableOps | ops.DropTableOp) -> None:
+        """A table that loses its TTL, or goes; the downgrade creates that with its TTL again."""
+        reverse = None
+        if isinstance(op, ops.DropTableOp):
+            reverse = op._reverse  # noqa: SLF001 (what the downgrade will be)
+            names = {getattr(item, "name", None) for item in reverse.columns} if reverse else set()
+        else:
+            names = {line.column_name for line in op.ops if isinstance(line, ops.DropColumnOp)}
+        target = TargetSchema.of(op.table_name, TTL(None), op.schema)
         if target.last_modified.name not in names:
             return
         existing = read_schema(self._connection, target)
         if existing.check == "missing":
             return  # A column of that name, but not one that TTL has put there.
-        keep_ttl = target.own_ttl.name not in names
-        position = self._upgrade.ops.index(modified)
-        self._strip(modified, target)
-        self._upgrade.ops.insert(position, _removed(target, existing, keep_ttl=keep_ttl))
+        has_any = any(index in existing.indexes for index in target.index_names)
+        added = AddTTLOp(
+            op.table_name,
+            None,
+            schema=op.schema,
+            sweep="index" if has_any else "scan",
+            keep_ttl=reverse is None and target.own_ttl.name not in names,
+            in_transaction=reverse is not None,
+        )
+        self._upgrade.ops.insert(self._upgrade.ops.index(op), added.reverse())
+        if reverse is not None:
+            reverse.columns = _without(reverse.columns, target)
+        for modified in self._modifications(op.table_name, op.schema):
+            self._strip(modified, target)
 
     def _compare_dates(self, modified: ops.ModifyTableOps, table: Table | None) -> None:
         """The index of `ExpireAt` and `ExpireAfter`, which Alembic would add under a lock."""
@@ -180,41 +194,37 @@ class _Comparison:
             for op in self._upgrade.ops
         ):
             return
+        binding = None if table is None else binding_of(table)
         for line in list(modified.ops):
-            operation = _over_dates(line, table, modified.schema)
-            if operation is not None:
-                modified.ops.remove(line)
-                self._upgrade.ops.insert(self._upgrade.ops.index(modified) + 1, operation)
+            if not isinstance(line, (ops.CreateIndexOp, ops.DropIndexOp)):
+                continue
+            names = [str(getattr(column, "name", column)) for column in line.to_index().expressions]
+            if len(names) != 1:
+                continue
+            target = TargetSchema.of(modified.table_name, ExpireAt(names[0]), modified.schema)
+            if line.index_name not in target.index_names:
+                continue
+            policy = target.policy
+            if binding is not None and not isinstance(binding.policy, TTL):
+                policy = binding.default.policy
+            elif binding is not None and binding.max_lifetime is not None:
+                policy = ExpireAfter(names[0], binding.max_lifetime.seconds)
+            make = DropTTLOp if isinstance(line, ops.DropIndexOp) else AddTTLOp
+            modified.ops.remove(line)
+            position = self._upgrade.ops.index(modified) + 1
+            self._upgrade.ops.insert(
+                position, make(modified.table_name, policy, schema=modified.schema)
+            )
         if not modified.ops:
             self._upgrade.ops.remove(modified)
 
-    def _compare_dropped(self, dropped: ops.DropTableOp) -> None:
-        """So that the downgrade creates the table with its TTL again."""
-        target = TargetSchema.of(dropped.table_name, TTL(None), dropped.schema)
-        reverse = dropped._reverse  # noqa: SLF001 (what the downgrade will be)
-        names = {getattr(item, "name", None) for item in reverse.columns} if reverse else set()
-        if reverse is None or target.last_modified.name not in names:
-            return
-        existing = read_schema(self._connection, target)
-        if existing.check == "missing":
-            return
-        reverse.columns = _without(reverse.columns, target)
-        for modified in self._modifications((dropped.schema, dropped.table_name)):
-            self._strip(modified, target)
-        op = _removed(target, existing, keep_ttl=False, in_transaction=True)
-        self._upgrade.ops.insert(self._upgrade.ops.index(dropped), op)
-
     # --- Alembic's own lines ---------------------------------------------------------------
 
-    def _modifications(
-        self, key: tuple[str | None, str], *, also: str | None = None
-    ) -> list[ops.ModifyTableOps]:
+    def _modifications(self, name: str, *schemas: str | None) -> list[ops.ModifyTableOps]:
         return [
             op
             for op in self._upgrade.ops
-            if isinstance(op, ops.ModifyTableOps)
-            and op.table_name == key[1]
-            and op.schema in (key[0], also)
+            if isinstance(op, ops.ModifyTableOps) and op.table_name == name and op.schema in schemas
         ]
 
     def _strip(self, modified: ops.ModifyTableOps, target: TargetSchema) -> int:
@@ -232,30 +242,6 @@ class _Comparison:
             return position
         del self._upgrade.ops[position]
         return position - 1
-
-
-def _over_dates(
-    op: ops.MigrateOperation, table: Table | None, schema: str | None
-) -> AddTTLOp | DropTTLOp | None:
-    """The operation in place of a loose line about the index of dates; None for other lines."""
-    if not isinstance(op, (ops.CreateIndexOp, ops.DropIndexOp)):
-        return None
-    columns = [str(getattr(column, "name", column)) for column in op.to_index().expressions]
-    if len(columns) != 1:
-        return None
-    name = str(op.table_name)
-    target = TargetSchema.of(name, ExpireAt(columns[0]), schema)
-    if op.index_name not in target.index_names:
-        return None
-    binding = None if table is None else binding_of(table)
-    policy = target.policy
-    if binding is not None and not isinstance(binding.policy, TTL):
-        policy = binding.default.policy
-    elif binding is not None and binding.max_lifetime is not None:
-        policy = ExpireAfter(columns[0], binding.max_lifetime.seconds)
-    if isinstance(op, ops.DropIndexOp):
-        return DropTTLOp(name, policy, schema=schema)
-    return AddTTLOp(name, policy, schema=schema)
 
 
 def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:
@@ -290,23 +276,4 @@ def _difference(
         op.existing_ttl = None if other == "None" else int(other)
     elif existing.check == "there" and existing.stamps:
         return None
-    return op
-
-
-def _removed(
-    target: TargetSchema, existing: ExistingSchema, *, keep_ttl: bool, in_transaction: bool = False
-) -> DropTTLOp:
-    has_any = any(index in existing.indexes for index in target.index_names)
-    added = AddTTLOp(
-        target.table.name,
-        None,
-        schema=target.table.schema,
-        sweep="index" if has_any else "scan",
-        keep_ttl=keep_ttl,
-        in_transaction=in_transaction,
-    )
-    op = DropTTLOp(
-        added.table_name, schema=added.schema, keep_ttl=keep_ttl, in_transaction=in_transaction
-    )
-    op.added = added
     return op

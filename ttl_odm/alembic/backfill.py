@@ -14,16 +14,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    DateTime,
-    and_,
-    func,
-    literal_column,
-    select,
-    text,
-    tuple_,
-    update,
-)
+from sqlalchemy import DateTime, and_, func, literal_column, select, text, tuple_, update
 
 from ttl_odm.alembic.reflection import read_columns
 from ttl_odm.dialects import MYSQL_FAMILY
@@ -53,20 +44,11 @@ def instant_of(source: Column[Any], dialect: Dialect) -> str:
     return clock_of(dialect).instant_of_column(name, zoned=zoned)
 
 
-def capped(instant: str, since: str, dialect: Dialect) -> str:
-    """An instant, or the migration's if that is earlier: nobody was modified in the future."""
-    return clock_of(dialect).least(instant, since)
-
-
 class Backfill:
     """One walk over a table.
 
-    Args:
-        runner: Runs the statements.
-        target: The table.
-        since: SQL for the ``_ts`` that old rows have.
-        instant: SQL for the one they are to get; None to keep it.
-        rewriting: Write every row, also where nothing changes (see `sqlite`).
+    ``since`` is SQL for the ``_ts`` that old rows have, and ``instant`` for the one they are to
+    get; None keeps it. ``rewriting`` writes every row, also where nothing changes (see `sqlite`).
     """
 
     def __init__(
@@ -76,7 +58,7 @@ class Backfill:
         *,
         since: str,
         instant: str | None,
-        rewriting: bool = False,
+        rewriting: bool,
     ) -> None:
         """Read the table's key."""
         self._runner = runner
@@ -86,18 +68,18 @@ class Backfill:
         rowid: Any = literal_column("rowid")
         self._key: list[ColumnElement[Any]] = list(table.primary_key) or [rowid]
         stamp = table.c[target.last_modified.name]
-        old: ColumnElement[Any] = literal_column(since)
-        new: ColumnElement[Any] = literal_column(
-            since if instant is None else capped(instant, since, runner.dialect)
-        )
+        # Nobody was modified in the future, so an instant after the migration's is not taken.
+        new = since if instant is None else clock_of(runner.dialect).least(instant, since)
+        value: ColumnElement[Any] = literal_column(new)
         if rewriting:
-            value: ColumnElement[Any] = literal_column(
+            value = literal_column(
                 f"CASE WHEN {stamp.name} = {since} THEN COALESCE({new}, {since}) "
                 f"ELSE {stamp.name} END"
             )
             self._change = update(table).values({stamp: value})
         else:
-            self._change = update(table).where(stamp == old, new.is_not(None)).values({stamp: new})
+            changing = update(table).where(stamp == literal_column(since), value.is_not(None))
+            self._change = changing.values({stamp: value})
         if runner.dialect.name in MYSQL_FAMILY:
             names = {"schema": table.schema, "table": table.name}
             # What the database would set to now because we write the row.

@@ -100,13 +100,10 @@ def refuse_source(target: TargetSchema, existing: ExistingSchema, name: str) -> 
 def refuse_expiring(
     connection: Connection, target: TargetSchema, instant: str, at_most: float | None
 ) -> None:
-    """Refuse to let more than a part of the rows expire at once.
+    """Refuse to let more than a part of the rows (0 to 1, None for any) expire at once.
 
-    Args:
-        connection: Where to count.
-        target: The table, with the default ttl that will hold.
-        instant: SQL for what a row's last modification will be.
-        at_most: The part, 0 to 1; None for any.
+    ``instant`` is SQL for what a row's last modification will be, ``target`` has the default ttl
+    that will hold.
     """
     seconds = target.seconds
     if at_most is None or seconds is None or seconds == NEVER:

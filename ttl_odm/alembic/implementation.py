@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alembic.operations import Operations
 
 from ttl_odm.alembic import checks
-from ttl_odm.alembic.backfill import Backfill, capped, instant_of
+from ttl_odm.alembic.backfill import Backfill, instant_of
 from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql import MySQLSteps
@@ -28,8 +28,6 @@ from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ttl_odm.alembic.steps import Steps
 
 _STEPS: Final[dict[str, type[Steps[Any]]]] = {
@@ -37,7 +35,6 @@ _STEPS: Final[dict[str, type[Steps[Any]]]] = {
     "mysql": MySQLSteps,
     "sqlite": SQLiteSteps,
 }
-"""By family."""
 
 
 class _Migration:
@@ -50,6 +47,7 @@ class _Migration:
             self.target = TargetSchema.of(op.table_name, policy, op.schema)
         except (InvalidTTL, TTLConfigurationError) as error:
             raise MigrationRefusedError(str(error)) from error
+        self._op = op
         self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
         self.dialect = self.runner.dialect
 
@@ -64,24 +62,17 @@ class _Migration:
         """The steps of this database."""
         return _STEPS[clock_of(self.dialect).family](self.runner, self.target, existing)
 
-    def index_dates(
-        self, existing: ExistingSchema, sweep: str | None, misplaced: Mapping[str, object]
-    ) -> None:
-        """A table that has its dates already only gets the index, or loses it.
+    def index_dates(self, existing: ExistingSchema, sweep: str | None) -> None:
+        """A table that has its dates already only gets the index ("index"), or loses it ("scan").
 
         To add it again does no harm.
-
-        Args:
-            existing: What the table has.
-            sweep: "index" adds it, "scan" drops it.
-            misplaced: The options that have no meaning here, and whether they were used.
         """
         target, runner = self.target, self.runner
-        used = [name for name, value in misplaced.items() if value]
-        if used:
+        misplaced = self._op.options("sweep", "in_transaction")
+        if misplaced:
             raise MigrationRefusedError(
                 f"Table {target.label}: {written(target.policy)} adds nothing but an index, so "
-                f"{', '.join(used)} has no meaning here. Leave it out."
+                f"{', '.join(misplaced)} has no meaning here. Leave it out."
             )
         if not runner.offline:
             if target.dates not in existing.columns:
@@ -106,35 +97,26 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     progress = Progress(runner, "add", target.table.fullname)
     existing = migration.read()
     if target.dates is not None:
-        misplaced = {
-            "backfill": op.backfill != "now",
-            "touch_trigger": op.touch_trigger,
-            "enforce": op.enforce,
-            "keep_ttl": op.keep_ttl,
-            "max_expired_now": op.max_expired_now is not None,
-        }
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
-        migration.index_dates(existing, "index" if op.sweep == "index" else None, misplaced)
+        migration.index_dates(existing, "index" if op.sweep == "index" else None)
         return
     source = _check_add(runner, target, existing, op, resumes=progress.resumes)
     if progress.state == "finished":
-        progress.resume()
+        progress.begin()
         return
     with runner.outside_transactions():
         steps = migration.steps(existing)
-        progress.resume() if progress.resumes else progress.begin()
+        progress.begin()
         never = op.backfill is None
         steps.add_columns(never=never, note=lambda since: progress.note("begun", since=since))
         if progress.state != "backfilled":
             if not runner.offline and (source is not None or steps.rewrites_rows):
                 assert progress.since is not None  # noqa: S101 (noted with the columns)
-                Backfill(
-                    runner,
-                    target,
-                    since=progress.since,
-                    instant=source,
-                    rewriting=steps.rewrites_rows,
-                ).run()
+                rewriting = steps.rewrites_rows
+                walk = Backfill(
+                    runner, target, since=progress.since, instant=source, rewriting=rewriting
+                )
+                walk.run()
             progress.note("backfilled")
         steps.settle()
         if op.sweep == "index":
@@ -178,8 +160,8 @@ def _check_add(
     column = checks.refuse_source(target, existing, op.backfill)
     source = instant_of(column, runner.dialect)
     if not resumes:
-        now = clock_of(runner.dialect).now
-        instant = f"COALESCE({capped(source, now, runner.dialect)}, {now})"
+        clock = clock_of(runner.dialect)
+        instant = f"COALESCE({clock.least(source, clock.now)}, {clock.now})"
         checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
     return source
 
@@ -192,12 +174,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     refuse_unenforceable(op.enforce, runner.dialect.name, off=True)
     existing = migration.read()
     if target.dates is not None:
-        misplaced = {
-            "touch_trigger": op.touch_trigger is not None,
-            "enforce": op.enforce,
-            "max_expired_now": op.max_expired_now is not None,
-        }
-        migration.index_dates(existing, op.sweep, misplaced)
+        migration.index_dates(existing, op.sweep)
         return
     if runner.offline:
         # The columns and the CHECK are there, or there would be nothing to alter.
@@ -233,7 +210,7 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
     progress = Progress(runner, "drop", target.table.fullname)
     existing = migration.read()
     if target.dates is not None:
-        migration.index_dates(existing, "scan", {"keep_ttl": op.keep_ttl})
+        migration.index_dates(existing, "scan")
         return
     if not runner.offline and not progress.resumes:
         checks.refuse_missing(target, existing)
@@ -241,11 +218,11 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
         if not runner.in_transaction and existing.indexes.keys() & set(target.index_names):
             checks.refuse_partitioned(runner.connection, target)
     if progress.state == "finished":
-        progress.resume()
+        progress.begin()
         return
     with runner.outside_transactions():
         steps = migration.steps(existing)
-        progress.resume() if progress.resumes else progress.begin()
+        progress.begin()
         Enforcement(steps).drop()
         steps.drop_trigger()
         steps.drop_indexes()

@@ -66,16 +66,16 @@ class _Operation(MigrateOperation):
         """What stands behind the table's name in a revision."""
         raise NotImplementedError
 
-    def options(self, *without: str) -> list[str]:
-        """The options that differ from their defaults, but for these, as in a revision."""
-        return [
-            f"{option.name}={getattr(self, option.name)!r}"
+    def options(self, *without: str) -> dict[str, Any]:
+        """The options that differ from their defaults, but for these."""
+        return {
+            option.name: getattr(self, option.name)
             for option in fields(self)  # type: ignore[arg-type]
             if option.kw_only
             and option.init
             and option.name not in ("schema", *without)
             and getattr(self, option.name) != option.default
-        ]
+        }
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """What ``alembic check`` shows."""
@@ -121,6 +121,10 @@ def written(default_ttl: object) -> str:
     if isinstance(default_ttl, ExpireAt):
         return f"ttl_odm.ExpireAt({default_ttl.field!r})"
     return repr(default_ttl)
+
+
+def _as_keywords(options: dict[str, Any]) -> list[str]:
+    return [f"{name}={value!r}" for name, value in options.items()]
 
 
 @_register
@@ -179,11 +183,11 @@ class AddTTLOp(_Operation):
 
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision."""
-        arguments = [written(self.default_ttl)]
+        options = self.options("backfill")
         # Else there are no old rows to think of; what becomes of them should meet the eye.
         if not self.in_transaction and not isinstance(self.default_ttl, (ExpireAfter, ExpireAt)):
-            arguments.append(f"backfill={self.backfill!r}")
-        return [*arguments, *self.options("backfill")]
+            options = {"backfill": self.backfill, **options}
+        return [written(self.default_ttl), *_as_keywords(options)]
 
 
 @_register
@@ -233,7 +237,7 @@ class AlterTTLOp(_Operation):
 
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision."""
-        return [written(self.default_ttl), *self.options()]
+        return [written(self.default_ttl), *_as_keywords(self.options())]
 
 
 @_register
@@ -278,4 +282,4 @@ class DropTTLOp(_Operation):
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision."""
         declared = [] if self.default_ttl is None else [written(self.default_ttl)]
-        return [*declared, *self.options()]
+        return [*declared, *_as_keywords(self.options())]

@@ -71,27 +71,29 @@ class Progress:
         return bool(self.state)
 
     def begin(self) -> None:
-        """Remember that the operation is at work; the first write that it makes.
+        """Remember that the operation is at work, by its first write, unless an earlier run did.
 
-        Raises:
-            MigrationRefusedError: This user may not even do that.
+        Either run's rows go with the revision.
         """
-        if not self._kept or self.resumes:
+        if not self._kept:
             return
-        try:
-            self._execute(CreateTable(self._table, if_not_exists=True))
-            # Of an operation that was given up: what it says no longer holds.
-            subject = self._key.partition(" ")[2]
-            names = [f"{operation} {subject}" for operation in ("add", "alter", "drop")]
-            self._execute(delete(self._table).where(self._table.c.name.in_(names)))
-            self._execute(insert(self._table).values(name=self._key, state="begun"))
-            self.state = "begun"
-        except DBAPIError as error:
-            raise MigrationRefusedError(
-                f"This database user may not create table {self._table.fullname}, in which a "
-                f"migration notes how far it is: {in_short(error)}. Nothing was changed."
-            ) from error
-        self._forget_with_revision()
+        if not self.resumes:
+            try:
+                self._execute(CreateTable(self._table, if_not_exists=True))
+                # Of an operation that was given up: what it says no longer holds.
+                subject = self._key.partition(" ")[2]
+                names = [f"{operation} {subject}" for operation in ("add", "alter", "drop")]
+                self._execute(delete(self._table).where(self._table.c.name.in_(names)))
+                self._execute(insert(self._table).values(name=self._key, state="begun"))
+                self.state = "begun"
+            except DBAPIError as error:
+                raise MigrationRefusedError(
+                    f"This database user may not create table {self._table.fullname}, in which a "
+                    f"migration notes how far it is: {in_short(error)}. Nothing was changed."
+                ) from error
+        context = self._runner.context
+        callbacks = (*context.on_version_apply_callbacks, lambda **_: self._forget())
+        context.on_version_apply_callbacks = callbacks
 
     def note(self, state: str, *, since: str | None = None) -> None:
         """Remember how far it is."""
@@ -107,16 +109,6 @@ class Progress:
         # Without an env.py there is no revision to be recorded.
         if self._kept and self._runner.context.environment_context is None:
             self._forget()
-
-    def resume(self) -> None:
-        """Let the rows of the earlier run go with the revision too."""
-        if self._kept:
-            self._forget_with_revision()
-
-    def _forget_with_revision(self) -> None:
-        context = self._runner.context
-        callbacks = (*context.on_version_apply_callbacks, lambda **_: self._forget())
-        context.on_version_apply_callbacks = callbacks
 
     def _forget(self) -> None:
         schema = self._table.schema

@@ -7,12 +7,13 @@ migration go on where it stopped. Only reads.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Column, MetaData, Table, inspect, text
 from sqlalchemy.exc import NoSuchTableError
 
-from ttl_odm.alembic.errors import unknown_table
+from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 
@@ -30,16 +31,10 @@ class ExistingSchema:
     """The state of one table.
 
     Attributes:
-        columns: Its columns, by name.
-        primary_key: The columns of its primary key.
         stamps: ``_ts`` has its final default, the database's clock.
         ttl_default: ``ttl`` still has a default, as while old rows are given -1.
         check: Whether the CHECK is there, and holds for the rows from before it.
         indexes: Each index of the table by its name, and whether it is valid.
-        virtual: MariaDB's virtual columns that are there.
-        trigger: The trigger for raw writers is there.
-        view: The view of the live rows is there.
-        policies: Row-level security shows live rows only.
         without_rowid: SQLite knows its rows by the primary key only.
     """
 
@@ -61,16 +56,18 @@ class ExistingSchema:
 
 
 def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
-    """Read the state of a table.
-
-    Raises:
-        MigrationRefusedError: There is no such table.
-    """
+    """Read the state of a table."""
     table = target.table
     try:
         reflected = read_columns(connection, table.name, table.schema)
     except NoSuchTableError:
-        raise unknown_table(connection, table.name, table.schema) from None
+        tables = inspect(connection).get_table_names(schema=table.schema)
+        near = get_close_matches(table.name, tables, n=3)
+        where = f" in schema {table.schema!r}" if table.schema else ""
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise MigrationRefusedError(
+            f"There is no table {table.name!r}{where} on this database.{hint}"
+        ) from None
     columns = {column.name: column for column in reflected.c}
     virtual = tuple(
         name for name in (INHERITED_END, OWN_END) if columns.pop(name, None) is not None
@@ -97,11 +94,7 @@ def _is_of_the_clock(default: str) -> bool:
 
 
 def read_columns(connection: Connection, name: str, schema: str | None) -> Table:
-    """A table's columns and its primary key, and nothing else that reflection might stumble on.
-
-    Raises:
-        NoSuchTableError: There is no such table.
-    """
+    """A table's columns and its primary key, and nothing else that reflection might stumble on."""
     inspector = inspect(connection)
     key = set(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])
     table = Table(name, MetaData(), schema=schema)
@@ -156,11 +149,8 @@ _POSTGRESQL_OTHERS: Final = text(
 
 def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
     table = target.table
-    names = {
-        "schema": table.schema,
-        "table": table.name,
-        "touch": target.name_of("tg_", "ttl_touch"),
-    }
+    touch = target.name_of("tg_", "ttl_touch")
+    names = {"schema": table.schema, "table": table.name, "touch": touch}
     indexes = connection.execute(_MYSQL_INDEXES, names).scalars()
     show = f"SHOW CREATE TABLE {target.quoted(connection.dialect)}"
     _, definition = connection.exec_driver_sql(show).one()
@@ -192,9 +182,8 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
     schema = target.table.schema
     prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
     query = f"SELECT type, name, sql FROM {prefix}sqlite_master WHERE tbl_name = :table"
-    objects = connection.execute(
-        text(f"{query} COLLATE NOCASE"), {"table": target.table.name}
-    ).all()
+    names = {"table": target.table.name}
+    objects = connection.execute(text(f"{query} COLLATE NOCASE"), names).all()
     definition = next((sql for kind, _, sql in objects if kind == "table"), "")
     return {
         "indexes": {name: True for kind, name, _ in objects if kind == "index"},

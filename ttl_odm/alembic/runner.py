@@ -55,11 +55,7 @@ class Settings:
 
     @classmethod
     def of(cls, context: MigrationContext) -> Settings:
-        """Those of an env.py.
-
-        Raises:
-            MigrationRefusedError: It names a setting that there is not, or a value that is none.
-        """
+        """Those of an env.py."""
         settings = dict(context.opts.get("ttl_odm") or {})
         names = [setting.name for setting in fields(cls)]
         for name, value in settings.items():
@@ -85,12 +81,7 @@ def _render_statement(statement: Statement, _compiler: Any, **_: Any) -> str:
 
 
 class Runner:
-    """Runs the statements of one operation.
-
-    Args:
-        context: Alembic's.
-        in_transaction: Stay in the transaction at hand.
-    """
+    """Runs the statements of one operation, or stays in the transaction at hand with them."""
 
     def __init__(self, context: MigrationContext, *, in_transaction: bool = False) -> None:
         """Read the settings."""
@@ -167,8 +158,7 @@ class Runner:
     def briefly(self, make: Sequence[str] | Callable[[], Sequence[str]]) -> None:
         """Run statements that lock everybody out, all or nothing where the database can.
 
-        Args:
-            make: The statements, or what makes them anew for each try.
+        A function makes them anew for each try.
         """
         family, wait = clock_of(self.dialect), self.settings.lock_timeout
 
@@ -196,11 +186,7 @@ class Runner:
             self.patiently(lambda: self.at_once(sql), "a lock on the table")
 
     def patiently(self, work: Callable[[], R], what: str) -> R:
-        """Try until nobody's lock is in the way.
-
-        Raises:
-            TTLError: After `Settings.give_up_after` seconds.
-        """
+        """Try until nobody's lock is in the way, for `Settings.give_up_after` seconds at most."""
         begin = monotonic()
         tries = 1
         while True:

@@ -47,10 +47,8 @@ class SQLiteSteps(Steps[SQLite]):
 
             self.run.briefly(make)
         if self.run.offline:
-            now = self.family.stamp
-            self.run.at_once(
-                f"UPDATE {self.table} SET {self.stamp} = {now}, {self.own} = {self.own}"
-            )
+            changes = f"{self.stamp} = {self.family.stamp}, {self.own} = {self.own}"
+            self.run.at_once(f"UPDATE {self.table} SET {changes}")
 
     def settle(self) -> None:
         """Replace the constants in the table's definition."""
@@ -94,13 +92,9 @@ class SQLiteSteps(Steps[SQLite]):
         return str(default) if str(default).isdigit() else None
 
     def _definition(self) -> str:
-        query = f"SELECT sql FROM {self.schema}sqlite_master"
-        return str(
-            self.run.connection.scalar(
-                text(f"{query} WHERE type = 'table' AND name = :table"),
-                {"table": self.target.table.name},
-            )
-        )
+        catalogue = f"{self.schema}sqlite_master"
+        query = text(f"SELECT sql FROM {catalogue} WHERE type = 'table' AND name = :table")
+        return str(self.run.connection.scalar(query, {"table": self.target.table.name}))
 
     def _redefine(self, change: Callable[[str], str], check: Callable[[], None]) -> None:
         """Change the stored definition of the table, if the check afterwards passes."""

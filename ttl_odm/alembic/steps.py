@@ -26,13 +26,7 @@ F = TypeVar("F", bound="Family")
 
 
 class Steps(ABC, Generic[F]):
-    """What one database does to one table.
-
-    Args:
-        runner: Runs the statements.
-        target: What the table is to have.
-        existing: What it has; nothing while a script is written.
-    """
+    """What one database does to one table; nothing exists there while a script is written."""
 
     family: F
 
@@ -70,11 +64,9 @@ class Steps(ABC, Generic[F]):
 
     @abstractmethod
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
-        """Add the columns.
+        """Add the columns; with ``never`` old rows get the ttl -1.
 
-        Args:
-            never: Old rows get the ttl -1.
-            note: Gets the instant from which old rows live, before they get it.
+        ``note`` gets the instant from which old rows live, before they get it.
         """
 
     @abstractmethod

@@ -37,13 +37,10 @@ OWN_TTL = "ttl"
 
 @dataclass(frozen=True)
 class TargetSchema:
-    """A table's TTL as a migration is to make it.
+    """A table's TTL as a migration is to make it; ``table`` is the stand-in.
 
-    Attributes:
-        table: The stand-in, with the name, the schema, and the columns that TTL adds.
-        policy: The declaration.
-        dates: The table's own column that has the dates; then TTL adds an index on it, and no
-            column.
+    Where a column of the table itself has the dates, TTL adds an index on it and no column, and
+    ``dates`` is that column's name.
     """
 
     table: Table
@@ -52,11 +49,7 @@ class TargetSchema:
 
     @classmethod
     def of(cls, name: str, policy: Policy, schema: str | None) -> TargetSchema:
-        """For a table of this name.
-
-        Raises:
-            TTLConfigurationError: The policy is over columns that are there, and needs no index.
-        """
+        """For a table of this name."""
         table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
         declared.add_check(table, table.c[OWN_TTL])
         if not isinstance(policy, TTL):
@@ -131,13 +124,9 @@ class TargetSchema:
     def column(
         self, column: Column[Any], dialect: Dialect, *, default: str | None = None, check: bool
     ) -> str:
-        """A column as it stands behind ADD COLUMN.
+        """A column as it stands behind ADD COLUMN, by itself or with the CHECK of rows' own ttl.
 
-        Args:
-            column: One of the two.
-            dialect: For which database.
-            default: SQL that stands in for the column's own default; existing rows get it.
-            check: With the CHECK of rows' own ttl.
+        Existing rows get ``default``, SQL that stands in for the column's own default.
         """
         plain = Column(
             column.name,
@@ -166,11 +155,7 @@ class TargetSchema:
         return self.policy.default if isinstance(self.policy, TTL) else None
 
     def live(self, dialect: Dialect) -> str:
-        """The one predicate as SQL text, with the default in it.
-
-        Raises:
-            TTLConfigurationError: The policy has a `TTL.max_lifetime`.
-        """
+        """The one predicate as SQL text, with the default in it."""
         if isinstance(self.policy, TTL) and self.policy.max_lifetime is not None:
             raise TTLConfigurationError(
                 f"{self.policy!r}: enforce= knows no max_lifetime, and would show rows past it. "

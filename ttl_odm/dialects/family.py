@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
@@ -30,11 +30,8 @@ MAX_NAME: Final = 60
 class ErrorCodes:
     """What a driver calls the errors that the sweeper deals with: SQLSTATEs, or MySQL's numbers.
 
-    Attributes:
-        locked: Somebody else holds a row, or the table.
-        passing: Trying again may help.
-        away: The server was lost, or can't be reached.
-        missing_table: There is no such table, or may be none.
+    ``locked``: somebody else holds a row, or the table; ``passing``: trying again may help;
+    ``away``: the server was lost, or can't be reached; ``missing_table``: there is none, or may be.
     """
 
     locked: frozenset[str | int] = frozenset()
@@ -50,20 +47,15 @@ class Family(ABC):
 
     Attributes:
         names: What ORMs call these databases; the first one is the family's.
-        at_read: The database's clock for reads, as the database has it.
-        at_write: The same for stamps and for the predicates of UPDATE and DELETE.
-        instant_type: The type of a column of instants.
+        at_read: The database's clock for reads, as the database has it; `now` is that in the unit
+            of ``_ts``.
+        at_write: The same for stamps and for the predicates of UPDATE and DELETE; `now_at_write`
+            and `stamp` (a fresh ``_ts``) are that in the unit of ``_ts``.
         per_second: Units of ``_ts`` in a second; None where ``_ts`` is a timestamp.
         earliest: The first instant that a datetime can be, in the unit of ``_ts``.
         latest: The first one that it can't.
-        pace: The batch sizes that suit the database.
-        ddl_settings: Settings of a session that migrates, and their values. They are for what takes
-            long and stalls nobody; what stalls has a limit of its own: see `bounded`.
-        errors: The codes of its drivers' errors.
-        family: The family's own name.
-        now: The database's now in reads, in the unit of ``_ts``.
-        now_at_write: The same for the predicate of UPDATE and DELETE.
-        stamp: The value of a fresh ``_ts``.
+        ddl_settings: Settings of a session that migrates. They are for what takes long and stalls
+            nobody; what stalls has a limit of its own: see `bounded`.
         second: One second, to be multiplied and added to ``_ts``.
     """
 
@@ -84,6 +76,7 @@ class Family(ABC):
         self.now = self.instant(self.at_read)
         self.now_at_write = self.stamp = self.instant(self.at_write)
         self.second = "interval '1 second'" if self.per_second is None else str(self.per_second)
+        self._unit = timedelta(seconds=1) // (self.per_second or 1)
 
     # --- the clock -----------------------------------------------------------------------------
 
@@ -109,40 +102,33 @@ class Family(ABC):
 
     @abstractmethod
     def seconds_until(self, instant: str, now: str | None = None) -> str:
-        """The whole seconds from now to an instant in the unit of ``_ts``, rounded up, at least 1.
-
-        Args:
-            instant: The instant.
-            now: What to count from; None for `now`.
-        """
+        """The whole seconds until an instant in the unit of ``_ts``, rounded up, at least 1."""
 
     @abstractmethod
     def instant_of_column(self, column: str, *, zoned: bool) -> str:
         """The instant that a column of dates and times holds, in the unit of ``_ts``.
 
         Naive values are read as UTC. NULL where there is no instant: NULL itself, PostgreSQL's
-        infinity, MariaDB's zero dates, and text that SQLite can't read as a date.
-
-        Args:
-            column: The column.
-            zoned: It holds instants by itself: ``timestamptz``, or MySQL's ``TIMESTAMP``.
+        infinity, MariaDB's zero dates, and text that SQLite can't read as a date. A zoned column
+        holds instants by itself: ``timestamptz``, or MySQL's ``TIMESTAMP``.
         """
 
-    @abstractmethod
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
+        return f"LEAST({one}, {other})"
 
     def instant_literal(self, instant: datetime) -> str:
         """An aware datetime as ``_ts`` has it."""
         return str(self.to_storage(instant))
 
-    @abstractmethod
     def to_storage(self, instant: datetime) -> Any:
         """What the driver stores for an aware datetime in a column of instants."""
+        return (instant - EPOCH) // self._unit
 
-    @abstractmethod
     def from_storage(self, value: Any) -> datetime:
         """The aware datetime, in UTC, of what the driver reads from one."""
+        since: timedelta = value * self._unit
+        return EPOCH + since
 
     # --- indexes -------------------------------------------------------------------------------
 
@@ -160,20 +146,8 @@ class Family(ABC):
         """The query for a setting of the session."""
         return f"SELECT @@{name}"
 
-    def bounded(
-        self,
-        statements: Sequence[str],
-        seconds: float,  # noqa: ARG002 (a database may know no such limit)
-        *,
-        is_mariadb: bool,  # noqa: ARG002
-    ) -> list[str]:
-        """Statements that give up soon where they would wait for a lock.
-
-        Args:
-            statements: They lock everybody out.
-            seconds: How long they may wait.
-            is_mariadb: The server is MariaDB, and not MySQL.
-        """
+    def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:  # noqa: ARG002 (a database may know no such limit)
+        """Statements that lock everybody out, giving up when they waited this long for it."""
         return list(statements)
 
     def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:  # noqa: ARG002
@@ -186,12 +160,8 @@ class Family(ABC):
     ) -> list[str]:
         """Let the database stamp a row that is written without a new ``_ts``.
 
-        Args:
-            schema: The schema of both with a dot behind it; nothing for the default one.
-            table: The table.
-            trigger: What the trigger is called.
-            stamp: The column ``_ts``.
-            key: The columns that tell a row from all others.
+        The schema has a dot behind it, or is empty; the key is the columns that tell a row from all
+        others.
         """
 
     @abstractmethod

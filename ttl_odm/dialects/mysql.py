@@ -10,10 +10,9 @@ table knows.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ttl_odm.dialects.family import EPOCH, ErrorCodes, Family
+from ttl_odm.dialects.family import ErrorCodes, Family
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -86,18 +85,6 @@ class MySQL(Family):
             # Stored in UTC; any other function would read it in the session's time zone.
             return f"CAST(UNIX_TIMESTAMP({column}) * 1000000 AS SIGNED)"
         return self.instant(column)
-
-    def least(self, one: str, other: str) -> str:
-        """The lower of two values."""
-        return f"LEAST({one}, {other})"
-
-    def to_storage(self, instant: datetime) -> int:
-        """Microseconds since 1970."""
-        return (instant - EPOCH) // timedelta(microseconds=1)
-
-    def from_storage(self, value: int) -> datetime:
-        """The datetime, in UTC."""
-        return EPOCH + timedelta(microseconds=value)
 
     def inherited_end(self, stamp: str) -> str:
         """The virtual column, in the same table as the stamp."""

@@ -71,10 +71,6 @@ class PostgreSQL(Family):
         value = column if zoned else f"CAST({column} AS timestamp) AT TIME ZONE 'UTC'"
         return f"(CASE WHEN isfinite({column}) THEN {value} END)"
 
-    def least(self, one: str, other: str) -> str:
-        """The lower of two values."""
-        return f"LEAST({one}, {other})"
-
     def instant_literal(self, instant: datetime) -> str:
         """The same instant in every session, whatever its time zone."""
         return f"timestamptz '{instant.isoformat()}'"
@@ -122,13 +118,7 @@ class PostgreSQL(Family):
         """The query for a setting of the session."""
         return f"SHOW {name}"
 
-    def bounded(
-        self,
-        statements: Sequence[str],
-        seconds: float,
-        *,
-        is_mariadb: bool,  # noqa: ARG002
-    ) -> list[str]:
+    def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:  # noqa: ARG002
         """All or nothing, in one block."""
         limit = f"SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms'"
         return [f"DO $ttl_odm$ BEGIN {'; '.join([limit, *statements])}; END $ttl_odm$"]

@@ -6,10 +6,9 @@ statement ``'now'`` is one instant.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.dialects.family import EPOCH, Family
+from ttl_odm.dialects.family import Family
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -58,14 +57,6 @@ class SQLite(Family):
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
         return f"MIN({one}, {other})"
-
-    def to_storage(self, instant: datetime) -> int:
-        """Milliseconds since 1970."""
-        return (instant - EPOCH) // timedelta(milliseconds=1)
-
-    def from_storage(self, value: int) -> datetime:
-        """The datetime, in UTC."""
-        return EPOCH + timedelta(microseconds=value * 1_000)
 
     def own_end(self, stamp: str, ttl: str) -> str:
         """The end of a row's own ttl."""
