@@ -64,11 +64,7 @@ _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
 
 
 def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
-    """Replace functions of the ORM, which has no events at these places.
-
-    Args:
-        wrappers: By what they replace: each makes the replacement of the original.
-    """
+    """Replace functions of the ORM, which has no events at these places, by wrappers of them."""
     for name, wrap in wrappers.items():
         for owner, attribute in _INTERNALS[name]:
             function: Any = getattr_static(owner, attribute)
@@ -80,13 +76,9 @@ def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
 
 
 def wrap_handlers(wrapper: type[Any]) -> bool:
-    """Put a wrapper around whatever compiles SELECT, UPDATE, DELETE and INSERT.
+    """Put a wrapper around whatever compiles SELECT, UPDATE, DELETE and INSERT and has none yet.
 
-    Args:
-        wrapper: Makes one of a handler; a handler that is an instance of it is left alone.
-
-    Returns:
-        Whether there was one without a wrapper.
+    Returns whether there was such a handler.
     """
 
     def visit(element: Any, compiler: SQLCompiler, **kw: Any) -> Any:

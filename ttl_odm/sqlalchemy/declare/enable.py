@@ -129,13 +129,7 @@ class _TableOwner:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a policy belongs.
-
-    Attributes:
-        owner: Whose ``__ttl__`` counts: a class, or a `_TableOwner`.
-        table: The table at the root.
-        roots: The mappers of this table that inherit from none.
-    """
+    """Where a policy belongs: whose ``__ttl__`` counts, and the table and mappers at the root."""
 
     owner: Any
     table: Table
@@ -143,11 +137,7 @@ class _Target:
 
     @classmethod
     def of(cls, target: Any) -> _Target:
-        """Find it.
-
-        Raises:
-            TTLConfigurationError: There is none.
-        """
+        """Find it, or raise TTLConfigurationError."""
         if isinstance(target, Table):
             return cls._of_table(target)
         mapper: object = inspect(target, raiseerr=False) if isinstance(target, type) else None

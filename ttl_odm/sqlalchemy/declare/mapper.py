@@ -89,12 +89,7 @@ def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None)
 
 
 def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:
-    """Return what the policy of an owner means for its table, and change neither.
-
-    Raises:
-        InvalidTTL: The owner declares a number that is no ttl.
-        TTLConfigurationError: The table lacks a column that the policy needs, or is none.
-    """
+    """Return what the policy of an owner means for its table, and change neither."""
     where = f"{owner.__name__}.__ttl__"
     policy = as_policy(owner.__ttl__, where=where)
     if not isinstance(table, Table):
@@ -122,14 +117,7 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
 
 
 class _PolicyColumns:
-    """The columns of a table that a policy names.
-
-    Args:
-        table: The table.
-        mapper: That of the class, whose attributes a policy may name too; None for a Table alone.
-        policy: The policy.
-        where: The declaration, for error messages.
-    """
+    """The columns of a table that a policy names; it may name attributes of the class too."""
 
     def __init__(
         self, table: Table, mapper: Mapper[Any] | None, policy: Policy, where: str

@@ -23,12 +23,7 @@ from sqlalchemy import Delete, Update, and_
 from sqlalchemy.engine.interfaces import CacheStats
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.preparations import (
-    DeletedReferences,
-    Several,
-    StampedBase,
-    try_twice,
-)
+from ttl_odm.sqlalchemy.gate.preparations import DeletedReferences, Several, StampedBase, try_twice
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import (
@@ -87,9 +82,8 @@ Write = TypeVar("Write", Update, Delete)
 class _Mode(NamedTuple):
     """What the statement that is being rendered does.
 
-    Attributes:
-        including: It, or one around it, reads expired rows too.
-        writing: It is an UPDATE or DELETE. (A SELECT inside one reads.)
+    It, or one around it, reads expired rows too (`including`); it is an UPDATE or DELETE
+    (`writing`; a SELECT inside one reads).
     """
 
     including: bool
@@ -99,10 +93,8 @@ class _Mode(NamedTuple):
 class GatedCompiler(Compiler):
     """Mixed in before a dialect's own statement compiler, see `_gated`.
 
-    Attributes:
-        ttl_preparation: On a compiled statement, what has to happen before it runs.
-        ttl_gated: Whether the compiled statement needs a `GatedContext`: it reads or writes a
-            TTL table, or has something to prepare.
+    A compiled statement is `ttl_gated`, that is, needs a `GatedContext`, if it reads or writes a
+    TTL table or has a `ttl_preparation`: what has to happen before it runs.
     """
 
     ttl_preparation: Preparation | None = None

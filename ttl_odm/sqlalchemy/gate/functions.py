@@ -75,11 +75,7 @@ def _render_expires_at(element: ExpiresAt, compiler: SQLCompiler, **kw: Any) -> 
 
 
 def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
-    """The policy that a table has now; an expression may be older than `enable`.
-
-    Raises:
-        TTLConfigurationError: It has none any more, or one over other columns.
-    """
+    """The policy that a table has now; an expression may be older than `enable`."""
     then = element.binding
     now = binding_of(then.table)
     if now is None or now.default.shape != then.default.shape:

@@ -55,15 +55,10 @@ class Preparation(Protocol):
     """Something to do before a statement."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Do it, for the statement of this execution context.
+        """Do it, and return how many expired rows were in the way and are gone.
 
-        Args:
-            context: The execution context.
-            current: See `KeyReclaimer`; the statement has failed on a row that its transaction
-                doesn't see, and this is the second try.
-
-        Returns:
-            How many expired rows were in the way, and are gone.
+        `current` (see `KeyReclaimer`): the statement has failed on a row that its transaction
+        doesn't see, and this is the second try.
         """
         ...
 

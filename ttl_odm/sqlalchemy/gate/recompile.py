@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def recompile(names: Collection[str]) -> None:
-    """Compile each statement again that names one of these tables.
-
-    Args:
-        names: Of the tables, without their schemas.
-    """
+    """Compile each statement again that names one of these tables (without their schemas)."""
     if some_are_unknown.is_set():
         frozen = gc.get_freeze_count()
         if frozen:  # what a server froze before it forked is hidden from get_objects()

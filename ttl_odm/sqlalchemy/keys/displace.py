@@ -67,13 +67,10 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KeyReclaimer:
-    """Makes room for a write.
+    """Makes room for a write, on its connection and with those of its options that matter here.
 
-    Attributes:
-        connection: The one that the write is about to use.
-        options: Execution options of the write that its helpers need too.
-        current: Look at rows as they are now. (InnoDB: not as the transaction's snapshot shows
-            them. This locks them, and the gap where there are none.)
+    With `current` it looks at rows as they are now. (InnoDB: not as the transaction's snapshot
+    shows them. This locks them, and the gap where there are none.)
     """
 
     connection: Connection
@@ -106,15 +103,7 @@ class KeyReclaimer:
     def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Delete the expired rows of a table that a condition finds, and expired rows below them.
 
-        Args:
-            binding: the table's policy.
-            criterion: which of its expired rows are in the way.
-
-        Returns:
-            How many of them are gone.
-
-        Raises:
-            IntegrityError: a live row refers to one of them, and the foreign key restricts it.
+        Returns how many of its own are gone. It is an IntegrityError if a live row refers to one.
         """
         if any(True for _ in restricting_children(binding.table)):
             total = 0

@@ -56,9 +56,7 @@ _RESERVED: Final = 50
 class Key:
     """A primary key, a unique constraint or a unique index: what no two rows have in common.
 
-    Attributes:
-        parts: Its columns, or expressions of columns.
-        columns: The columns that are in them.
+    Its parts are its columns, or expressions of them.
     """
 
     parts: tuple[ColumnElement[Any], ...]
@@ -112,12 +110,7 @@ def _bare(part: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ConflictingRows:
-    """The rows that may hold a key.
-
-    Attributes:
-        binding: Their policy.
-        sub: Where the key is, if that is the table of a joined subclass.
-    """
+    """The rows that may hold a key of a table with a policy, or of a joined subclass's (`sub`)."""
 
     binding: Binding
     sub: SubBinding | None = None
@@ -160,10 +153,7 @@ class NamedKey:
 class _Shape(NamedTuple):
     """What a statement hangs on beside its values.
 
-    Attributes:
-        keys: The numbers of the keys that it is about.
-        rows: How many rows one set of values is for.
-        current: See `KeyReclaimer`.
+    Those are for one row or some, and for the keys of these numbers. `current`: see `KeyReclaimer`.
     """
 
     keys: tuple[int, ...]
@@ -172,12 +162,7 @@ class _Shape(NamedTuple):
 
 
 class KeyPurge:
-    """Frees keys whose values are plain.
-
-    Args:
-        conflicting: Who may have them.
-        keys: Which, and how the rows that want them name their columns.
-    """
+    """Frees keys whose values are plain; a `NamedKey` says how the rows name their columns."""
 
     def __init__(self, conflicting: ConflictingRows, keys: Iterable[NamedKey]) -> None:
         """Build nothing yet: statements depend on the dialect, and on what the rows bring."""
@@ -190,11 +175,7 @@ class KeyPurge:
         self._statements: dict[_Shape, Select[Any] | Delete] = {}
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
-        """Delete the expired rows that hold a key which rows are about to take.
-
-        Returns:
-            How many are gone.
-        """
+        """Delete the expired rows that hold a key which rows are about to take; return how many."""
         dialect, binding = reclaimer.dialect, self._conflicting.binding
         conditions = purge_conditions(binding)
         if conditions != self._conditions:  # models were declared since, or another purge

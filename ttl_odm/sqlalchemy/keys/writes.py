@@ -40,12 +40,7 @@ if TYPE_CHECKING:
 
 
 class TakenKeys:
-    """The keys of a table that a statement may take.
-
-    Attributes:
-        conflicting: The rows that may have them.
-        keys: These keys.
-    """
+    """The keys of a table that a statement may take, and the rows that may have them."""
 
     def __init__(self, conflicting: ConflictingRows, keys: Iterable[Key]) -> None:
         """The rows that want them name their columns as the table does."""
@@ -55,12 +50,7 @@ class TakenKeys:
 
     @classmethod
     def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
-        """Those that a write to a table takes; None where no expired row can have one.
-
-        Args:
-            table: The target of the statement.
-            written: The columns that it writes; None for any.
-        """
+        """Those that a write of these columns (None: of any) takes; None if no expired row can."""
         table = original(table)
         binding, sub = binding_of(table), sub_binding_of(table)
         if binding is not None:
@@ -122,15 +112,7 @@ class TakenKeys:
         *criteria: ColumnElement[bool],
         row: Row | None = None,
     ) -> int:
-        """The same for one key, with the values that a SELECT finds.
-
-        Args:
-            reclaimer: Deletes them.
-            key: The key.
-            values: What to select, by column.
-            criteria: Of the SELECT.
-            row: Values for parameters in them.
-        """
+        """The same for one key, with the values that a SELECT finds; a row fills its parameters."""
         taken = filled(select(*key.made_of(values)).where(*criteria), row or {})
         return self._displace(reclaimer, in_subquery(key.parts, taken))
 

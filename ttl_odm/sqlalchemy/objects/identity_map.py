@@ -76,14 +76,7 @@ def live_merges(merge: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
-    """Take an object out of a session if its row is gone.
-
-    Args:
-        session: The session.
-        known: The object.
-        cls: The class of another object that is to have its key.
-        key: Their key in the identity map.
-    """
+    """Take an object out of a session if its row is gone and one of a class is to have its key."""
     state = instance_state(known)
     lifetime = lifetime_of(state.mapper)
     if (

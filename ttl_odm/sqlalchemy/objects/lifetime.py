@@ -48,15 +48,11 @@ if TYPE_CHECKING:
 
 
 class Lifetime(NamedTuple):
-    """What the lifetime of a class's objects hangs on.
+    """What the lifetime of a class's objects hangs on: a policy, and attributes by their names.
 
-    Attributes:
-        binding: The policy of the table that holds it.
-        stamp: The attribute of the last modification, or of the date that it has instead.
-        own: The attribute of the row's own ttl, or None where rows can't have one.
-        kind: The attribute of the row's kind, or None where the policy tells no kinds apart.
-        created: The attribute of the row's creation, or None where lives have no limit.
-        default: What its rows inherit.
+    The stamp is the attribute of the last modification, or of the date that the policy has instead.
+    The others are None where rows can't have a ttl of their own, where the policy tells no kinds
+    apart, and where lives have no limit. The default is what the class's rows inherit.
     """
 
     binding: Binding
@@ -73,11 +69,7 @@ class Lifetime(NamedTuple):
         return tuple(key for key in keys if key is not None)
 
     def end(self, values: Mapping[str, Any]) -> datetime | None:
-        """The instant at which a row expires (aware, UTC); None for never.
-
-        Args:
-            values: What the row has in each of the `attributes`.
-        """
+        """The instant at which a row of these `attributes` expires (aware, UTC); None: never."""
         return expiry.expires_at(
             self.default.policy,
             instant=values[self.stamp],
@@ -117,11 +109,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
 
 
 def bound_lifetime(row: Any) -> Lifetime:
-    """What the lifetime of a row hangs on.
-
-    Raises:
-        TTLConfigurationError: The row's class has no TTL.
-    """
+    """What the lifetime of a row hangs on, or TTLConfigurationError if its class has no TTL."""
     lifetime = lifetime_of(inspect(row).mapper)
     if lifetime is None:
         raise TTLConfigurationError(

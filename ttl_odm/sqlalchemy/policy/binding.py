@@ -34,10 +34,8 @@ INFO_KEY: Final = "ttl_odm"
 class Variant:
     """A default of its own for some rows of a table: a single-table subclass, or a kind.
 
-    Attributes:
-        default: That default.
-        identities: What the discriminator says of these rows: the kind; or the subclass itself,
-            and those under it that have no default of their own.
+    The identities are what the discriminator says of these rows: the kind; or the subclass itself,
+    and those under it that have no default of their own.
     """
 
     default: DefaultTTL
@@ -46,13 +44,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class MaxLifetime:
-    """A limit to lives that no write prolongs: `TTL.max_lifetime`.
-
-    Attributes:
-        created: The column that it is counted from.
-        instants: How that column keeps instants.
-        seconds: The limit.
-    """
+    """A limit, in seconds since creation, to lives that no write prolongs: `TTL.max_lifetime`."""
 
     created: Column[Any]
     instants: Instants
@@ -64,16 +56,11 @@ class Binding:
     """A table's policy.
 
     Attributes:
-        table: The table that holds the columns.
         last_modified: The column that lives are counted from: of the row's last modification, or
             the date field of `ExpireAfter` and `ExpireAt`, which no write resets (see `stamps`).
         override: The column of the row's own ttl, or None where rows can't have one.
         policy: What was declared when the table was bound.
-        instants: How `last_modified` keeps instants.
-        max_lifetime: The limit to lives, however often they are prolonged; None for none.
-        default: The container's default ttl.
         discriminator: The column that tells single-table subclasses, or kinds, apart.
-        variants: Subclasses, or kinds, that have a default of their own.
         sweep: How the sweeper finds expired rows: by the two indexes of
             `ttl_odm.sqlalchemy.policy.schema`, or by walking the table. A column that isn't of the
             contract has one index, if it has one: then the sweeper looks whether it is there.
@@ -172,12 +159,8 @@ class Binding:
 class SubBinding:
     """The table of a joined subclass: its rows live and die with those of the base.
 
-    It stands in ``Table.info`` where the base's table has its `Binding`.
-
-    Attributes:
-        table: The subclass's own table.
-        base: The policy of the table at the root, which holds the contract columns.
-        keys: Each key column of this table, with the column of the root that it equals.
+    It stands in ``Table.info`` where the base's table has its `Binding`. The keys are the key
+    columns of this table, each with the column of the root that it equals.
     """
 
     table: Table
@@ -241,11 +224,7 @@ def _info_of(table: object) -> Binding | SubBinding | None:
 
 
 def key_columns(table: Table) -> Sequence[Column[Any]]:
-    """The primary key of a table.
-
-    Raises:
-        TTLConfigurationError: It has none.
-    """
+    """The primary key of a table; TTLConfigurationError where it has none."""
     columns = list(table.primary_key.columns)
     if not columns:
         raise TTLConfigurationError(

@@ -99,12 +99,7 @@ class LifetimeSeconds(NamedTuple):
 
     @classmethod
     def of(cls, default: int | None, longest: int | None = None) -> LifetimeSeconds:
-        """For a default: ``None`` (TTL off), -1 (never by default) or seconds.
-
-        Args:
-            default: That.
-            longest: The policy's `TTL.max_lifetime`.
-        """
+        """For a default (None: TTL off, -1: never by default, or seconds) and a longest life."""
         if default is None:
             return cls(OFF, None, OFF, None, OFF, None)
         max_age = OFF if longest is None else longest
@@ -120,15 +115,9 @@ Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life", "max_
 class DefaultTTL(DeclaredTTL):
     """The default ttl as its owner declares it at this moment, and what that means in SQL.
 
-    Its errors rise through SQLAlchemy as they are, out of a statement that runs.
-
-    Args:
-        owner: The class whose ``__ttl__`` counts.
-        bound: The policy that the table was set up for.
-
-    Attributes:
-        lifetime: What the declaration means that was read last.
-        declared: That declaration; `UNREAD` where it asks a function, so that it is read each time.
+    Its errors rise through SQLAlchemy as they are, out of a statement that runs. `declared` is the
+    declaration that was read last, and `lifetime` what it means; `UNREAD` where it asks a function,
+    so that it is read each time.
     """
 
     def __init__(self, owner: Any, bound: Policy) -> None:
@@ -162,13 +151,7 @@ class DefaultTTL(DeclaredTTL):
 
 
 class KindTTL(DefaultTTL):
-    """The default ttl of one kind of rows, of a policy that tells kinds apart.
-
-    Args:
-        owner: See `DefaultTTL`.
-        bound: See `DefaultTTL`.
-        kind: What the column `TTL.by` holds.
-    """
+    """The default ttl of one kind of rows (what the column `TTL.by` holds)."""
 
     def __init__(self, owner: Any, bound: TTL, kind: object) -> None:
         """Remember the kind too."""
@@ -183,10 +166,7 @@ class KindTTL(DefaultTTL):
 class SecondsParameter(BindParameter[Any]):
     """Seconds that hang on a default ttl, asked for at each execution.
 
-    Args:
-        default: The default.
-        part: What of its `LifetimeSeconds`.
-        overruled_by: What makes it `OFF` for one execution.
+    They are a part of its `LifetimeSeconds`; `OFF` in an execution that asks for `overruled_by`.
     """
 
     inherit_cache = True
@@ -224,12 +204,7 @@ class KeepFlag(BindParameter[Any]):
 
 
 def overruled(compiled: SQLCompiler, asked: Collection[str]) -> dict[str, object]:
-    """The parameters that give one execution what it asks for.
-
-    Args:
-        compiled: The statement.
-        asked: Execution options, or `BASE_ROW_WRITTEN`.
-    """
+    """The parameters that give one execution what it asks for: options, or `BASE_ROW_WRITTEN`."""
     return {
         name: isinstance(parameter, KeepFlag) or OFF
         for parameter, name in compiled.bind_names.items()

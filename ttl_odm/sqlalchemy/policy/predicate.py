@@ -33,8 +33,7 @@ class Predicate:
 
     Args:
         clock: The database's clock.
-        writing: The predicate goes into an UPDATE or DELETE: it is judged at the moment of
-            the write.
+        writing: Judge at the moment of the write, as an UPDATE or DELETE has to.
         overridable: ``include_expired`` makes it true for every row.
         now: SQL for another instant to judge by, in the unit of ``_ts``.
     """
@@ -132,10 +131,7 @@ class Predicate:
             own = self._own(columns)
             own_life = span(self._seconds(binding, columns, "own_life"))
             own_end = start + span(self._life(binding, own)) + own_life
-            end = case(
-                (self._inherits(binding, own), end),
-                (self._has_own(binding, own), own_end),
-            )
+            end = case((self._inherits(binding, own), end), (self._has_own(binding, own), own_end))
         end = self._in_range(binding.instants, end)
         if binding.max_lifetime is None:
             return end

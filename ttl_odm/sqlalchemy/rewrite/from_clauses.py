@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 
 
 class LiveRows:
-    """The conditions that a statement needs.
-
-    Args:
-        live: Makes the predicate of one FROM element.
-    """
+    """The conditions that a statement needs, made of the predicate for one FROM element."""
 
     def __init__(self, live: Callable[[Binding, FromClause], ColumnElement[bool]]) -> None:
         """Nothing is looked at yet."""
@@ -109,10 +105,6 @@ class JoinKeys:
 
     An inner join, and a condition in WHERE, tie both their sides to each other; a LEFT JOIN ties
     its right side to the left, for a left row may come alone; a FULL JOIN ties nothing.
-
-    Args:
-        sources: The FROM elements.
-        conditions: What is in WHERE.
     """
 
     def __init__(self, sources: Iterable[Any], conditions: Iterable[Any] = ()) -> None:
@@ -207,9 +199,8 @@ class LiveSource(ClauseElement):
     def visible_name(self, truncated: Callable[[str, Any], str]) -> str:
         """The name under which the rest of the statement refers to the element.
 
-        Raises:
-            CompileError: the table has a schema, so columns are spelled ``schema.table.column``
-                and no subquery can take that name.
+        Columns of a table with a schema are spelled ``schema.table.column``, and no subquery can
+        take that name: a CompileError.
         """
         if isinstance(self.element, Table) and self.element.schema:
             raise CompileError(

@@ -242,12 +242,7 @@ def selected_columns(statement: Insert) -> list[str]:
 
 
 def rows_of(statement: Insert | Update, executions: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    """The rows that a statement writes: values, and SQL where it has some.
-
-    Args:
-        statement: An INSERT or UPDATE, but not an INSERT FROM SELECT.
-        executions: The compiled parameters.
-    """
+    """The rows that a statement (no INSERT FROM SELECT) writes: values, or SQL."""
     if compat.value_lists(statement):
         yield from inner_rows(statement, executions[0])
         return
@@ -259,9 +254,7 @@ def rows_of(statement: Insert | Update, executions: Sequence[Mapping[str, Any]])
 def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of an INSERT that are in itself, as all are of one inside another statement.
 
-    Args:
-        statement: The INSERT.
-        parameters: Of the whole statement.
+    The parameters are those of the whole statement.
     """
     lists, table = compat.value_lists(statement), compat.original(statement.table)
     rows = [_pairs_of(row, table) for rows in lists for row in rows]  # type: ignore[arg-type]

@@ -46,11 +46,7 @@ OFF: Final = 2 * FOREVER
 
 
 class Clock(Family):
-    """A family of databases whose texts can be expressions too.
-
-    Attributes:
-        storage: The column type that ``_ts`` has on this database.
-    """
+    """A family of databases whose texts can be expressions too."""
 
     def __init__(self) -> None:
         """Choose the column type that ``_ts`` has on this database."""
@@ -95,9 +91,8 @@ _CLOCKS: Final[dict[str, Clock]] = {
 def clock_of(dialect: Dialect) -> Clock:
     """The clock of a dialect.
 
-    Raises:
-        TTLConfigurationError: The dialect is not one that ttl_odm supports. Failing is the
-            only safe answer: a statement without the predicate would show expired rows.
+    For one that isn't supported an error is the only safe answer: a statement without the predicate
+    would show expired rows.
     """
     clock = _CLOCKS.get(dialect.name)
     if clock is not None:
@@ -125,9 +120,7 @@ MAX_AGE: Final = 300.0
 class Sample:
     """A database's clock as it was seen once.
 
-    Attributes:
-        instant: The server's now (aware, UTC).
-        asked: This host's monotonic clock, in seconds, when the question was sent.
+    That is the server's now (aware, UTC), and this host's monotonic clock when it was `asked`.
     """
 
     instant: datetime
@@ -170,10 +163,8 @@ def forget(dialect: Any) -> None:
 def database_now(row: Any) -> datetime:
     """The now of the database that a row came from (aware, UTC), as an upper bound.
 
-    A detached row is judged by the database that was sampled last.
-
-    Raises:
-        TTLError: No statement on a TTL table has run in this process yet.
+    A detached row is judged by the database that was sampled last; before the first statement on a
+    TTL table it is a TTLError.
     """
     session = object_session(row)
     sample = None

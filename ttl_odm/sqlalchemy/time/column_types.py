@@ -102,11 +102,7 @@ class Seconds(TypeDecorator[int]):
         value: float | timedelta | None,
         dialect: Dialect,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> int | None:
-        """Whole seconds, -1 or None.
-
-        Raises:
-            InvalidTTL: Anything else; nothing is sent to the database.
-        """
+        """Whole seconds, -1 or None; of anything else nothing is sent to the database."""
         if value is None:
             return None
         try:
@@ -114,11 +110,7 @@ class Seconds(TypeDecorator[int]):
         except InvalidTTL as error:
             raise UnwrappedInvalidTTL(str(error)) from None
 
-    def coerce_compared_value(
-        self,
-        op: OperatorType | None,
-        value: object,
-    ) -> TypeEngine[Any]:
+    def coerce_compared_value(self, op: OperatorType | None, value: object) -> TypeEngine[Any]:
         """Compare with any integer: ``where(Model.ttl > 0)`` asks, it stores nothing."""
         return Integer().coerce_compared_value(op, value)
 
@@ -129,12 +121,8 @@ class ColumnFormat:
 
     Moments are instants of the database's clock, see `ttl_odm.sqlalchemy.time.dialect_time`. This
     class itself is for columns that keep just these: ``timestamptz`` on PostgreSQL, and a
-    `LastModified` that may be NULL.
-
-    Attributes:
-        clock: The database's clock.
-        raw: The type that reads and binds what the column holds, as it is.
-        precision: The steps in which the column keeps time, in microseconds.
+    `LastModified` that may be NULL. `raw` reads and binds what the column holds, as it is;
+    `precision` is the steps in which it keeps time, in microseconds.
     """
 
     clock: Clock

@@ -63,11 +63,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class SQLTemplate(FunctionElement[Any]):
     """SQL that SQLAlchemy has no words for: a text in which ``{0}``, ``{1}``... are expressions.
 
-    Args:
-        text: The SQL, with nothing in it that comes from outside of this package.
-        type_: The type of its value.
-        parts: The expressions. The text puts parentheses around those that need them, and around
-            itself if it does.
+    There is nothing in the text that comes from outside of this package. It puts parentheses around
+    the expressions that need them, and around itself if it does.
     """
 
     inherit_cache = True
@@ -103,12 +100,7 @@ def clock_face(seconds: int) -> str:
 class DialectTime(ABC):
     """One family of databases. Where nothing else is said, expressions are what it returns.
 
-    Attributes:
-        moment_type: Of a moment.
-        wall_type: Of what `wall` makes.
-        day_type: Of what `day` makes.
-        text_dates: Whether SQLAlchemy keeps dates as texts, which others may have written in
-            another way.
+    With `text_dates` SQLAlchemy keeps dates as texts, which others may have written in another way.
     """
 
     moment_type: TypeEngine[Any] = BigInteger()
@@ -260,12 +252,10 @@ class _PostgreSQL(DialectTime):
 
 
 class _IntegerTime(DialectTime):
-    """Databases whose moments are integers since 1970.
+    """Databases whose moments are integers since 1970, `per_second` to a second.
 
-    Attributes:
-        per_second: How many of them make a second.
-        divide: The operator that divides two integers, and rounds towards zero.
-        greatest: The function that returns the larger of two.
+    `divide` is the operator that divides two integers and rounds towards zero, `greatest` the
+    function that returns the larger of two.
     """
 
     per_second: int

@@ -36,12 +36,7 @@ _INTEGER: Final = BigInteger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Zoned(ColumnFormat):
-    """Columns of wall times, in a zone.
-
-    Attributes:
-        dialect: What they look like on the database.
-        offsets: The zone's.
-    """
+    """Columns of wall times, in a zone."""
 
     dialect: DialectTime
     offsets: Offsets
@@ -64,12 +59,7 @@ class _Zoned(ColumnFormat):
         """The seconds that the zone is ahead of UTC at the wall time in the column."""
 
     def _unzoned(self, column: SQL, shown: SQL) -> SQL:
-        """The moment that the column holds.
-
-        Args:
-            column: The column.
-            shown: The moment at which clocks in UTC show what it holds.
-        """
+        """The moment that the column holds; `shown` is when clocks in UTC show the same."""
         offset = self._offset_of(column)
         if isinstance(offset, int):
             moment = self._shifted(shown, -offset)
@@ -79,13 +69,7 @@ class _Zoned(ColumnFormat):
         return moment if valid is None else case((valid, moment))
 
     def _offset(self, at: SQL, boundaries: Iterable[tuple[str, int]], otherwise: int) -> SQL:
-        """The seconds that the zone is ahead of UTC.
-
-        Args:
-            at: What is compared with the boundaries.
-            boundaries: From where on which offset counts, the last first.
-            otherwise: Before the first of them.
-        """
+        """The zone's seconds ahead of UTC, by where each offset begins to count, the last first."""
         cases = " ".join(f"WHEN {{0}} >= {start} THEN {seconds}" for start, seconds in boundaries)
         return SQLTemplate(f"CASE {cases} ELSE {otherwise} END", _INTEGER, at)
 
@@ -157,11 +141,7 @@ class WallTimes(_Zoned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsoStrings(WallTimes):
-    """ISO-8601 strings in UTC, with or without a fraction, a T and a Z.
-
-    Attributes:
-        length: How many characters the column takes; None for any number.
-    """
+    """ISO-8601 strings in UTC, with or without a fraction, a T and a Z."""
 
     length: int | None = None
 
@@ -216,12 +196,7 @@ class Days(_Zoned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epochs(ColumnFormat):
-    """Integers: seconds, milliseconds or microseconds since 1970.
-
-    Attributes:
-        dialect: What instants look like on the database.
-        unit: Which.
-    """
+    """Integers: seconds, milliseconds or microseconds since 1970."""
 
     dialect: DialectTime
     unit: str

@@ -11,16 +11,7 @@ from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    TIMESTAMP,
-    BigInteger,
-    Date,
-    DateTime,
-    Enum,
-    Integer,
-    String,
-    TypeDecorator,
-)
+from sqlalchemy import TIMESTAMP, BigInteger, Date, DateTime, Enum, Integer, String, TypeDecorator
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.dialects.postgresql import TIMESTAMP as PG_TIMESTAMP
@@ -33,13 +24,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import ColumnFormat, LastModified, Native
 from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, SQLTemplate, dialect_time_of
-from ttl_odm.sqlalchemy.time.formats import (
-    Days,
-    Epochs,
-    IsoStrings,
-    MySQLTimestamps,
-    WallTimes,
-)
+from ttl_odm.sqlalchemy.time.formats import Days, Epochs, IsoStrings, MySQLTimestamps, WallTimes
 from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
@@ -59,16 +44,10 @@ class Instants:
     """How a column keeps instants, as its type and the policy say.
 
     Args:
-        column: The column.
+        column: The column; `native` if it is the contract's, of type `LastModified`.
         zone: What its naive datetimes and its dates mean: "UTC", "local" or an IANA name.
         unit: "s", "ms" or "us" for integers, "iso" for strings, None for datetimes and dates.
         where: The name of the declaration, for error messages.
-
-    Attributes:
-        native: Whether it is the column of the contract, `LastModified`.
-
-    Raises:
-        TTLConfigurationError: The column holds something else.
     """
 
     def __init__(self, column: Column[Any], zone: str, unit: str | None, where: str) -> None:
@@ -174,12 +153,7 @@ class Instants:
 
 
 class Stored(FunctionElement[Any]):
-    """A moment of the database's clock, as a column keeps it.
-
-    Args:
-        instants: The column.
-        moment: An expression of the clock's storage type.
-    """
+    """A moment of the database's clock, in its storage type, as a column keeps it."""
 
     inherit_cache = True
     _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
