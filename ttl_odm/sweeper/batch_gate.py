@@ -62,18 +62,11 @@ class Asks(Protocol[R_co]):
 class Budget:
     """What one sweep may still take: rows, seconds, rows per second, rest.
 
-    Attributes:
-        deadline: When its time is over, by the clock that said when it began; None for never.
+    It began at an instant of a monotonic clock, by which its ``deadline`` is too; ``rest`` is in
+    seconds for each second of work, where the limits don't say.
     """
 
     def __init__(self, limits: Limits, *, rest: float, began: float) -> None:
-        """Begin with everything.
-
-        Args:
-            limits: Of the sweep.
-            rest: Seconds for each second of work, where the limits don't say.
-            began: When the sweep did, by a monotonic clock.
-        """
         self._limits = limits
         self._rows = limits.max_rows
         self._rest = rest if limits.nice is None else limits.nice
@@ -86,11 +79,7 @@ class Budget:
         return size if self._rows is None else min(size, self._rows)
 
     def spend(self, result: BatchResult) -> tuple[str, float]:
-        """Count a batch in.
-
-        Returns:
-            Why to wait before the next one, and how many seconds.
-        """
+        """Count a batch in, and return why to wait before the next one, and how many seconds."""
         if self._rows is not None:
             self._rows -= result.deleted
         rest = result.elapsed * self._rest
@@ -111,8 +100,7 @@ class Budget:
 class BatchGate:
     """The state of one sweep as far as it decides whether the sweep goes on.
 
-    Attributes:
-        waited: Seconds that were spent waiting, by reason.
+    Whatever ends the sweep is raised as a `Halt`. ``waited`` is in seconds, by reason.
     """
 
     def __init__(self, settings: Settings, tenure: Tenure) -> None:
@@ -125,11 +113,7 @@ class BatchGate:
         self._step = min(LOOK, tenure.look_after or LOOK)
 
     def begin(self, began: float) -> Plan[None]:
-        """Set the clocks, and look for the first time.
-
-        Raises:
-            Halt: The sweep is not to begin at all.
-        """
+        """Set the clocks, and look for the first time."""
         settings = self._settings
         self._budget = Budget(settings.limits, rest=settings.pace.rest, began=began)
         if settings.window is not None:
@@ -146,11 +130,7 @@ class BatchGate:
         self._owed = self._budget.spend(result)
 
     def clear(self) -> Plan[None]:
-        """Wait until the next batch may begin.
-
-        Raises:
-            Halt: It may not.
-        """
+        """Wait until the next batch may begin."""
         if not self._budget.has_rows:
             raise Halt(Ending.MAX_ROWS)
         (reason, seconds), self._owed = self._owed, ("rest", 0.0)
@@ -168,11 +148,7 @@ class BatchGate:
                 return
 
     def look(self) -> Plan[None]:
-        """Look at everything that may end a sweep.
-
-        Raises:
-            Halt: Something did.
-        """
+        """Look at everything that may end a sweep."""
         if (yield from IsStopping()):
             raise Halt(Ending.STOPPED)
         try:
@@ -191,11 +167,7 @@ class BatchGate:
             raise Halt(Ending.WINDOW)
 
     def wait(self, seconds: float, reason: str) -> Plan[None]:
-        """Wait, and look around now and then.
-
-        Raises:
-            Halt: The sweep has to end meanwhile.
-        """
+        """Wait, and look around now and then."""
         while seconds > 0:
             step = min(seconds, self._step)
             yield from Pause(step)
@@ -207,19 +179,12 @@ class BatchGate:
                 yield from self.look()
 
     def persist(
-        self,
-        command: Callable[[], Asks[R]],
-        failed: Callable[[], None] = lambda: None,
+        self, command: Callable[[], Asks[R]], failed: Callable[[], None] = lambda: None
     ) -> Plan[R]:
-        """Give a command, and again after failures that may pass.
+        """Give a command, and again after failures that may pass, up to `ATTEMPTS` times.
 
-        Args:
-            command: Makes it, anew for each attempt.
-            failed: Called after each failure.
-
-        Raises:
-            TransientStoreError: It has failed `ATTEMPTS` times.
-            Halt: The sweep has to end meanwhile, or the database was away for longer than `AWAY`.
+        It is made anew for each attempt. A database that is away for longer than `AWAY` ends the
+        sweep.
         """
         failures = 0
         lost: list[float] = []  # when it wasn't reached, since it was reached the last time

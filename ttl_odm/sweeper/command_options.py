@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 class CommandOption(NamedTuple):
     """An option of a command.
 
-    Attributes:
-        help: What it does.
-        type: Of its value: bool for a flag, list for names of which there may be any number.
-        metavar: What stands for the value in a help text; None for a flag.
-        is_negatable: Whether a flag has an opposite, ``--no-...``.
+    Its ``type`` is bool for a flag, whose opposite ``--no-...`` makes it ``is_negatable``, and list
+    for names of which there may be any number; a flag has no ``metavar``.
     """
 
     help: str

@@ -47,15 +47,9 @@ class Archive:
 
 
 def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD) -> PurgeT:
-    """Who deletes the expired rows of a model, or how.
+    """Who deletes the expired rows of a model, or how: one of those possible, the default first.
 
-    Args:
-        owner: The class whose ``__ttl_purge__`` it is.
-        possible: The values that the adapter knows, its default first.
-        declared: The value, where it isn't read from the class's attribute.
-
-    Raises:
-        TTLConfigurationError: It is none of them.
+    It is read from the class's ``__ttl_purge__``, unless it was declared elsewhere.
     """
     value = getattr(owner, "__ttl_purge__", possible[0]) if declared is _UNREAD else declared
     for purge in possible:
@@ -68,11 +62,7 @@ def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD
 
 
 def archive_of(owner: type) -> Archive | ArchiveSink | None:
-    """Where the expired rows of a model are kept; None for nowhere.
-
-    Raises:
-        TTLConfigurationError: ``__ttl_archive__`` is something else.
-    """
+    """Where the expired rows of a model are kept; None for nowhere."""
     value: object = getattr(owner, "__ttl_archive__", None)
     if value is None or isinstance(value, Archive):
         return value
@@ -85,20 +75,12 @@ def archive_of(owner: type) -> Archive | ArchiveSink | None:
 
 
 def hooks_of(owner: type, table: str) -> Hooks:
-    """Whom a model calls for its purged rows, for its table.
-
-    Raises:
-        TTLConfigurationError: ``__ttl_on_purged__`` is neither a hook nor a list of hooks.
-    """
+    """Whom a model calls for its purged rows, for its table."""
     return Hooks.of({table: getattr(owner, "__ttl_on_purged__", None)})
 
 
 def sweep_of(owner: type) -> SweepBy:
-    """How the sweeper finds the expired rows of a model.
-
-    Raises:
-        TTLConfigurationError: ``__ttl_sweep__`` is something else.
-    """
+    """How the sweeper finds the expired rows of a model."""
     value: object = getattr(owner, "__ttl_sweep__", "index")
     if value == "index":
         return "index"

@@ -39,12 +39,7 @@ class Ports:
     """What one run of a plan may touch, and what it has to give back.
 
     Attributes:
-        store: A `Store`, or an `AsyncStore`; with what else it offers.
         leases: Where leases are kept; None if nothing asks for one.
-        throttle: Asked before each batch.
-        on_progress: Called after each batch.
-        on_report: Called after each sweep of many.
-        stop: Whether to stop.
         lease: The one that is held.
         cancelled: The cancellation that is to be obeyed when the plan has come to its end.
         trouble: What the database has said since it last answered.

@@ -46,27 +46,17 @@ class FuseError(TTLError):
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """How much may be due at once.
+    """How much may be due at once; None for any number.
 
-    Attributes:
-        max_fraction: The share of a target's rows, from 0 to 1; None for any.
-        max_jump: Times the most that one of the remembered sweeps found; None for any.
+    ``max_fraction`` is a share of the target's rows, from 0 to 1, ``max_jump`` so many times the
+    most that one of the remembered sweeps found.
     """
 
     max_fraction: float | None = None
     max_jump: float | None = None
 
     def check(self, target: str, counted: Counted, past: Sequence[int]) -> None:
-        """Blow, or don't.
-
-        Args:
-            target: Where.
-            counted: What there is now.
-            past: What the last sweeps found there, oldest first.
-
-        Raises:
-            FuseError: It has blown.
-        """
+        """Blow with a `FuseError`, or don't; ``past`` is what the last sweeps found there."""
         due = counted.due
         if self.max_fraction is not None:
             rows = max(counted.rows, due)  # an estimate may be less than was counted

@@ -50,25 +50,15 @@ def log_batch(progress: Progress, store: object) -> None:
         "duration": progress.elapsed,
         "phases": dict(progress.phases),
     }
+    table, seconds = progress.table, progress.elapsed
     if progress.error is None:
-        logger.log(
-            level,
-            "%s: %s rows deleted in %.3f s",
-            progress.table,
-            f"{progress.deleted:,}",
-            progress.elapsed,
-            extra=fields,
-        )
+        rows = f"{progress.deleted:,}"
+        logger.log(level, "%s: %s rows deleted in %.3f s", table, rows, seconds, extra=fields)
         return
-    fields |= {"error": progress.problem, "error_type": type(progress.error).__name__}
-    logger.log(
-        level,
-        "%s: a batch failed after %.3f s: %s",
-        progress.table,
-        progress.elapsed,
-        progress.problem,
-        extra=fields,
-    )
+    problem = progress.problem
+    fields |= {"error": problem, "error_type": type(progress.error).__name__}
+    message = "%s: a batch failed after %.3f s: %s"
+    logger.log(level, message, table, seconds, problem, extra=fields)
 
 
 def log_trouble(command: str, error: Exception, store: object) -> None:

@@ -109,14 +109,7 @@ class SweepOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one sweep may take.
-
-    Attributes:
-        max_rows: Rows that it may delete; None for all.
-        max_seconds: Seconds after which it begins no batch any more; None for any number.
-        max_rows_per_second: The rate that it may reach; None for any.
-        nice: Seconds to rest for each second of work; None for what the pace says.
-    """
+    """What one sweep may take, as in `SweepOptions`."""
 
     max_rows: int | None = None
     max_seconds: float | None = None
@@ -128,17 +121,8 @@ class Limits:
 class Settings:
     """How to sweep, as the plan wants it: checked, and with the store's own values filled in.
 
-    Attributes:
-        pace: The batch sizes.
-        jitter: Draws a number from 0 to 1, for waits that shouldn't all be equal.
-        limits: What bounds a sweep.
-        throttle: Whether there is one to ask.
-        statement_timeout: Seconds; None for what the connection has.
-        window: The hours in which to sweep; None for any.
-        fuse: What stops a target when far too much is due; None for no fuse.
-        force: Whether to delete in spite of it.
-        dry_run: Whether to count only.
-        hooks: Whom to call, besides what the store's targets declare.
+    ``jitter`` draws a number from 0 to 1, for waits that shouldn't all be equal; ``throttle`` says
+    whether there is one to ask; ``hooks`` are those besides what the store's targets declare.
     """
 
     pace: Pacing
@@ -154,11 +138,7 @@ class Settings:
 
 
 def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
-    """Check options against each other and against what a store offers.
-
-    Raises:
-        TTLConfigurationError: One of them can't work; the message says what to give instead.
-    """
+    """Check options against each other and against what a store offers."""
     unknown = sorted(set(options) - SweepOptions.__optional_keys__)
     if unknown:
         known = ", ".join(sorted(SweepOptions.__optional_keys__))
@@ -195,11 +175,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
 
 
 def leases_of(options: SweepOptions, store: object) -> Any:
-    """Return what keeps the leases; None for none.
-
-    Raises:
-        TTLConfigurationError: An option needs one, or what was given keeps none.
-    """
+    """Return what keeps the leases; None for none."""
     lease: object = options.get("lease", True)
     leases: Any = lease
     if isinstance(lease, bool):
@@ -220,11 +196,7 @@ def lease_duration_of(options: SweepOptions) -> float:
 
 
 def check_interval(interval: float, jitter: float) -> None:
-    """Check the arguments of `Sweeper.run_forever`.
-
-    Raises:
-        TTLConfigurationError: One of them is no duration, or no share.
-    """
+    """Check the arguments of `Sweeper.run_forever`."""
     arguments = {"interval": interval, "jitter": jitter}
     for name in arguments:
         _number(arguments, name, zero=True, share=name == "jitter")

@@ -89,15 +89,9 @@ class Pace:
 
 
 def backoff(failures: int, jitter: float) -> float:
-    """Return how long to wait before trying again.
+    """Return the seconds to wait before trying again, after so many failures in a row (from 1).
 
-    The whole wait is drawn by lot, so that several who failed together don't meet again.
-
-    Args:
-        failures: How often in a row it has failed, from 1.
-        jitter: A number from 0 to 1, drawn evenly.
-
-    Returns:
-        Seconds.
+    The whole wait is drawn by lot (evenly from 0 to 1), so that several who failed together don't
+    meet again.
     """
     return min(_FIRST_BACKOFF * 2.0 ** (failures - 1), _LONGEST_BACKOFF) * jitter

@@ -25,11 +25,7 @@ _running: ContextVar[Stopwatch | None] = ContextVar("ttl_odm_stopwatch", default
 
 
 class Stopwatch:
-    """Counts seconds for one phase at a time.
-
-    Attributes:
-        seconds: What each phase has had so far.
-    """
+    """Counts seconds for one phase at a time."""
 
     def __init__(self) -> None:
         self.seconds: dict[Phase, float] = {}

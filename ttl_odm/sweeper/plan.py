@@ -58,15 +58,7 @@ SHORTEST: Final = 0.05
 
 
 def run_once(settings: Settings, claim: Claim | None = None) -> Plan[SweepReport]:
-    """Sweep every target once, if nobody else is sweeping.
-
-    Args:
-        settings: How.
-        claim: The lease to hold meanwhile; None for none.
-
-    Returns:
-        The plan; run to its end it returns what was done.
-    """
+    """Sweep every target once, unless somebody else holds the lease; no claim asks for none."""
     return (yield from _Run(settings, claim).once())
 
 
@@ -77,16 +69,8 @@ def run_forever(
 
     The lease is kept between two sweeps, so that one of many sweepers does all of them and the
     others stand by. Each sweep's report is emitted; sweeps that were not allowed to begin (paused,
-    outside the window) are emitted once for each stretch of them.
-
-    Args:
-        settings: How to sweep.
-        claim: The lease to hold; None for none.
-        interval: Seconds between two sweeps, from the end of one to the beginning of the next.
-        jitter: Share of the interval by which it varies at random, to either side.
-
-    Returns:
-        The plan; run to its end it returns the last report.
+    outside the window) are emitted once for each stretch of them. For the interval and its jitter
+    see `Sweeper.run_forever`. Run to its end the plan returns the last report.
     """
     run = _Run(settings, claim)
     last: SweepReport | None = None
@@ -192,8 +176,7 @@ class _Run:
 class _TargetSweep:
     """The sweep of one target: what is due, whether that is likely, batch after batch, the rest.
 
-    Attributes:
-        report: What came of it; None when the target's TTL is off.
+    ``report`` is what came of it; None when the target's TTL is off.
     """
 
     def __init__(
@@ -215,11 +198,7 @@ class _TargetSweep:
         self._is_complete = False
 
     def run(self) -> Plan[None]:
-        """Purge the target, and report.
-
-        Raises:
-            Halt: The whole sweep has to end. The report is there nevertheless.
-        """
+        """Purge the target, and report, also where a `Halt` ends the whole sweep."""
         began = yield from Now()
         before = after = halt = None
         try:
@@ -315,10 +294,9 @@ class _TargetSweep:
                 return (yield from PurgeBatch(request))
             except Exception as error:
                 elapsed = (yield from Now()) - began
+                so_far, size = self._deleted, request.size
                 yield from Emit(
-                    Progress(
-                        self._target, 0, self._deleted, request.size, elapsed=elapsed, error=error
-                    )
+                    Progress(self._target, 0, so_far, size, elapsed=elapsed, error=error)
                 )
                 raise
 

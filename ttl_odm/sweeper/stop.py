@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """Whether a sweeper is to stop; once asked for, that stays.
-
-    Attributes:
-        asked: Whether it is.
-    """
+    """Whether a sweeper is to stop; once asked for, that stays."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -34,15 +34,9 @@ KEPT: Final = 10
 
 
 class Halt(Exception):  # noqa: N818 (no error: it carries the end of a sweep to where it is told)
-    """The sweep has to end here.
-
-    Attributes:
-        ending: Why.
-        error: What went wrong, if something did.
-    """
+    """The sweep has to end here."""
 
     def __init__(self, ending: Ending, error: Exception | None = None) -> None:
-        """Store both."""
         super().__init__(ending)
         self.ending = ending
         self.error = error
@@ -50,13 +44,7 @@ class Halt(Exception):  # noqa: N818 (no error: it carries the end of a sweep to
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The lease that a run of a sweeper wants.
-
-    Attributes:
-        name: Which.
-        holder: By whom; no other run, here or elsewhere, has the same.
-        duration: Seconds.
-    """
+    """The lease that a run of a sweeper wants; no other run, here or elsewhere, has its holder."""
 
     name: str
     holder: str
@@ -67,7 +55,8 @@ class History:
     """What the last sweeps found and did, by target; kept beside the lease.
 
     The fuse compares with it, and ``ttl-odm status`` shows it. A target whose fuse has blown leaves
-    no trace in it, or the next sweep would find the new number usual.
+    no trace in it, or the next sweep would find the new number usual. Expired rows come oldest
+    first; a rate is the rows per second of the last sweep that deleted any.
     """
 
     def __init__(
@@ -75,12 +64,6 @@ class History:
         due: Mapping[str, Sequence[int]] | None = None,
         rates: Mapping[str, float] | None = None,
     ) -> None:
-        """Take what is remembered.
-
-        Args:
-            due: Expired rows that sweeps have found, oldest first.
-            rates: Rows per second of the last sweep that deleted any.
-        """
         self._due = {target: list(numbers)[-KEPT:] for target, numbers in (due or {}).items()}
         self._rates = dict(rates or {})
 
@@ -137,11 +120,7 @@ class Tenure:
         return None if self._claim is None else self._claim.duration * RENEWED / 2
 
     def take(self) -> Plan[LeaseState | None]:
-        """Take the lease, unless it is already ours.
-
-        Returns:
-            None when it is ours; the state of it while somebody else has it.
-        """
+        """Take the lease, unless it is already ours; return its state if somebody else has it."""
         if self._claim is None or self._lease is not None:
             return None
         claim = self._claim
@@ -153,11 +132,7 @@ class Tenure:
         return None
 
     def keep(self) -> Plan[None]:
-        """Renew the lease if it is time.
-
-        Raises:
-            Halt: It is lost, or may be.
-        """
+        """Renew the lease if it is time; a `Halt` says that it is lost, or may be."""
         if self._lease is None:
             return
         sent = yield from Now()
@@ -176,11 +151,7 @@ class Tenure:
         self._trust_from(sent)
 
     def obey(self) -> Plan[None]:
-        """See whether the sweepers of this name are paused, and whether the lease is still ours.
-
-        Raises:
-            Halt: They are, or it isn't.
-        """
+        """Halt if the sweepers of this name are paused, or the lease isn't ours any more."""
         if self._claim is None:
             return
         try:

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DailyWindow:
-    """Hours of the day; over midnight if they end before they start.
-
-    Attributes:
-        start: The first moment, by the wall clock.
-        end: The first moment after it.
-        zone: Whose wall clock.
-    """
+    """Hours of the day, by a zone's wall clock; over midnight if they end before they start."""
 
     start: time
     end: time
@@ -35,11 +29,7 @@ class DailyWindow:
 
     @classmethod
     def of(cls, text: str, timezone: str) -> DailyWindow:
-        """Read ``"01:00-05:00"`` and the IANA name of a time zone.
-
-        Raises:
-            TTLConfigurationError: One of them can't be read.
-        """
+        """Read ``"01:00-05:00"`` and the IANA name of a time zone."""
         hours = re.fullmatch(r"\s*(\d\d:\d\d)\s*-\s*(\d\d:\d\d)\s*", str(text))
         try:
             start, end = (
