@@ -6,7 +6,7 @@ value may be of either, it is annotated as PyMongo's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ Document: TypeAlias = dict[str, Any]
 """A document as BSON has it: also a part of a command, of a pipeline, or a call's options."""
 Filter: TypeAlias = Mapping[str, Any]
 """A document that is only read."""
+Projection: TypeAlias = Filter | Sequence[str]
 Pipeline: TypeAlias = list[Document]
 
 Collection: TypeAlias = "AsyncCollection[Document]"

@@ -175,7 +175,12 @@ async def purge_displaced(
         try:
             return await _remove(outside.within(session), remover, doomed, collation)
         except HookError:
-            await _end(collection, session)
+            # The server ends the application's transaction, so that it cannot be committed: what
+            # has been deleted in it would be in no archive. The driver is not asked: it would take
+            # what the application does next for something outside of any transaction.
+            with suppress(PyMongoError):  # it may have ended already, as after any server's error
+                admin = collection.database.client.admin
+                await admin.command({"abortTransaction": 1}, session=session)
             raise
     if not server.has_transactions:
         raise TTLConfigurationError(
@@ -208,13 +213,3 @@ async def _remove(
         deleted += removed.deleted
         rows = removed.rest if removed.deleted else []
     return deleted
-
-
-async def _end(collection: Collection, session: Session) -> None:
-    """Have the server end the application's transaction, so that it cannot be committed.
-
-    What has been deleted in it would be in no archive. The driver is not asked: it would take what
-    the application does next for something outside of any transaction.
-    """
-    with suppress(PyMongoError):  # it may have ended already, as after any error of the server's
-        await collection.database.client.admin.command({"abortTransaction": 1}, session=session)

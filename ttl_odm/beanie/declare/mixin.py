@@ -17,8 +17,10 @@ from ttl_odm.core.policy import Policy  # noqa: TC001 - pydantic reads the annot
 
 if TYPE_CHECKING:
     from beanie import Document as _Base
+    from pymongo.results import DeleteResult
+    from typing_extensions import Self
 
-    from ttl_odm.beanie.drivers import Session
+    from ttl_odm.beanie.drivers import Collection, Database, Session
     from ttl_odm.core.lifetime import OnlyIf
 else:
     # Not a Document: Beanie wants one parent of each class to be one, and that is the user's.
@@ -92,13 +94,13 @@ class TTLMixin(_Base):
         declaration.drop_unused_fields(cls, TTLMixin)
 
     @classmethod
-    def set_database(cls, database: Any) -> None:
+    def set_database(cls, database: Database) -> None:
         """Take the database that Beanie gives, in which it makes the collection next."""
         declaration.check_collection(cls)
         super().set_database(database)  # type: ignore[no-untyped-call]
 
     @classmethod
-    def set_collection(cls, collection: Any) -> None:
+    def set_collection(cls, collection: Collection) -> None:
         """Take the collection that Beanie gives, gated, and put the policy on it."""
         super().set_collection(declaration.bind(cls, collection))  # type: ignore[no-untyped-call]
 
@@ -159,11 +161,11 @@ class TTLMixin(_Base):
 
     # Beanie's writes of one document
 
-    async def insert(self, *args: Any, **kwargs: Any) -> Any:
+    async def insert(self, *args: Any, **kwargs: Any) -> Self:
         """Insert the document; see Beanie's own."""
         return await lifetime.insert(self, super().insert, *args, **kwargs)
 
-    async def update(self, *args: Any, **kwargs: Any) -> Any:
+    async def update(self, *args: Any, **kwargs: Any) -> Self:
         """Update the document; see Beanie's own.
 
         Raises:
@@ -171,7 +173,7 @@ class TTLMixin(_Base):
         """
         return await lifetime.write(self, super().update, *args, **kwargs)
 
-    async def replace(self, *args: Any, **kwargs: Any) -> Any:
+    async def replace(self, *args: Any, **kwargs: Any) -> Self:
         """Replace the stored document by this one; see Beanie's own.
 
         Raises:
@@ -179,7 +181,7 @@ class TTLMixin(_Base):
         """
         return await lifetime.replace(self, super().replace, *args, **kwargs)
 
-    async def delete(self, *args: Any, **kwargs: Any) -> Any:
+    async def delete(self, *args: Any, **kwargs: Any) -> DeleteResult | None:
         """Delete the document; see Beanie's own.
 
         Raises:
@@ -187,7 +189,7 @@ class TTLMixin(_Base):
         """
         return await lifetime.write(self, super().delete, *args, **kwargs)
 
-    async def sync(self, *args: Any, **kwargs: Any) -> Any:
+    async def sync(self, *args: Any, **kwargs: Any) -> None:
         """Read the document again; see Beanie's own.
 
         Raises:

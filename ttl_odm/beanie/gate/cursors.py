@@ -22,7 +22,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, never_expires
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
@@ -34,9 +34,14 @@ from ttl_odm.core.values import NEVER
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from ttl_odm.beanie.drivers import Filter
+    from pymongo.asynchronous.cursor import AsyncCursor
+
+    from ttl_odm.beanie.drivers import Document, Filter, Projection
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.core.policy import Policy
+
+Result = TypeVar("Result")
+Row = TypeVar("Row", bound=Mapping[str, Any])
 
 _KEEP_SHAPE: Final = frozenset(
     {"$graphLookup", "$limit", "$lookup", "$match", "$sample", "$skip", "$sort", "$geoNear"}
@@ -71,14 +76,14 @@ class Lifetime:
         end = None if policy is None else end_of(document, policy)
         return end is None or end > self.handle.registry.clock.reached()
 
-    def strip(self, document: Any) -> Any:
+    def strip(self, document: Result) -> Result:
         """Return the document without hidden fields."""
         if self.hidden and isinstance(document, MutableMapping):
             for field in self.hidden:
                 document.pop(field, None)
         return document
 
-    def listed(self, documents: Sequence[Any], *, is_judged: bool) -> list[Any]:
+    def listed(self, documents: Sequence[Document], *, is_judged: bool) -> list[Document]:
         """Return those that live, as shown; perhaps the server has judged them at this moment."""
         living, policy, clock = documents, self.handle.policy, self.handle.registry.clock
         if not is_judged and self.fields and policy is not None and clock.is_known:
@@ -111,13 +116,16 @@ class Lifetime:
 
 
 @contextmanager
-def coarsely(cursor: Any, lifetime: Lifetime, filter: Any, exact: Any) -> Iterator[bool]:
+def coarsely(
+    cursor: AsyncCursor[Document], lifetime: Lifetime, filter: Filter | None, exact: Filter | None
+) -> Iterator[bool]:
     """Let a find be sent with the coarse filter, if its results can be judged here.
 
     Gives whether they have to be. The cursor is PyMongo's, of either kind, before it has sent
     anything; `filter` is the user's, `exact` the one with the predicate.
     """
-    is_changed = cursor._limit or cursor._skip or cursor._return_key or cursor._spec is not exact
+    spec = cursor._spec
+    is_changed = cursor._limit or cursor._skip or cursor._return_key or spec is not exact
     coarse = None if is_changed else lifetime.coarse({} if filter is None else filter)
     if coarse is None:
         yield False
@@ -126,7 +134,7 @@ def coarsely(cursor: Any, lifetime: Lifetime, filter: Any, exact: Any) -> Iterat
     try:
         yield True
     finally:
-        cursor._spec = exact
+        cursor._spec = spec
 
 
 # The drivers' classes for cursors have no common base in all releases.
@@ -143,25 +151,26 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
     _batches = 0
     _is_coarse = False
 
-    async def next(self) -> Any:
+    async def next(self) -> Document:
         """Return the next live document."""
         while True:
-            document = await self._read(super().next)
+            document: Document = await self._read(super().next)
             if self._lifetime is None:
                 return document
             if not self._lifetime.is_over(document):
                 return self._lifetime.strip(document)
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Document:
         return await self.next()
 
-    async def _listed(self, length: int | None) -> list[Any]:
+    async def _listed(self, length: int | None) -> list[Document]:
         """Return live documents, as the drivers' `to_list` would."""
-        lifetime, living = self._lifetime, list[Any]()
+        lifetime = self._lifetime
+        living: list[Document] = []
         while True:
             left = None if length is None else length - len(living)
             batches = self._batches
-            documents: list[Any] = await self._read(super().to_list, left)
+            documents: list[Document] = await self._read(super().to_list, left)
             if lifetime is None:
                 return documents
             is_judged = batches == 0 and self._batches == 1 and not self._is_coarse
@@ -184,7 +193,7 @@ def _is_simple(policy: Policy) -> TypeGuard[TTL]:
     )
 
 
-def _inheriting_first(documents: Sequence[Any], policy: Policy, now: datetime) -> Iterator[Any]:
+def _inheriting_first(documents: Sequence[Row], policy: Policy, now: datetime) -> Iterator[Row]:
     """Give the documents that live; quick for those that inherit the default."""
     if not _is_simple(policy):
         for document in documents:
@@ -207,7 +216,9 @@ def _inheriting_first(documents: Sequence[Any], policy: Policy, now: datetime) -
             yield document
 
 
-def for_find(handle: Handle, projection: Any, *, expired: bool = False) -> tuple[Lifetime, Any]:
+def for_find(
+    handle: Handle, projection: Projection | None, *, expired: bool = False
+) -> tuple[Lifetime, Projection | None]:
     """Return how the results of a find are judged, and the projection to send for the user's."""
     policy = handle.policy
     if policy is None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.asynchronous.collection import AsyncCollection
@@ -32,7 +31,7 @@ from ttl_odm.beanie.rewrite import filters
 if TYPE_CHECKING:
     from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult
 
-    from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.drivers import Document, Filter, Projection
     from ttl_odm.beanie.rewrite.stamps import Update
 
 GATED: Final = frozenset(
@@ -61,10 +60,12 @@ GATED: Final = frozenset(
     }
 )
 """Names that see or change documents, or give another handle on the collection."""
-HANDED_OVER: Final = GATED - {
-    *("aggregate", "aggregate_raw_batches", "find", "find_one", "find_raw_batches", "with_options")
+_READS: Final = {"aggregate", "aggregate_raw_batches", "find", "find_one", "find_raw_batches"}
+HANDED_OVER: Final = {
+    name: tuple(inspect.signature(getattr(AsyncCollection, name)).parameters)[1:]
+    for name in GATED - _READS - {"with_options"}
 }
-"""Those of them whose calls are handed to the gate as they are, with their arguments by name."""
+"""Those of them whose calls are handed to the gate as they are, and their arguments' names."""
 PASSED: Final = frozenset(
     {
         "codec_options",
@@ -98,8 +99,12 @@ class Gate(Handle):
     """The gated methods of one collection."""
 
     async def find_one(
-        self, filter: Any = None, projection: Any = None, *args: Any, **options: Any
-    ) -> Any:
+        self,
+        filter: object = None,
+        projection: Projection | None = None,
+        *args: Any,
+        **options: Any,
+    ) -> Document | None:
         """Find one live document."""
         expired = takes_expired(options)
         lifetime, projection = for_find(self, projection, expired=expired)
@@ -157,7 +162,7 @@ class Gate(Handle):
         """Delete live documents."""
         return await self.plain.delete_many(filters.live_filter(filter, self.policy), **options)
 
-    async def find_one_and_delete(self, filter: Filter, **options: Any) -> Any:
+    async def find_one_and_delete(self, filter: Filter, **options: Any) -> Document | None:
         """Delete a live document and return it."""
         live = filters.live_filter(filter, self.policy)
         lifetime, options["projection"] = for_find(self, options.get("projection"))
@@ -188,19 +193,23 @@ class Gate(Handle):
         """Replace a live document; an upsert inserts where none matches."""
         return await writes.replace(self, "replace_one", filter, replacement, options)
 
-    async def find_one_and_update(self, filter: Filter, update: Update, **options: Any) -> Any:
+    async def find_one_and_update(
+        self, filter: Filter, update: Update, **options: Any
+    ) -> Document | None:
         """Update a live document and return it; an upsert inserts where none matches."""
         lifetime, options["projection"] = for_find(self, options.get("projection"))
-        result = await writes.update(self, "find_one_and_update", filter, update, options)
+        result: Document | None = await writes.update(
+            self, "find_one_and_update", filter, update, options
+        )
         return lifetime.strip(result)
 
     async def find_one_and_replace(
         self, filter: Filter, replacement: Filter, **options: Any
-    ) -> Any:
+    ) -> Document | None:
         """Replace a live document and return it; an upsert inserts where none matches."""
         lifetime, options["projection"] = for_find(self, options.get("projection"))
         method = "find_one_and_replace"
-        result = await writes.replace(self, method, filter, replacement, options)
+        result: Document | None = await writes.replace(self, method, filter, replacement, options)
         return lifetime.strip(result)
 
     async def bulk_write(
@@ -208,15 +217,3 @@ class Gate(Handle):
     ) -> BulkWriteResult:
         """Write many things, each as its own method does."""
         return await bulk.write(self, requests, options, ordered=ordered)
-
-
-def named(method: str, args: tuple[object, ...], kwargs: Document) -> Document:
-    """Return a call's arguments by the names that the driver has for them."""
-    if not args:
-        return kwargs
-    return {**dict(zip(_names(method), args, strict=False)), **kwargs}
-
-
-@lru_cache(maxsize=64)
-def _names(method: str) -> tuple[str, ...]:
-    return tuple(inspect.signature(getattr(AsyncCollection, method)).parameters)[1:]

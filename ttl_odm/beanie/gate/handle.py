@@ -129,10 +129,10 @@ class Handle:
         else:
             await views.ensure(self.plain, self.registry, self)
 
-    def filter_for(self, filter: Any, *, expired: bool) -> Filter:
+    def filter_for(self, filter: object, *, expired: bool) -> Filter:
         """Return the filter for a read, from a filter, an ``_id`` or None."""
-        is_key = filter is not None and not isinstance(filter, Mapping)
-        asked: Filter = {"_id": filter} if is_key else filter or {}
+        by_key: Filter = {} if filter is None else {"_id": filter}
+        asked: Filter = filter if isinstance(filter, Mapping) else by_key
         return asked if expired else filters.live_filter(asked, self.policy)
 
     def pipeline_for(self, pipeline: Any, *, expired: bool) -> Any:

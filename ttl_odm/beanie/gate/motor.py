@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from motor.motor_asyncio import (
     AsyncIOMotorCollection,
@@ -25,7 +25,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
-from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate, named
+from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import TypeAlias
 
+    from ttl_odm.beanie.drivers import Document, Filter, Projection, Session
     from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.policy.binding import Backend
 
     Method: TypeAlias = Callable[..., Awaitable[Any]]
 
+
+Result = TypeVar("Result")
 
 # Motor's stubs leave out the constructors and attributes that subclasses need.
 _MotorDatabase: Any = AsyncIOMotorDatabase
@@ -82,7 +85,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         """Run a command; the pipeline of a view that it creates sees live documents only."""
         return super().command(self["$cmd"]._gate.command_for(command), *args, **kwargs)
 
-    def dereference(self, dbref: Any, session: Any = None, **kwargs: Any) -> Any:
+    def dereference(self, dbref: Any, session: Session = None, **kwargs: Any) -> Any:
         """Fetch a live document by a reference."""
         if dbref.database not in (None, self.name):
             message = f"{dbref!r} points to another database than {self.name!r}"
@@ -110,7 +113,11 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         return super().wrap(obj)
 
     def find(
-        self, filter: Any = None, projection: Any = None, *args: Any, **kwargs: Any
+        self,
+        filter: Filter | None = None,
+        projection: Projection | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> TTLMotorCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
@@ -120,7 +127,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         cursor._lifetime, cursor._filter, cursor._exact = lifetime, filter, live
         return cursor
 
-    def find_raw_batches(self, filter: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def find_raw_batches(self, filter: object = None, *args: Any, **kwargs: Any) -> Any:
         """Find live documents; they are not judged again when they are read."""
         live = self._gate.filter_for(filter, expired=takes_expired(kwargs))
         return super().find_raw_batches(live, *args, **kwargs)
@@ -140,26 +147,27 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return super().aggregate_raw_batches(gated, **kwargs)
 
-    def find_one(self, *args: Any, **kwargs: Any) -> Any:
+    def find_one(self, *args: Any, **kwargs: Any) -> asyncio.Future[Document | None]:
         """Find one live document."""
         return self._start(self._gate.find_one(*args, **kwargs))
 
-    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+    def _start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         return asyncio.ensure_future(work, loop=self.get_io_loop())
 
 
-def _handed_over(name: str) -> Any:
+def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
     """Make the method that hands a call to the gate."""
 
     @wraps(getattr(AsyncIOMotorCollection, name))
     def method(self: TTLMotorCollection, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-        return self._start(getattr(self._gate, name)(**named(name, args, kwargs)))
+        arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        return self._start(getattr(self._gate, name)(**arguments))
 
     return method
 
 
-for _name in HANDED_OVER:
-    setattr(TTLMotorCollection, _name, _handed_over(_name))
+for _name, _parameters in HANDED_OVER.items():
+    setattr(TTLMotorCollection, _name, _handed_over(_name, _parameters))
 
 
 class _Cursor(JudgingCursor):
@@ -169,7 +177,7 @@ class _Cursor(JudgingCursor):
         self._batches += 1
         return super()._get_more()
 
-    def to_list(self, length: int | None = None) -> asyncio.Future[list[Any]]:
+    def to_list(self, length: int | None = None) -> asyncio.Future[list[Document]]:
         """Return live documents."""
         return asyncio.ensure_future(self._listed(length), loop=self.get_io_loop())
 
@@ -189,8 +197,8 @@ class _Cursor(JudgingCursor):
 class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     """The results of a find."""
 
-    _filter: Any = None
-    _exact: Any = None
+    _filter: Filter | None = None
+    _exact: Filter | None = None
 
     async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
         with coarsely(self.delegate, lifetime, self._filter, self._exact) as self._is_coarse:

@@ -20,12 +20,15 @@ from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.drivers import Document
 from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
-from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate, named
+from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
 if TYPE_CHECKING:
+    from pymongo.asynchronous.cursor import AsyncRawBatchCursor
+
+    from ttl_odm.beanie.drivers import Filter, Projection
     from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.policy.binding import Backend
 
@@ -98,7 +101,11 @@ class TTLCollection(AsyncCollection[Any]):
         return TTLCollection(self._ttl_database, super().with_options(*args, **kwargs))
 
     def find(
-        self, filter: Any = None, projection: Any = None, *args: Any, **kwargs: Any
+        self,
+        filter: Filter | None = None,
+        projection: Projection | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> TTLCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
@@ -108,7 +115,9 @@ class TTLCollection(AsyncCollection[Any]):
         cursor._lifetime, cursor._filter, cursor._exact = lifetime, filter, live
         return cursor
 
-    def find_raw_batches(self, filter: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def find_raw_batches(
+        self, filter: object = None, *args: Any, **kwargs: Any
+    ) -> AsyncRawBatchCursor[Document]:
         """Find live documents; they are not judged again when they are read."""
         live = self._gate.filter_for(filter, expired=takes_expired(kwargs))
         return super().find_raw_batches(live, *args, **kwargs)
@@ -137,23 +146,24 @@ class TTLCollection(AsyncCollection[Any]):
         gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate_raw_batches(gated, *args, **kwargs)
 
-    async def find_one(self, *args: Any, **kwargs: Any) -> Any:
+    async def find_one(self, *args: Any, **kwargs: Any) -> Document | None:
         """Find one live document."""
         return await self._gate.find_one(*args, **kwargs)
 
 
-def _handed_over(name: str) -> Any:
+def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
     """Make the method that hands a call to the gate."""
 
     @wraps(getattr(AsyncCollection, name))
     async def method(self: TTLCollection, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self._gate, name)(**named(name, args, kwargs))
+        arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        return await getattr(self._gate, name)(**arguments)
 
     return method
 
 
-for _name in HANDED_OVER:
-    setattr(TTLCollection, _name, _handed_over(_name))
+for _name, _parameters in HANDED_OVER.items():
+    setattr(TTLCollection, _name, _handed_over(_name, _parameters))
 
 
 class _Cursor(JudgingCursor):
@@ -173,7 +183,7 @@ class _Cursor(JudgingCursor):
         count: int = await super()._refresh()
         return count
 
-    async def to_list(self, length: int | None = None) -> list[Any]:
+    async def to_list(self, length: int | None = None) -> list[Document]:
         """Return live documents."""
         return await self._listed(length)
 
@@ -181,8 +191,8 @@ class _Cursor(JudgingCursor):
 class TTLCursor(_Cursor, AsyncCursor[Document]):
     """The results of a find."""
 
-    _filter: Any = None
-    _exact: Any = None
+    _filter: Filter | None = None
+    _exact: Filter | None = None
 
     async def _begin(self, lifetime: Lifetime) -> int:
         with coarsely(self, lifetime, self._filter, self._exact) as self._is_coarse:
@@ -194,8 +204,8 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
         await super().rewind()
         return self
 
-    def _clone(self, *args: Any, **kwargs: Any) -> Any:
-        clone = super()._clone(*args, **kwargs)
+    def _clone(self, *args: Any, **kwargs: Any) -> TTLCursor:
+        clone: TTLCursor = super()._clone(*args, **kwargs)
         clone._lifetime, clone._filter = self._lifetime, self._filter
         clone._exact = clone._spec if self._spec is self._exact else None
         return clone
@@ -204,7 +214,7 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
 class TTLCommandCursor(_Cursor, AsyncCommandCursor[Document]):
     """The results of an aggregation."""
 
-    async def try_next(self) -> Any:
+    async def try_next(self) -> Document | None:
         """Return the next live document, None if there is none yet."""
         while True:
             document = await super().try_next()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.beanie.rewrite.stamps import Update
 
 _REPEATABLE: Final = frozenset(
     {"$addToSet", "$currentDate", "$max", "$min", "$pull", "$set", "$setOnInsert", "$unset"}
@@ -55,8 +56,8 @@ class Change:
     """
 
     method: str
-    live: Any
-    new: Any
+    live: Update
+    new: Update
     known: Document
     is_repeatable: bool = True
     is_stamped: bool = False
@@ -79,7 +80,7 @@ async def insert_one(handle: Handle, document: Any, options: Document) -> Insert
 
 
 async def update(
-    handle: Handle, method: str, filter: Filter, update: Any, options: Document
+    handle: Handle, method: str, filter: Filter, update: Update, options: Document
 ) -> Any:
     """Update what lives."""
     keep = takes_keep(options)
@@ -90,7 +91,7 @@ async def update(
 
 
 async def replace(
-    handle: Handle, method: str, filter: Filter, document: Any, options: Document
+    handle: Handle, method: str, filter: Filter, document: Filter, options: Document
 ) -> Any:
     """Replace what lives."""
     keep = takes_keep(options)
@@ -148,7 +149,7 @@ async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options
     return await handle.plain.count_documents(written, limit=1, session=session) == 0
 
 
-def changed(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
+def changed(handle: Handle, method: str, update: Update, *, keep: bool) -> Change:
     """Stamp an update."""
     stamping = handle.stamping
     live = new = update
@@ -285,7 +286,7 @@ def watching(collection: str, key: object) -> Iterator[WriteWatch]:
         _watch.reset(token)
 
 
-def note_match(collection: str, filter: Any, *, matched: bool) -> None:
+def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
     """Note whether a write by this filter met its document."""
     watch = _watch.get()
     if watch is not None and watch.collection == collection and filter.get("_id") == watch.key:

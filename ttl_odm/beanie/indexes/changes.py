@@ -53,7 +53,14 @@ class Aim:
             field, name = next(iter(theirs["key"])), theirs["name"]
             if is_ours(name) or "expireAfterSeconds" not in theirs or field not in self.fields:
                 continue
-            same = [index.name for index in self.indexes if _does_the_same(theirs, index)]
+            same = [
+                index.name
+                for index in self.indexes
+                if index.is_on_every_document
+                and index.seconds == theirs["expireAfterSeconds"]
+                and "partialFilterExpression" not in theirs
+                and list(theirs["key"]) == [index.field]
+            ]
             if not same:
                 raise TTLConfigurationError(
                     f"The TTL index {name!r} of {self.collection!r} makes MongoDB delete documents "
@@ -114,14 +121,4 @@ def _differs(existing: Document, index: Index) -> bool:
         dict(existing["key"]) != {index.field: 1}
         or existing.get("partialFilterExpression") != index.filter
         or (index.seconds is None and "expireAfterSeconds" in existing)
-    )
-
-
-def _does_the_same(existing: Document, index: Index) -> bool:
-    return (
-        index.is_on_every_document
-        and index.seconds is not None
-        and "partialFilterExpression" not in existing
-        and list(existing["key"]) == [index.field]
-        and existing["expireAfterSeconds"] == index.seconds
     )

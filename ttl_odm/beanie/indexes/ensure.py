@@ -236,32 +236,24 @@ async def _take(
     try:
         await run(collection, step.command)
     except OperationFailure as error:
-        reason = _explain(collection, aim, error, existing)
-        if reason is not None:
-            raise TTLConfigurationError(reason) from error
+        # It will never work, or it may be nothing but a race.
+        name = aim.in_the_way(existing) if error.code in _CONFLICTS else None
+        if name is not None:
+            raise TTLConfigurationError(
+                f"The index {name!r} of {collection.full_name!r} has the key and the filter of one "
+                "that ttl_odm needs under a name of its own, and MongoDB has no room for both: "
+                "drop it."
+            ) from error
+        if error.code == _CANNOT_CREATE_INDEX:
+            reason = (error.details or {}).get("errmsg", error)
+            raise TTLConfigurationError(
+                f"MongoDB refuses an index that the policy of {collection.full_name!r} needs: "
+                f"{reason}. (Documents with a ttl of their own need MongoDB 6.0, for $or in "
+                "partial indexes.)"
+            ) from error
         if error.code in _CONFLICTS | _RACES:
             return error
         raise
-    return None
-
-
-def _explain(
-    collection: Collection, aim: Aim, error: OperationFailure, existing: list[Document]
-) -> str | None:
-    """Say why it will never work; None if it may be nothing but a race."""
-    name = aim.in_the_way(existing) if error.code in _CONFLICTS else None
-    if name is not None:
-        return (
-            f"The index {name!r} of {collection.full_name!r} has the key and the filter of one "
-            "that ttl_odm needs under a name of its own, and MongoDB has no room for both: drop it."
-        )
-    if error.code == _CANNOT_CREATE_INDEX:
-        reason = (error.details or {}).get("errmsg", error)
-        return (
-            f"MongoDB refuses an index that the policy of {collection.full_name!r} needs: "
-            f"{reason}. (Documents with a ttl of their own need MongoDB 6.0, for $or in partial "
-            "indexes.)"
-        )
     return None
 
 

@@ -220,7 +220,16 @@ def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
         Inconsistency.SEVERAL_DATES: {"$eq": [kind, "array"]},
     }
     if policy.override is not None:
-        kinds[Inconsistency.INVALID_TTL] = _has_invalid_ttl(policy, policy.override)
+        own = f"${policy.override}"
+        is_whole = {"$eq": [own, {"$trunc": [own]}]}
+        is_invalid = {"$not": [{"$and": [has_own_number(policy), is_whole]}]}
+        branches = [  # one after the other: $trunc fails on what is no number
+            {"case": {"$in": [{"$type": own}, _NOTHING]}, "then": False},
+            {"case": {"$not": [{"$in": [{"$type": own}, list(NUMBERS)]}]}, "then": True},
+            {"case": {"$in": [own, [NEVER, *policy.never]]}, "then": False},
+        ]
+        switch = {"$switch": {"branches": branches, "default": is_invalid}}
+        kinds[Inconsistency.INVALID_TTL] = switch
     if policy.override is not None and purge == "native":
         early = too_early(policy)
         wrong = {"$and": [has_wrong_expiry(policy), {"$not": [early]}]}
@@ -229,18 +238,6 @@ def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
         kinds[Inconsistency.TOO_LATE] = {"$and": [wrong, has_own]}
         kinds[Inconsistency.IDLE] = {"$and": [wrong, {"$not": [has_own]}]}
     return kinds
-
-
-def _has_invalid_ttl(policy: TTL, override: str) -> Expression:
-    own = f"${override}"
-    is_whole = {"$eq": [own, {"$trunc": [own]}]}
-    branches = [  # one after the other: $trunc fails on what is no number
-        {"case": {"$in": [{"$type": own}, _NOTHING]}, "then": False},
-        {"case": {"$not": [{"$in": [{"$type": own}, list(NUMBERS)]}]}, "then": True},
-        {"case": {"$in": [own, [NEVER, *policy.never]]}, "then": False},
-    ]
-    is_invalid = {"$not": [{"$and": [has_own_number(policy), is_whole]}]}
-    return {"$switch": {"branches": branches, "default": is_invalid}}
 
 
 def _has_no_date(policy: ExpireAfter | ExpireAt) -> Expression:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from pymongo import ReturnDocument
@@ -41,6 +41,8 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
 
+Result = TypeVar("Result")
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
 
-    Method: TypeAlias = Callable[..., Awaitable[Any]]
+    Method: TypeAlias = Callable[..., Awaitable[Result]]
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -260,7 +262,7 @@ async def _change(  # noqa: PLR0913 (all but one by place, from five callers)
     return changed is not None
 
 
-async def insert(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
+async def insert(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
     """Run Beanie's insert, and learn the stamp."""
     with watching(collection_of(document).full_name, document.id) as watch:
         result = await method(*args, **kwargs)
@@ -269,7 +271,7 @@ async def insert(document: Document, method: Method, *args: Any, **kwargs: Any) 
     return result
 
 
-async def write(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
+async def write(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
     """Run one of Beanie's writes; an `ExpiredError` is raised where the document has expired."""
     with watching(collection_of(document).full_name, document.id) as watch:
         try:
@@ -291,7 +293,7 @@ async def write(document: Document, method: Method, *args: Any, **kwargs: Any) -
     return result
 
 
-async def replace(document: Document, method: Method, *args: Any, **kwargs: Any) -> Any:
+async def replace(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
     """Run Beanie's replace, and read the stamp, which it doesn't."""
     result = await write(document, method, *args, **kwargs)
     policy = policy_of(type(document))

@@ -143,12 +143,6 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
 def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:
     if default is None:
         return {"$literal": False}
-    usual = _usually_expired(policy, default, now)
-    return usual if policy.limit is None else {"$or": [expired_expr(policy.limit, now), usual]}
-
-
-def _usually_expired(policy: TTL, default: int, now: Instant) -> Expression:
-    """The predicate but for the limit, while TTL is on."""
     last_modified = _path(policy.last_modified)
     inherited: bool | Expression = (
         False if default == NEVER else _reached(policy, last_modified, default * 1000, now)
@@ -167,9 +161,11 @@ def _usually_expired(policy: TTL, default: int, now: Instant) -> Expression:
             _branch({"$in": [own, [NEVER, *policy.never]]}, then=False),
             _branch(is_valid, then=_reached(policy, last_modified, own_milliseconds, now)),
         ]
-    if not branches:
-        return inherited if isinstance(inherited, dict) else {"$literal": False}
-    return {"$switch": {"branches": branches, "default": inherited}}
+    if branches:
+        usual: Expression = {"$switch": {"branches": branches, "default": inherited}}
+    else:
+        usual = inherited if isinstance(inherited, dict) else {"$literal": False}
+    return usual if policy.limit is None else {"$or": [expired_expr(policy.limit, now), usual]}
 
 
 def _date_expired(

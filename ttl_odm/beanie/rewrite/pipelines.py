@@ -149,7 +149,15 @@ def _stamped(stage: Document, policy: Policy, stamping: Stamping | None) -> Pipe
     absent = _MARKED if merge.get("whenNotMatched") == "discard" else _FRESH
     mark = {"$set": {_MARK: {"$cond": [live_expr(policy), "$$REMOVE", "$$ROOT"]}}}
     is_marked = {"$eq": [{"$type": _MARKED}, "object"]}
-    steps = _steps(merge.get("whenMatched", "merge"), stamps)
+    matched = merge.get("whenMatched", "merge")
+    named: dict[str, Pipeline] = {
+        "fail": [{"$set": {_MARK: _REFUSED}}],
+        "keepExisting": [],
+        "merge": [{"$replaceWith": {"$mergeObjects": ["$$ROOT", "$$new"]}}, *stamps],
+        "replace": [{"$replaceWith": {"$mergeObjects": ["$$new", {_MARK: _MARKED}]}}],
+    }
+    is_pipeline = isinstance(matched, list)
+    steps = [*map(_keeping_mark, matched), *stamps] if is_pipeline else named[matched]
     unmark = {"$replaceWith": {"$cond": [is_marked, absent, "$$ROOT"]}}
     merge["let"] = {"new": "$$ROOT", **merge.get("let", {})}
     merge["whenMatched"] = [mark, *steps, unmark]
@@ -161,19 +169,6 @@ def as_duplicate(error: OperationFailure) -> OperationFailure:
     if _DUPLICATE not in str(error):
         return error
     return DuplicateKeyError(str(error), 11000, error.details)
-
-
-def _steps(matched: str | Pipeline, stamps: Pipeline) -> Pipeline:
-    """Return what the user wants to happen where a document is there."""
-    if isinstance(matched, list):
-        return [*map(_keeping_mark, matched), *stamps]
-    named: dict[str, Pipeline] = {
-        "fail": [{"$set": {_MARK: _REFUSED}}],
-        "keepExisting": [],
-        "merge": [{"$replaceWith": {"$mergeObjects": ["$$ROOT", "$$new"]}}, *stamps],
-        "replace": [{"$replaceWith": {"$mergeObjects": ["$$new", {_MARK: _MARKED}]}}],
-    }
-    return named[matched]
 
 
 def _keeping_mark(stage: Filter) -> Document:

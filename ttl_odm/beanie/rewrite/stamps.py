@@ -103,9 +103,17 @@ class Stamping:
         cleaned = {operator: fields for operator, fields in cleaned.items() if fields}
         if cleaned.keys() == {"$setOnInsert"} and not inserts:
             return cleaned  # it changes nothing, so it resets nothing
-        if self.keeps_expiry and _is_plain(cleaned):
-            return [*_as_stages(cleaned, inserts=inserts), *self.stages(keep=keep)]
-        return self._with_operators(cleaned, keep=keep, now=now)
+        stages = _as_stages(cleaned, inserts=inserts) if self.keeps_expiry else None
+        if stages is not None:
+            return [*stages, *self.stages(keep=keep)]
+        field, made = self.policy.last_modified, dict(cleaned)
+        if not keep and self.stamps and now is not None:
+            made["$set"] = {**made.get("$set", {}), field: stored(self.policy, now)}
+        elif not keep and self.stamps:
+            made["$currentDate"] = {**made.get("$currentDate", {}), field: True}
+        if self.keeps_expiry and (not keep or self._touches_ttl(cleaned)):
+            made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}
+        return made or {"$set": {}}
 
     def replacement(self, document: Filter, *, keep: bool, inserts: bool = False) -> Pipeline:
         """Return the update that does what replacing by the document does."""
@@ -129,17 +137,6 @@ class Stamping:
 
     def _expiry_stages(self) -> Pipeline:
         return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []
-
-    def _with_operators(self, update: Document, *, keep: bool, now: datetime | None) -> Document:
-        field = self.policy.last_modified
-        made = dict(update)
-        if not keep and self.stamps and now is not None:
-            made["$set"] = {**made.get("$set", {}), field: stored(self.policy, now)}
-        elif not keep and self.stamps:
-            made["$currentDate"] = {**made.get("$currentDate", {}), field: True}
-        if self.keeps_expiry and (not keep or self._touches_ttl(update)):
-            made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}
-        return made or {"$set": {}}
 
     def _touches_ttl(self, update: Document) -> bool:
         own = self.policy.override
@@ -202,16 +199,11 @@ def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
     return Stamping(policy, backend == "mongodb") if isinstance(policy, TTL) else None
 
 
-def _is_plain(update: Document) -> bool:
-    """Say whether it only sets and unsets whole fields, which pipelines do in the same way."""
-    return update.keys() <= _PLAIN and all(
-        "." not in name and not name.startswith("$")
-        for fields in update.values()
-        for name in fields
-    )
-
-
-def _as_stages(update: Document, *, inserts: bool) -> Pipeline:
+def _as_stages(update: Document, *, inserts: bool) -> Pipeline | None:
+    """Return the stages that do the same; None unless it only sets and unsets whole fields."""
+    names = [name for fields in update.values() for name in fields]
+    if update.keys() - _PLAIN or any("." in name or name.startswith("$") for name in names):
+        return None
     sets = {
         name: {"$literal": value}
         for operator in _SETS

@@ -105,8 +105,7 @@ class _Batch:
             return await self._fix()
         if self.stage.kind is Action.WALK:
             return await self._walk()
-        result = await self._by_window() if await self._has_windows() else None
-        return await self._by_list() if result is None else result
+        return await self._by_window() or await self._by_list()
 
     @asynccontextmanager
     async def _working(self) -> AsyncIterator[RawCollection]:
@@ -122,27 +121,23 @@ class _Batch:
 
     # Windows
 
-    async def _has_windows(self) -> bool:
-        """Whether a command can be bound to a piece of the index, and need not know what it does.
-
-        An array of dates has several entries. Once an index has seen one, the server searches it by
-        one of two bounds only, which may lead it over all that lives.
-        """
-        if not self.stage.has_windows or self.remover.needs_transaction:
-            return False
-        known, index = self.layout.several_keys, str(self.stage.range.index)
-        if index not in known:
-            find = {"find": self.remover.name, "limit": 1, **self.stage.range.bounds()}
-            plan = await self.place.run({"explain": find, "verbosity": "queryPlanner"})
-            known[index] = _says(plan, "isMultiKey")
-        return not known[index]
-
     async def _by_window(self) -> BatchResult | None:
         """Delete what is in the next window.
 
-        None where one moment has more than a batch, or somebody else holds a document of it.
+        None where the index has none, where one moment has more than a batch, or where somebody
+        else holds a document of it.
         """
-        reach, most = self.stage.range, self.size
+        if not self.stage.has_windows or self.remover.needs_transaction:
+            return None
+        reach, most, known = self.stage.range, self.size, self.layout.several_keys
+        # An array of dates has several entries. Once an index has seen one, the server searches it
+        # by one of two bounds only, which may lead it over all that lives.
+        if (index := str(reach.index)) not in known:
+            find = {"find": self.remover.name, "limit": 1, **reach.bounds()}
+            plan = await self.place.run({"explain": find, "verbosity": "queryPlanner"})
+            known[index] = _says(plan, "isMultiKey")
+        if known[index]:
+            return None
         fields = {reach.field: 1, "_id": 0}
         with phase("find"):
             last = await self.place.find(

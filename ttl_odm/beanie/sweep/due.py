@@ -37,7 +37,7 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     wanted_indexes,
 )
 from ttl_odm.core.expiry import effective_ttl, own_ttl
-from ttl_odm.core.policy import TTL, ExpireAfter
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.sweeper import Counted, Due, Part
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter
     from ttl_odm.beanie.policy.ttl_indexes import Index
-    from ttl_odm.core.policy import ExpireAt, Policy
+    from ttl_odm.core.policy import Policy
 
 _FIRST_DATE: Final = DatetimeMS(-(2**63))
 
@@ -171,11 +171,18 @@ def stages_of(
     """Return what a sweep goes through for a part; nothing if the indexes for it are gone."""
     if part is Part.ALL:
         return (IndexRange(Action.WALK, Range(BY_KEY, "_id", MinKey())),)
-    if not layout.indexes:
-        return ()
     dated = policy.limit if isinstance(policy, TTL) and part is Part.CAPPED else policy
+    if not layout.indexes or dated is None:
+        return ()
     if not isinstance(dated, TTL):
-        return () if dated is None else tuple(_by_date(dated, layout, now))
+        name, first = layout.indexes[dated.field]
+        seconds = dated.seconds if isinstance(dated, ExpireAfter) else 0
+        # Without branches: applications do have arrays here, on whose entries a condition with two
+        # bounds uses one of them only.
+        reach = Range(name, dated.field, first, _before(now, seconds))
+        undated = IndexRange(Action.PURGE, Range(name, dated.field, MinKey(), first))
+        has_undated = isinstance(dated, ExpireAt) and dated.null == "expired"
+        return (*([undated] if has_undated else []), IndexRange(Action.PURGE, reach))
     if part is Part.INHERITING:
         shortest = shortest_default(dated)
         if shortest is None or shortest == NEVER:
@@ -190,18 +197,6 @@ def stages_of(
         IndexRange(Action.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches),
         IndexRange(Action.FIX, Range(name, EXPIRY, MinKey(), end)),
     )
-
-
-def _by_date(
-    policy: ExpireAfter | ExpireAt, layout: Layout, now: DatetimeMS
-) -> Iterator[IndexRange]:
-    name, first = layout.indexes[policy.field]
-    if not isinstance(policy, ExpireAfter) and policy.null == "expired":
-        yield IndexRange(Action.PURGE, Range(name, policy.field, MinKey(), first))
-    seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
-    # Without branches: applications do have arrays here, on whose entries a condition with two
-    # bounds uses one of them only.
-    yield IndexRange(Action.PURGE, Range(name, policy.field, first, _before(now, seconds)))
 
 
 def _before(now: DatetimeMS, seconds: int) -> DatetimeMS:

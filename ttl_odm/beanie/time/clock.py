@@ -60,7 +60,9 @@ class ServerClock:
 
     async def refresh(self, database: Database) -> None:
         """Ask the server, by any one of its databases, if the last answer is over a minute old."""
-        if self._is_fresh():
+        last, now = self._sample, _monotonic()
+        is_recent = last is not None and now - last.received <= _FRESH_SECONDS
+        if last is not None and is_recent and abs(time.time() - now - last.wall) < _JUMP_SECONDS:
             return
         sample = await _ask(database)
         for _ in range(_RETRIES):
@@ -85,14 +87,6 @@ class ServerClock:
     def is_known(self) -> bool:
         """Whether the server was ever asked."""
         return self._sample is not None
-
-    def _is_fresh(self) -> bool:
-        if self._sample is None:
-            return False
-        now = _monotonic()
-        if now - self._sample.received > _FRESH_SECONDS:
-            return False
-        return abs(time.time() - now - self._sample.wall) < _JUMP_SECONDS
 
     def _known(self) -> _Sample:
         if self._sample is None:
