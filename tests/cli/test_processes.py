@@ -17,9 +17,8 @@ from tests.cli import shop
 from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.errors import in_one_line
-from ttl_odm.cli.progress import ProgressDisplay
 from ttl_odm.cli.run import log_to
-from ttl_odm.cli.sweep import within
+from ttl_odm.cli.sweep import ProgressDisplay, within
 from ttl_odm.sweeper import Progress
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@
 - `urls`: engines and clients of database URLs
 - `checks_sql`, `checks_mongodb`: what `check` looks at; `findings`: what it finds
 - `plan_page`: the page that `plan` writes
-- `output`: tables, paragraphs, JSON; `progress`: a bar; `telemetry`: metrics and spans
+- `output`: tables, paragraphs, JSON; `telemetry`: metrics and spans
 - `errors`: how a command fails, without a traceback and without passwords
 
 This module only finds out whether the extra is installed.

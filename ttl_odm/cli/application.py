@@ -24,13 +24,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One of the things to sweep.
+    """One of the things to sweep: its name in reports, its class's (None for a bare table).
 
-    Attributes:
-        name: The table's or collection's, as reports have it.
-        model: The class's; None for a bare table.
-        entity: What a sweeper takes for it, a Table or a document class; None where only the
-            database or the store knows it.
+    The entity is what a sweeper takes for it, a Table or a document class; None where only the
+    database or the store knows it.
     """
 
     name: str
@@ -40,13 +37,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """An engine and what to sweep with it.
+    """An engine (or a database of MongoDB, or a store) and what to sweep with it.
 
-    Attributes:
-        engine: An engine, a database of MongoDB, or a store.
-        targets: What to sweep, one by one. Empty for a store, which knows.
-        options: Those of the sweeper that the application itself wants.
-        database: The URL as it may be printed; None where it isn't known.
+    A store has no targets here: it knows them. The options are those of the sweeper that the
+    application itself wants; `database` is the URL as it may be printed, None where it isn't known.
     """
 
     engine: Any
@@ -119,25 +113,13 @@ class Application:
         return self.targets or [Target(name, None, None) for name in self.store().targets()]
 
     async def check_connection(self) -> None:
-        """Ask the database for its time: a wrong URL is found now, not after a minute of trying.
-
-        Raises:
-            StoreError: It doesn't answer.
-        """
+        """Ask the database for its time: a wrong URL is found now, not after a minute of trying."""
         store = self.store()
         if hasattr(store, "now"):
             await answer(store.now())
 
     def select(self, models: Sequence[str], excepted: Sequence[str]) -> Application:
-        """Leave targets out.
-
-        Args:
-            models: Names of models or tables to keep; all if empty.
-            excepted: Those to leave out.
-
-        Raises:
-            UsageError: There is no such one, or nothing is left.
-        """
+        """Keep the models or tables of these names, all if there are none, but for others."""
         if not (models or excepted):
             return self
         if self.is_store:
@@ -149,7 +131,7 @@ class Application:
                 if not self.named(name):
                     raise self.unknown(f"--{option} {name!r}")
                 listed.extend(self.named(name))
-        targets = [one for one in self.targets if one in chosen and one not in left_out]
+        targets = [target for target in self.targets if target in chosen and target not in left_out]
         if not targets:
             raise UsageError("--model and --except leave nothing over.")
         return replace(self, targets=targets)

@@ -34,12 +34,7 @@ _ERRORS: Final = (Inconsistency.TOO_EARLY, Inconsistency.SEVERAL_DATES)
 
 
 async def check(targets: Sequence[Target], *, deep: bool) -> list[Finding]:
-    """Look at all targets.
-
-    Args:
-        targets: The `entity` of each is a document class that `init_beanie` has seen.
-        deep: Whether to read whole collections, however big.
-    """
+    """Look at all targets; if deep, read whole collections, however big."""
     findings = []
     for target in targets:
         findings += await _indexes(target)
@@ -109,13 +104,7 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
 
 
 def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
-    """What makes documents of a kind right: by ttl_odm, or, for mongosh, what they may have meant.
-
-    Args:
-        kind: What is wrong.
-        target: The class.
-        name: The collection.
-    """
+    """What makes documents right: by ttl_odm, or, for mongosh, what they may have meant."""
     if kind.is_repairable:
         return f"await repair_strays({target.model})"
     policy, documents = policy_of(target.entity), f"db[{name!r}]"

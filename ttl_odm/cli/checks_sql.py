@@ -50,10 +50,8 @@ _MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.
 class Index(NamedTuple):
     """An index as the database has it.
 
-    Attributes:
-        first: Its first column; None where that is an expression, or where rows are left out.
-        is_valid: Whether it can be used.
-        definition: The statement that makes it; empty where the database has none.
+    The first column is None where that is an expression, or where rows are left out; the definition
+    is the statement that makes it, empty where the database has none.
     """
 
     first: str | None
@@ -62,12 +60,9 @@ class Index(NamedTuple):
 
 
 def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> list[Finding]:
-    """Look at all targets.
+    """Look at all targets; if deep, read whole tables, however big.
 
-    Args:
-        connection: Is thrown away afterwards: it has been made one that can only read.
-        targets: The `entity` of each is a Table.
-        deep: Whether to read whole tables, however big.
+    The connection is thrown away afterwards: it has been made one that can only read.
     """
     findings: list[Finding] = []
     with reading_only(connection, None if deep else SECONDS):
@@ -265,7 +260,16 @@ class _Check:
             return
         valid = {NEVER, *self._binding.nevers}
         number = type_coerce(own, Integer())
-        if self._has_check(own.name):
+        if self._is_mysql:
+            # SQLAlchemy reflects no CHECK that stands at a column.
+            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
+            checked = [line.strip() for line in str(create).splitlines() if " CHECK (" in line]
+            has_check = any(line.startswith(f"`{own.name}` ") for line in checked)
+        else:
+            schema, table = self._place
+            checks = inspect(self._connection).get_check_constraints(table, schema)
+            has_check = any(f"{own.name} " in f"{check['sqltext']} " for check in checks)
+        if has_check:
             return
         if isinstance(own.type, Seconds):
             yield self._warning(
@@ -287,16 +291,6 @@ class _Check:
                 f"rows whose {own.name} is no ttl (0, -2), so that the default counts: {wrong}",
                 f"UPDATE {self._quoted} SET {name} = NULL WHERE {name} <= 0 AND {kept}",  # noqa: S608 (shown)
             )
-
-    def _has_check(self, column: str) -> bool:
-        schema, name = self._place
-        if self._is_mysql:
-            # SQLAlchemy reflects no CHECK that stands at a column.
-            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
-            lines = [line.strip() for line in str(create).splitlines()]
-            return any(line.startswith(f"`{column}` ") and " CHECK (" in line for line in lines)
-        checks = inspect(self._connection).get_check_constraints(name, schema)
-        return any(f"{column} " in f"{check['sqltext']} " for check in checks)
 
     def _future(self) -> Iterator[Finding]:
         binding = self._binding

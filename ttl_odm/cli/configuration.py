@@ -26,11 +26,7 @@ FILE: Final = "pyproject.toml"
 
 
 def defaults(group: click.Group) -> dict[str, Any]:
-    """Read the file, and return click's ``default_map`` for a group of commands.
-
-    Raises:
-        UsageError: It can't be read, or it or the environment has a key that no command knows.
-    """
+    """Read the file, and return click's ``default_map``; a key that no command knows is refused."""
     options = {
         name: {option.name for option in command.params if option.name}
         for name, command in group.commands.items()

@@ -43,13 +43,7 @@ async def connect(
 ) -> AsyncIterator[Application]:
     """Give the application that was named, and close what was opened for it.
 
-    Args:
-        app: Its name; None is enough for a database whose tables are looked at without TTL.
-        url: The database's, where the application doesn't say.
-        with_ttl: Whether its targets are what has a TTL, or every table or document class.
-
-    Raises:
-        UsageError: It can't be used; the message says what to give instead.
+    Its targets are what has a TTL; or every table or document class, and then a URL alone will do.
     """
     if app is None and (with_ttl or url is None):
         raise UsageError(_APP_NEEDED)
@@ -78,23 +72,27 @@ async def connect(
 
 
 def load(spec: str, option: str) -> Any:
-    """Import an object.
-
-    The working directory is looked in first, as ``python -m`` does.
-
-    Args:
-        spec: ``package.module:attribute``.
-        option: The option it is the value of, for messages: ``--app``.
-
-    Raises:
-        UsageError: It isn't there.
-    """
+    """Import ``package.module:attribute``, an option's value; first from the working directory."""
     module_name, colon, path = spec.partition(":")
     if not (colon and module_name and path):
         raise UsageError(
             f"{option} {spec!r}: give a module and a name in it, such as myapp.models:Base."
         )
-    value = _module(module_name, f"{option} {spec!r}")
+    where, here = f"{option} {spec!r}", str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        value: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise UsageError(
+                f"{where}: there is no module {missing!r}, neither here nor in the environment of "
+                f"{sys.executable}."
+            ) from error
+        raise UsageError(f"{where}: {module_name} needs the module {missing!r}.") from error
+    except Exception as error:
+        raise _failure(f"{where}: importing {module_name}", error) from error
     for name in path.split("."):
         try:
             value = getattr(value, name)
@@ -102,26 +100,8 @@ def load(spec: str, option: str) -> Any:
             public = [attribute for attribute in dir(value) if attribute[0] != "_"]
             near = get_close_matches(name, public, n=3)
             hint = f" (there is {', '.join(near)})" if near else ""
-            raise UsageError(f"{option} {spec!r}: {module_name} has no {name!r}{hint}.") from error
+            raise UsageError(f"{where}: {module_name} has no {name!r}{hint}.") from error
     return value
-
-
-def _module(name: str, where: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if name == missing or name.startswith(f"{missing}."):
-            raise UsageError(
-                f"{where}: there is no module {missing!r}, neither here nor in the environment of "
-                f"{sys.executable}."
-            ) from error
-        raise UsageError(f"{where}: {name} needs the module {missing!r}.") from error
-    except Exception as error:
-        raise _failure(f"{where}: importing {name}", error) from error
 
 
 def _failure(what: str, error: Exception) -> UsageError:

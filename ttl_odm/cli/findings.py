@@ -30,14 +30,9 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    """Something that is not as it should be, with the command or statement that fixes it.
 
-    Attributes:
-        severity: How bad it is.
-        code: What kind, for machines: ``missing-index``.
-        target: Where; None where it is the whole database's.
-        message: What, in a sentence.
-        fix: The command, statement or line that fixes it; None where there is none.
+    The code is for machines (``missing-index``); no target means the whole database.
     """
 
     severity: Severity
@@ -61,13 +56,7 @@ class Finding:
 
 
 def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
-    """Return what may let something be read that could not be.
-
-    Args:
-        why: What the database said.
-        table: Which, as the database names it.
-        deeper: The command that has no time limit.
-    """
+    """What may let a table be read that could not be: a right, or a command without time limit."""
     if any(word in why.lower() for word in ("denied", "not authorized", "privilege")):
         return f"GRANT SELECT ON {table} TO ...  (the user of --url)"
     return f"{deeper}  (it has no time limit)"
@@ -81,13 +70,7 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.SKIP
 
 
 def print_findings(findings: list[Finding], checked: int, output: Output) -> None:
-    """Print findings for people, the worst first.
-
-    Args:
-        findings: What was found.
-        checked: Targets that were looked at.
-        output: Where to.
-    """
+    """Print findings for people, the worst first, and how many targets were looked at."""
     for severity in Severity:
         for finding in findings:
             if finding.severity is severity:

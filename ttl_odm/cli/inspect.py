@@ -20,7 +20,7 @@ from ttl_odm.core import ExpireAt, expires_at
 from ttl_odm.inspection import Proposal, Table, Verdict, as_source, declarations, propose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from sqlalchemy import Connection
 
@@ -34,13 +34,9 @@ _URL_NEEDED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was read.
+    """What was read: a verdict for each table, at a database's now.
 
-    Attributes:
-        database: Its URL as it may be printed; None where only models were read.
-        now: Its clock.
-        verdicts: One for each table.
-        dialect: SQLAlchemy's name for the database; None for MongoDB.
+    The URL, as it may be printed, is None where only models were read; the dialect for MongoDB.
     """
 
     database: str | None
@@ -50,6 +46,23 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
+
+        def plain(proposal: Proposal) -> dict[str, Any]:
+            field = proposal.field
+            return {
+                "declaration": as_source(proposal.policy),
+                "confidence": proposal.confidence.name.lower(),
+                "reasons": list(proposal.reasons),
+                "cautions": list(proposal.cautions),
+                "field": field.name,
+                "is_indexed": field.is_indexed,
+                "index": _index(proposal, self.dialect),
+                "lowest": field.lowest,
+                "highest": field.highest,
+                "looked_at": proposal.looked_at,
+                "expired": proposal.expired,
+            }
+
         return {
             "database": self.database,
             "now": self.now.isoformat(),
@@ -59,7 +72,7 @@ class Inspection:
                     "model": verdict.table.model,
                     "rows": verdict.table.rows,
                     "rows_are_estimated": verdict.table.is_estimated,
-                    "proposal": verdict.proposal and _proposal_dict(verdict.proposal, self.dialect),
+                    "proposal": verdict.proposal and plain(verdict.proposal),
                     "remarks": list(verdict.remarks),
                 }
                 for verdict in self.verdicts
@@ -93,7 +106,16 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
 
             inspection = _judged(None, datetime.now(timezone.utc), tables_of(declared))
         elif urls.is_mongodb(url):
-            inspection = _of_mongodb(url, declared)
+            name = urls.mongodb_name(url)
+            from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
+
+            from ttl_odm.inspection.readers import mongodb  # noqa: PLC0415
+
+            classes = None if declared is None else mongodb.classes_of(declared)
+            client: MongoClient[Any]
+            with MongoClient(url, tz_aware=True, serverSelectionTimeoutMS=5_000) as client:
+                collections = mongodb.collections(client[name], models=classes)
+                inspection = _judged(url, mongodb.now(client[name]), collections)
         else:
             inspection = _of_sql(url, declared, schema)
     output = Output(as_json=as_json)
@@ -139,20 +161,6 @@ def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
             await engine.dispose()
 
     return asyncio.run(read_async())
-
-
-def _of_mongodb(url: str, models: Any) -> Inspection:
-    name = urls.mongodb_name(url)
-    from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
-
-    from ttl_odm.inspection.readers import mongodb  # noqa: PLC0415
-
-    classes = None if models is None else mongodb.classes_of(models)
-    client: MongoClient[Any] = MongoClient(url, tz_aware=True, serverSelectionTimeoutMS=5_000)
-    with client:
-        database = client[name]
-        now = mongodb.now(database)
-        return _judged(url, now, mongodb.collections(database, models=classes))
 
 
 def _print(inspection: Inspection, output: Output) -> None:
@@ -235,20 +243,3 @@ def _index(proposal: Proposal, dialect: str | None) -> str | None:
 
     table = proposal.table
     return index_for(table.name, proposal.field.name, dialect, table.schema)
-
-
-def _proposal_dict(proposal: Proposal, dialect: str | None) -> Mapping[str, Any]:
-    field = proposal.field
-    return {
-        "declaration": as_source(proposal.policy),
-        "confidence": proposal.confidence.name.lower(),
-        "reasons": list(proposal.reasons),
-        "cautions": list(proposal.cautions),
-        "field": field.name,
-        "is_indexed": field.is_indexed,
-        "index": _index(proposal, dialect),
-        "lowest": field.lowest,
-        "highest": field.highest,
-        "looked_at": proposal.looked_at,
-        "expired": proposal.expired,
-    }

@@ -21,9 +21,7 @@ Command: TypeAlias = "Callable[..., None]"
 def sweep_option(name: str, parameter: str | None = None) -> Callable[[Command], Command]:
     """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is given.
 
-    Args:
-        name: Its name there.
-        parameter: What the command calls it; None for the same name.
+    The command may call it otherwise, by the name of a parameter.
     """
     option = COMMAND_OPTIONS[name]
     flag = name.replace("_", "-")

@@ -24,12 +24,7 @@ _LEAST_WIDTH: Final = 30
 
 
 def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Return rows as a table, names to the left and numbers to the right.
-
-    Args:
-        rows: The first is the head.
-        width: Where a table wider than that is printed row by row instead; None for any.
-    """
+    """Return rows, of which the first is the head, as a table; row by row if it would be wider."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     if width is not None and sum(widths) + 2 * len(widths) > width:
@@ -65,12 +60,7 @@ def report_dict(report: SweepReport) -> dict[str, Any]:
 
 
 class Output:
-    """Where a command's results go.
-
-    Attributes:
-        console: Rich's, on stdout.
-        as_json: Whether only JSON is to be printed there.
-    """
+    """Where a command's results go: rich's console on stdout, or only JSON there."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         from rich.console import Console  # noqa: PLC0415 (needs the extra)

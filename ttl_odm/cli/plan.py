@@ -116,24 +116,32 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
 async def forecast_target(
     app: Application, target: Target, default_ttl: str | None, policy: str | None, most: float
 ) -> Forecast:
-    """Count what of a target expires when, by its policy and by one that is planned.
+    """Count what of a target expires when, by its policy and by what is planned, as it was typed.
 
-    Args:
-        app: Whose engine is asked.
-        target: Whose rows.
-        default_ttl: Another default that is planned, as it was typed; or None.
-        policy: Another policy that is planned, as it was typed; or None.
-        most: Rows of which all are counted; of more, a sample.
-
-    Raises:
-        UsageError: What is planned can't be.
+    Of more than so many rows a sample is taken.
     """
     current = None if target.entity is None else _policy(app, target)
     try:
         planned = planned_policy(current, default_ttl, policy)
     except InvalidTTL as error:
         raise UsageError(str(error)) from error
-    measured = await _measured(app, target, current, planned, most)
+    measured: Measured
+    if app.is_mongodb:
+        from ttl_odm.forecast import mongodb  # noqa: PLC0415 (needs the extra)
+
+        collection = mongodb.collection_for(app.engine, target.entity or target.name)
+        stored = mongodb.as_stored(target.entity, planned)
+        measured = await mongodb.measure(collection, current, stored, most)
+    else:
+        from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
+
+        table = target.name if target.entity is None else target.entity
+        if app.is_async:
+            async with app.engine.connect() as connection:
+                measured = await connection.run_sync(sql.measure, table, planned, most)
+        else:
+            with app.engine.connect() as connection:
+                measured = sql.measure(connection, table, planned, most)
     return Forecast(target.name, target.model or target.name, current, planned, measured)
 
 
@@ -148,26 +156,6 @@ def _policy(app: Application, target: Target) -> Policy | None:
 
     binding = binding_of(target.entity)
     return None if binding is None else binding.default.policy
-
-
-async def _measured(
-    app: Application, target: Target, current: Policy | None, planned: Policy | None, most: float
-) -> Measured:
-    if app.is_mongodb:
-        from ttl_odm.forecast import mongodb  # noqa: PLC0415 (needs the extra)
-
-        collection = mongodb.collection_for(app.engine, target.entity or target.name)
-        stored = mongodb.as_stored(target.entity, planned)
-        return await mongodb.measure(collection, current, stored, most)
-    from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
-
-    table = target.name if target.entity is None else target.entity
-    if app.is_async:
-        async with app.engine.connect() as connection:
-            measured: Measured = await connection.run_sync(sql.measure, table, planned, most)
-            return measured
-    with app.engine.connect() as connection:
-        return sql.measure(connection, table, planned, most)
 
 
 def _print(forecast: Forecast, output: Output) -> None:

@@ -28,16 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is in a target.
+    """What is in a target; None for what could not be counted, with the problem.
 
-    Attributes:
-        target: Which.
-        is_on: Whether its TTL is.
-        rows: All rows; None where they could not be counted.
-        is_estimated: Whether `rows` is an estimate.
-        expired: Those that have expired.
-        oldest: Seconds since the first of them has; None where nobody knows.
-        problem: Why nothing is known.
+    `oldest` is seconds since the first of its expired rows has expired.
     """
 
     target: Target
@@ -48,16 +41,22 @@ class Counts:
     oldest: float | None = None
     problem: str | None = None
 
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The texts of a table's row: all rows, live ones, expired ones, the oldest of these."""
+        if not self.is_on:
+            return ("-", "-", "-", "TTL is off")
+        if self.rows is None or self.expired is None:
+            return ("?", "?", "?", "?")
+        about, live = "~" if self.is_estimated else "", max(self.rows - self.expired, 0)
+        return (f"{about}{self.rows:,}", f"{about}{live:,}", f"{self.expired:,}", age(self.oldest))
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at everything.
+    """One look at everything, at an instant of a monotonic clock, in seconds.
 
-    Attributes:
-        database: Its URL as it may be printed; None where it isn't known.
-        lease: The state of the lease; None where none is kept.
-        targets: What is in each.
-        at: When that was, in seconds of a monotonic clock.
+    The URL is as it may be printed, None where it isn't known; there may be no lease either.
     """
 
     database: str | None
@@ -159,27 +158,24 @@ async def lease_of(app: Application, lease_name: str | None) -> LeaseState | Non
 async def _snapshot(app: Application, lease_name: str | None) -> Snapshot:
     """Count, and read the lease."""
     await app.check_connection()
-    store = app.store()
-    counts = [await _count(store, target) for target in app.all_targets()]
-    lease = await lease_of(app, lease_name)
-    return Snapshot(app.database, lease, counts, time.monotonic())
-
-
-async def _count(store: Any, target: Target) -> Counts:
-    try:
-        due = await answer(store.due(target.name))
-        if due is None:
-            return Counts(target, is_on=False)
-        counted = await answer(store.count(target.name))
-    except StoreError as error:
-        return Counts(target, problem=in_one_line(error))
-    return Counts(
-        target,
-        rows=counted.rows,
-        is_estimated=counted.is_estimated,
-        expired=counted.due,
-        oldest=due.oldest,
-    )
+    store, targets = app.store(), []
+    for target in app.all_targets():
+        counts = Counts(target, is_on=False)
+        try:
+            due = await answer(store.due(target.name))
+            if due is not None:
+                rows = await answer(store.count(target.name))
+                counts = Counts(
+                    target,
+                    rows=rows.rows,
+                    is_estimated=rows.is_estimated,
+                    expired=rows.due,
+                    oldest=due.oldest,
+                )
+        except StoreError as error:
+            counts = Counts(target, problem=in_one_line(error))
+        targets.append(counts)
+    return Snapshot(app.database, await lease_of(app, lease_name), targets, time.monotonic())
 
 
 class _Ticks:
@@ -231,21 +227,26 @@ def _print(snapshot: Snapshot, output: Output, before: Snapshot | None = None) -
 def format_snapshot(
     snapshot: Snapshot, width: int | None = None, before: Snapshot | None = None
 ) -> str:
-    """Return it for people.
-
-    Args:
-        snapshot: What was counted and read.
-        width: Columns of the terminal; None for any number.
-        before: The snapshot before this one, for what has changed since; None for the first.
-    """
+    """Return it for people, with what has changed since the one before, if there was one."""
     lines = [] if snapshot.database is None else [snapshot.database]
-    lines += _lease_lines(snapshot.lease)
+    lease = snapshot.lease
+    if lease is None:
+        lines.append("No lease is kept.")
+    else:
+        holder, last = "No sweeper holds the lease.", "No sweep has been recorded."
+        if lease.holder is not None:
+            holder = f"{lease.holder} holds the lease for {lease.seconds_left:,.0f} s."
+        if lease.recorded_ago is not None:
+            last = f"Last sweep {age(lease.recorded_ago)} ago."
+        lines.append(f"{holder} {last}")
+        if lease.paused:
+            lines.append("PAUSED: nothing is deleted until ttl-odm resume.")
     change = () if before is None else ("change",)
     head = ("target", "model", "rows", "live", "expired", *change, "oldest", "rate")
     rows: list[tuple[str, ...]] = [(*head, "last sweeps found")]
     for counts in snapshot.targets:
         name = counts.target.name
-        *cells, oldest = _cells(counts)
+        *cells, oldest = counts.cells
         changes = [_per_second(snapshot.change_of(counts, before), sign="+") for _ in change]
         rate = _per_second(snapshot.history.rate_of(name))
         last = " ".join(f"{number:,}" for number in snapshot.history.of(name)[-3:]) or "-"
@@ -255,32 +256,8 @@ def format_snapshot(
     return "\n".join(lines)
 
 
-def _cells(counts: Counts) -> tuple[str, str, str, str]:
-    if not counts.is_on:
-        return ("-", "-", "-", "TTL is off")
-    if counts.rows is None or counts.expired is None:
-        return ("?", "?", "?", "?")
-    live = max(counts.rows - counts.expired, 0)
-    about = "~" if counts.is_estimated else ""
-    expired = f"{counts.expired:,}"
-    return (f"{about}{counts.rows:,}", f"{about}{live:,}", expired, age(counts.oldest))
-
-
 def _per_second(rows: float | None, sign: str = "") -> str:
     return "-" if rows is None else f"{rows:{sign},.0f}/s"
-
-
-def _lease_lines(lease: LeaseState | None) -> list[str]:
-    if lease is None:
-        return ["No lease is kept."]
-    if lease.holder is None:
-        holder = "No sweeper holds the lease."
-    else:
-        holder = f"{lease.holder} holds the lease for {lease.seconds_left:,.0f} s."
-    never = "No sweep has been recorded."
-    last = never if lease.recorded_ago is None else f"Last sweep {age(lease.recorded_ago)} ago."
-    paused = ["PAUSED: nothing is deleted until ttl-odm resume."] if lease.paused else []
-    return [f"{holder} {last}", *paused]
 
 
 def lease_dict(lease: LeaseState) -> dict[str, Any]:

@@ -26,13 +26,7 @@ class Metrics(Protocol):
 
 
 class Listeners:
-    """Passes what a sweeper does on to everyone who listens.
-
-    Args:
-        metrics: They hear of batches and of sweeps.
-        on_progress: Another one that hears of batches.
-        on_report: Another one that hears of sweeps.
-    """
+    """Passes what a sweeper does on to everyone who listens: metrics, and perhaps two more."""
 
     def __init__(
         self,
@@ -41,32 +35,22 @@ class Listeners:
         on_progress: Callable[[Progress], object] | None = None,
         on_report: Callable[[SweepReport], object] | None = None,
     ) -> None:
-        self._of_batches: list[Callable[[Progress], object]] = [
-            metric.on_progress for metric in metrics
-        ]
-        self._of_batches += [on_progress] if on_progress else []
-        self._of_sweeps: list[Callable[[SweepReport], object]] = [
-            metric.on_report for metric in metrics
-        ]
-        self._of_sweeps += [on_report] if on_report else []
+        self._of_batches = [*(metric.on_progress for metric in metrics), on_progress]
+        self._of_sweeps = [*(metric.on_report for metric in metrics), on_report]
 
     def on_progress(self, progress: Progress) -> None:
         """Pass a batch on."""
-        for listener in self._of_batches:
+        for listener in filter(None, self._of_batches):
             listener(progress)
 
     def on_report(self, report: SweepReport) -> None:
         """Pass a sweep on."""
-        for listener in self._of_sweeps:
+        for listener in filter(None, self._of_sweeps):
             listener(report)
 
 
 def prometheus(backend: str, host: str, port: int) -> Metrics:
-    """Serve metrics for Prometheus, and return what fills them.
-
-    Raises:
-        UsageError: prometheus-client isn't installed, or the port can't be had.
-    """
+    """Serve metrics for Prometheus, and return what fills them."""
     if importlib.util.find_spec("prometheus_client") is None:
         raise UsageError("--metrics-port needs prometheus-client: pip install 'ttl-odm[metrics]'.")
     from prometheus_client import start_http_server  # noqa: PLC0415 (needs the extra)
@@ -87,9 +71,6 @@ def opentelemetry(backend: str) -> Metrics:
     It was done where ``opentelemetry-instrument`` has started us, or in the application's own
     module. Otherwise it is done as by that program: by the distribution that is installed, from the
     variables ``OTEL_*``.
-
-    Raises:
-        UsageError: There is none, or it can't do what the variables say.
     """
     try:
         modules = [

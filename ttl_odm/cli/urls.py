@@ -47,15 +47,10 @@ def public_url(url: str) -> str:
     return without_passwords(f"{scheme}{separator}{user}{secret}{at}{place}").partition("?")[0]
 
 
-def sql_engine(url: str, **options: Any) -> Any:
+def sql_engine(url: str) -> Any:
     """Make an engine, or an asynchronous one where the URL's driver is.
 
-    Args:
-        url: SQLAlchemy's; without a driver's name the first that is installed is taken.
-        options: Those of `create_engine`.
-
-    Raises:
-        UsageError: It is no URL, or there is no driver, or no such SQLite file.
+    Where the URL names no driver the first that is installed is taken.
     """
     parsed = _parsed(url)
     from sqlalchemy import create_engine  # noqa: PLC0415 (needs the extra)
@@ -63,7 +58,7 @@ def sql_engine(url: str, **options: Any) -> Any:
 
     try:
         makes = create_async_engine if parsed.get_dialect().is_async else create_engine
-        return makes(parsed, **options)
+        return makes(parsed)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{public_url(url)} needs the driver {error.name!r}: install it with pip install "
@@ -103,11 +98,7 @@ def _parsed(url: str) -> URL:
 
 
 def mongodb_name(url: str) -> str:
-    """Return the database that a URL of MongoDB names.
-
-    Raises:
-        UsageError: It names none, or is no URL.
-    """
+    """Return the database that a URL of MongoDB names."""
     if importlib.util.find_spec("pymongo") is None:
         raise UsageError(
             f"{public_url(url)} needs PyMongo: install it with pip install 'ttl-odm[cli,beanie]'."

@@ -26,20 +26,16 @@ UNREAD: Final = object()
 class DeclaredTTL:
     """How rows expire, as an owner declares it.
 
-    Calling it gives the default ttl at this moment.
+    Calling it gives the default ttl at this moment. What is declared later may change that, but
+    not the columns, where these were set up for a bound policy: `shape` is what can't change, None
+    where any policy may follow. `seen` is the declaration that was read last, and `is_fixed`
+    whether it has no function to call, and so gives the same default each time.
 
     Args:
         owner: The class, or what stands for one, whose ``__ttl__`` counts.
-        bound: The policy that columns were set up for: what is declared later may change the
-            default ttl, not the columns. None where any policy may follow.
+        bound: The policy that columns were set up for, if there are any.
         read: What returns the declaration, where it isn't the owner's ``__ttl__``.
         refine: What the owner makes of a policy, if it isn't taken as it is.
-
-    Attributes:
-        owner: That.
-        shape: What of the policy can't change while the application runs; None where all can.
-        seen: The declaration that was read last.
-        is_fixed: Whether `seen` has no function to call, and so gives the same default each time.
     """
 
     def __init__(
@@ -88,21 +84,14 @@ class DeclaredTTL:
 
     @property
     def settled(self) -> Policy:
-        """The policy at this moment, with what its functions return in their place.
-
-        Raises:
-            InvalidTTL: As `policy` does; or a function returned no ttl.
-            TTLConfigurationError: As `policy` does.
-        """
+        """The policy at this moment, with what its functions return in their place."""
         policy = self.policy
         return policy.settled if isinstance(policy, TTL) and not self.is_fixed else policy
 
     def __call__(self) -> int | None:
-        """Return the default ttl at this moment.
+        """Return the default ttl: seconds, -1 (never by default) or None (TTL is off).
 
-        Returns:
-            Seconds, -1 (never by default) or None (TTL is off). Of `ExpireAfter` its seconds, of
-            `ExpireAt` 0, since the column holds the instant itself.
+        Of `ExpireAfter` its seconds; of `ExpireAt` 0, since the column holds the instant itself.
 
         Raises:
             InvalidTTL: As `policy` does; or a function returned no ttl.

@@ -35,11 +35,7 @@ _UNITS = {
 
 
 def effective_ttl(default: int | None, own: int | None) -> int | None:
-    """Combine the container's default with a row's own ttl.
-
-    Args:
-        default: Seconds, `NEVER`, or None when TTL is off.
-        own: Seconds, `NEVER`, or None when the row inherits, as `own_ttl` reads it.
+    """Combine the default (None when TTL is off) with a row's own ttl (None when it inherits).
 
     Returns:
         Seconds from the last modification, or None when the row never expires.
@@ -55,10 +51,6 @@ def own_ttl(policy: TTL, stored: object) -> int | None:
 
     The reading is lenient in strict mode too: values which raw SQL or another program put there
     are no override, and never delete a row by accident.
-
-    Args:
-        policy: Says whether rows have a ttl at all, and which values mean "never".
-        stored: Whatever the database holds.
 
     Returns:
         Seconds, `NEVER`, or None when the row inherits the default.
@@ -106,14 +98,9 @@ def expires_at(
 
 
 def latest_end(policy: TTL, created: object) -> datetime | None:
-    """Return the instant past which nothing prolongs a row's life while TTL is on.
+    """Return the instant past which nothing prolongs a row's life while TTL is on, if there is one.
 
-    Args:
-        policy: Has the limit, if there is one.
-        created: What the field ``policy.created`` holds.
-
-    Returns:
-        An aware datetime in UTC; None for no limit.
+    It is counted from what the field ``policy.created`` holds; aware and in UTC.
     """
     if policy.max_lifetime is None:
         return None
@@ -138,18 +125,8 @@ def is_expired(expires_at: datetime | None, now: datetime) -> bool:
 
 
 def remaining(expires_at: datetime | None, now: datetime) -> timedelta | None:
-    """Return the time that a row has left.
-
-    Args:
-        expires_at: As the function of that name returns it.
-        now: The database's clock, aware.
-
-    Returns:
-        A timedelta, zero once the row is expired, or None when it never expires.
-    """
-    if expires_at is None:
-        return None
-    return max(expires_at - now, timedelta(0))
+    """Return the time that a row has left: zero once it is expired, None when it never expires."""
+    return None if expires_at is None else max(expires_at - now, timedelta(0))
 
 
 def _later(instant: datetime | None, seconds: int | None) -> datetime | None:

@@ -41,11 +41,7 @@ OnlyIf = Literal["longer", "shorter", "has_ttl", "no_ttl"]
 
 
 def check_only_if(only_if: OnlyIf | None) -> None:
-    """Refuse what is no condition.
-
-    Raises:
-        TTLConfigurationError: It is none of those that there are.
-    """
+    """Refuse what is no condition."""
     if only_if is not None and only_if not in get_args(OnlyIf):
         choices = ", ".join(map(repr, get_args(OnlyIf)))
         raise TTLConfigurationError(f"only_if={short_repr(only_if)}: give {choices} or None.")
@@ -54,13 +50,7 @@ def check_only_if(only_if: OnlyIf | None) -> None:
 def grants(only_if: OnlyIf | None, present: datetime | None, new: datetime | None) -> bool:
     """Say whether a change of a row's end is wished for.
 
-    Args:
-        only_if: The condition; None for none.
-        present: The row's end as it is (aware), None for never.
-        new: The end that it would have, None for never. See `limited_end`.
-
-    Raises:
-        TTLConfigurationError: The condition is none of those that there are.
+    Both ends are aware, None for never; the new one is what the row would have, by `limited_end`.
     """
     check_only_if(only_if)
     if only_if == "longer":
@@ -75,10 +65,7 @@ def grants(only_if: OnlyIf | None, present: datetime | None, new: datetime | Non
 def limited_end(policy: Policy, created: object, end: datetime | None) -> datetime | None:
     """Return what becomes of an end that is asked for, by the policy's `TTL.max_lifetime`.
 
-    Args:
-        policy: May have a limit.
-        created: What the field ``policy.created`` holds; None where there is no limit.
-        end: An aware datetime, None for never.
+    It is aware, None for never; `created` is what the field of that name in the policy holds.
     """
     return earlier(end, latest_end(policy, created)) if isinstance(policy, TTL) else end
 
@@ -86,19 +73,13 @@ def limited_end(policy: Policy, created: object, end: datetime | None) -> dateti
 def is_recent(last: datetime, now: datetime, at_most_every: float | timedelta) -> bool:
     """Say whether the last write is too young for another touch.
 
-    Args:
-        last: The row's last modification (aware).
-        now: The database's clock (aware), or an upper bound of it.
-        at_most_every: Seconds, or a timedelta, that have to lie between two touches.
-
-    Raises:
-        TTLConfigurationError: That is no positive duration.
+    The now, as aware as the last write, is the database's, or an upper bound of it.
     """
     return now - last < interval(at_most_every)
 
 
 def interval(at_most_every: float | timedelta) -> timedelta:
-    """Read ``at_most_every``; raises as `is_recent` does."""
+    """Read ``at_most_every``: seconds or a timedelta that have to lie between two touches."""
     duration = at_most_every
     try:
         if not isinstance(duration, timedelta):
@@ -114,14 +95,9 @@ def interval(at_most_every: float | timedelta) -> timedelta:
 
 
 def life_seconds(life: float | timedelta, *, model: str) -> int:
-    """Read the life that ``expire_in`` gives a row.
+    """Read the life that ``expire_in`` gives a row of a model, in seconds.
 
-    Args:
-        life: Whole seconds, or a timedelta of these.
-        model: The name of the row's class, for the error message.
-
-    Returns:
-        Seconds; 0 where the life is 0 or less, so that the row expires with the write.
+    They are 0 where the life is 0 or less, so that the row expires with the write.
 
     Raises:
         InvalidTTL: The number isn't whole, or over `MAX_TTL`.
@@ -136,15 +112,7 @@ def life_seconds(life: float | timedelta, *, model: str) -> int:
 
 
 def check_instant(instant: datetime, *, model: str) -> None:
-    """Refuse what ``expire_at`` can't take for an instant.
-
-    Args:
-        instant: An aware datetime.
-        model: The name of the row's class, for the error message.
-
-    Raises:
-        InvalidTTL: The datetime is naive.
-    """
+    """Refuse what ``expire_at`` of a model can't take for an instant: a naive datetime."""
     if instant.tzinfo is None:
         raise InvalidTTL(
             f"{model}.expire_at({instant!r}): a naive datetime names no instant; add "
@@ -155,13 +123,7 @@ def check_instant(instant: datetime, *, model: str) -> None:
 def seconds_until(instant: datetime, now: datetime, *, model: str) -> int:
     """Return the own ttl that ``expire_at`` stores, where no SQL of the database's counts it.
 
-    Args:
-        instant: An aware datetime.
-        now: The database's clock, aware.
-        model: The name of the row's class, for the error message.
-
-    Returns:
-        The whole seconds that are left, rounded up; at least 1.
+    These are the whole seconds that are left at the database's now, rounded up; at least 1.
 
     Raises:
         InvalidTTL: More are left than a ttl can be: 68 years.

@@ -34,13 +34,9 @@ class Overlay:
     ) -> Iterator[None]:
         """Set attributes, and let the block see to what hangs on them.
 
-        If the block raises, the attributes are as they were before it.
-
-        Args:
-            owner: The class; or another object with attributes and a hash, such as an instance of
-                a plain class.
-            attributes: What to set.
-            undone: Called after a block that raised, once the attributes are put back.
+        If the block raises, the attributes are put back as they were, and `undone` is called. The
+        owner may also be another object with attributes and a hash, such as an instance of a plain
+        class.
         """
         before = _replace(owner, attributes)
         try:
@@ -52,15 +48,7 @@ class Overlay:
         self._before[owner] = {**before, **self._before.get(owner, {})}
 
     def remove(self, owner: Any, *, name: str) -> None:
-        """Put back what an owner had before the first `put`.
-
-        Args:
-            owner: The class.
-            name: What the error message calls it.
-
-        Raises:
-            TTLConfigurationError: Nothing was put on it.
-        """
+        """Put back what an owner had before the first `put`; refuse one that had none, by name."""
         before = self._before.pop(owner, None)
         if before is None:
             raise TTLConfigurationError(

@@ -59,10 +59,7 @@ def row_ttl(value: object, *, where: str = "ttl") -> int | None:
 
 
 def lenient_ttl(value: object) -> int | None:
-    """Read a stored ttl as Cosmos DB for MongoDB does.
-
-    Args:
-        value: Whatever the database holds.
+    """Read a stored ttl, whatever it is, as Cosmos DB for MongoDB does.
 
     Returns:
         Seconds or `NEVER` for an int or an integral float (int32, int64, double) that is -1 or
@@ -75,15 +72,7 @@ def lenient_ttl(value: object) -> int | None:
 
 
 def whole_seconds(value: object, *, lowest: int) -> int | None:
-    """Read a duration that a program gives.
-
-    Args:
-        value: An int, an integral float or a timedelta.
-        lowest: The least number of seconds that is valid.
-
-    Returns:
-        Seconds, or None when this is no whole number of them in lowest..MAX_TTL.
-    """
+    """Read a duration; None when it is no whole number of seconds in lowest..MAX_TTL."""
     if isinstance(value, timedelta):
         # Not total_seconds(): a float loses the microseconds of a long timedelta.
         seconds = None if value.microseconds else value.days * 86_400 + value.seconds

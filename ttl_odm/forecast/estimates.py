@@ -37,12 +37,7 @@ class Drawn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number of rows.
-
-    Attributes:
-        rows: How many.
-        margin: It lies within so many of the truth with a probability of 95 %; 0 when counted.
-    """
+    """A number of rows, within a margin of the truth with a probability of 95 %; 0 when counted."""
 
     rows: int
     margin: int = 0
@@ -55,14 +50,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a database has counted.
+    """What a database has counted: for each cluster of the sample the answers to the questions.
 
-    Attributes:
-        names: The questions. The first is ``rows``: all rows of the sample.
-        clusters: For each cluster of the sample the answers, in that order.
-        drawn: How the clusters were.
-        total: What they were drawn from: rows of the table, or, where they are stretches, so many
-            stretches. 0 when everything was counted.
+    The first question is ``rows``: all rows of the sample. `total` is what the clusters were drawn
+    from, rows of the table or so many stretches; 0 when everything was counted.
     """
 
     names: Sequence[str]

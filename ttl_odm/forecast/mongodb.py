@@ -43,15 +43,7 @@ def collection_for(database: Any, target: type | str) -> Any:
 
 
 def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
-    """Return a planned policy as it is meant for stored documents.
-
-    Args:
-        model: The document class, if there is one.
-        planned: The policy; None for none.
-
-    Raises:
-        TTLConfigurationError: It can't work on MongoDB.
-    """
+    """Return a planned policy as it is meant for stored documents, of a class if there is one."""
     if planned is None:
         return None
     check_policy(planned)
@@ -61,16 +53,10 @@ def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
 async def measure(
     collection: Any, current: Policy | None, planned: Policy | None, big: float = SMALL
 ) -> Measured:
-    """Count.
+    """Count, by the policy and one that is planned (one of them at least).
 
-    Args:
-        collection: Of PyMongo's asynchronous driver or of Motor, gated or not.
-        current: Its policy; None for none, where another is planned.
-        planned: Another one; None for none.
-        big: Documents beyond which a sample is taken; infinity for none.
-
-    Raises:
-        TTLConfigurationError: There is no such collection.
+    Of more than so many documents in a sample. The collection is PyMongo's asynchronous one or
+    Motor's, gated or not.
     """
     # By commands that go past the gate: expired documents count, and by the metadata.
     if not await details_of(collection):

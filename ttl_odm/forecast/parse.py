@@ -53,12 +53,7 @@ _EXAMPLES: Final = (
 def planned_policy(
     current: Policy | None, default: str | None, source: str | None
 ) -> Policy | None:
-    """Return what is planned.
-
-    Args:
-        current: The policy as it is; None where there is none.
-        default: Seconds, "-1" or "off", for the same policy with another default; or None.
-        source: Another policy, see `parse_policy`; or None.
+    """Return what is planned: another default (seconds, "-1", "off") of the policy, or another one.
 
     Raises:
         InvalidTTL: The default is none of these, or the policy has no default.
@@ -95,13 +90,9 @@ def planned_policy(
 def parse_policy(source: str) -> Policy:
     """Return the policy that a source declares.
 
-    Args:
-        source: A policy, a number of seconds, a line ``__ttl__ = policy``, or a line
-            ``enable(target, policy)``, of which the target is not looked at.
-
-    Raises:
-        InvalidTTL: It says a number that is no ttl.
-        TTLConfigurationError: It is something else, or no policy that can be.
+    That is a policy, a number of seconds, a line ``__ttl__ = policy``, or a line ``enable(target,
+    policy)``, of which the target is not looked at. What can't be is refused by `InvalidTTL` (a
+    number) or `TTLConfigurationError`.
     """
     try:
         declared = _value(_declaration(source))

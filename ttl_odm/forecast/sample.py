@@ -77,14 +77,8 @@ def questions(  # noqa: PLR0913
 ) -> dict[str, T]:
     """Name what has to be counted, each with its condition, as a database writes it.
 
-    Args:
-        policies: Those of ``current`` and ``planned`` that there are.
-        every: True for all rows.
-        dated: True where a row has an instant to count from.
-        own: True where it has a ttl of its own.
-        expired: By which policy, and how many seconds from now.
-        older: True where the instant lies so many seconds before now, or more.
-        but_not: True where the one is true and the other is not.
+    That of all rows, of those that have an instant to count from or a ttl of their own; of those
+    expired by a policy (``current``, ``planned``) so many seconds from now, or older than so many.
     """
     asked = {"rows": every, "dated": dated, "own": own}
     for name in policies:
@@ -105,13 +99,7 @@ def bars(
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of a table's rows, in which it can be cut into parts.
-
-    Attributes:
-        first: The first place in it.
-        places: How many there are.
-        most: How many of them a stretch may have.
-    """
+    """An order of a table's rows, in which it can be cut into parts of so many places at most."""
 
     first: int
     places: int
@@ -122,10 +110,8 @@ class Order:
 class Part:
     """Rows to count; all of them if nothing else is said.
 
-    Attributes:
-        within: Those from a place of the order up to another, exclusive.
-        limit: Of those so many at most.
-        share: Of the table such a share, each row at random.
+    Those from a place of the order up to another, exclusive, but so many at most; or a share of the
+    table, each row at random.
     """
 
     within: tuple[int, int] | None = None
@@ -136,14 +122,7 @@ class Part:
 def plan(
     names: Sequence[str], rows: int, big: float, order: Order | None
 ) -> Generator[Part, Sequence[int], Measured]:
-    """Yield what to count, get the answers, and return what they amount to.
-
-    Args:
-        names: The questions, see `questions`.
-        rows: Of the table, about.
-        big: Rows beyond which a sample is taken; infinity for none.
-        order: None where there is none.
-    """
+    """Yield what to count, get the answers to the questions, and return what they amount to."""
     if rows <= big:
         return Measured(names, [(yield Part())])
     if order is not None:

@@ -65,17 +65,11 @@ _MOST_PAGES: Final = 20
 def measure(
     connection: Connection, table: Table | str, planned: Policy | None, big: float = SMALL
 ) -> Measured:
-    """Count.
+    """Count; of more than so many rows in a sample.
 
-    Args:
-        connection: Is thrown away afterwards: it has been made one that can only read.
-        table: The Table; or where a policy is planned, the name of one that is in the database,
-            with its schema if that is not the connection's own.
-        planned: Another policy; None for none.
-        big: Rows beyond which a sample is taken; infinity for none.
-
-    Raises:
-        TTLConfigurationError: There is no such table, or it lacks a column that the policy needs.
+    The connection is thrown away afterwards: it has been made one that can only read. Where a
+    policy is planned, the table may be the name of one that is only in the database, with its
+    schema if that is not the connection's own.
     """
     try:
         with reading_only(connection, _SECONDS):
@@ -101,33 +95,23 @@ def _bindings(
         enable(reflected, planned)  # which nobody else will see
         bindings = {"planned": binding_of(reflected)}
     else:
-        current = binding_of(table)
-        as_if = None if planned is None else _as_if(table, current, planned)
-        bindings = {"current": current, "planned": as_if}
+        bindings = {"current": (current := binding_of(table))}
+        if planned is not None:  # what the table's binding would be by another policy
+            owner = type(table.name, (), {"__ttl__": planned})
+            binding = mapper.binding_for(table, owner, next(iter(roots_of(table)), None))
+            if current is not None and isinstance(planned, TTL) and planned.by is None:
+                # Subclasses keep the defaults of their own.
+                binding.variants += [
+                    Variant(DefaultTTL(variant.default.owner, planned), variant.identities)
+                    for variant in current.variants
+                    if not isinstance(variant.default, KindTTL)
+                ]
+            bindings["planned"] = binding
     return {name: binding for name, binding in bindings.items() if binding is not None}
 
 
-def _as_if(table: Table, current: Binding | None, planned: Policy) -> Binding:
-    """What the table's binding would be by another policy."""
-    owner = type(table.name, (), {"__ttl__": planned})
-    binding = mapper.binding_for(table, owner, next(iter(roots_of(table)), None))
-    if current is not None and isinstance(planned, TTL) and planned.by is None:
-        # Subclasses keep the defaults of their own.
-        binding.variants += [
-            Variant(DefaultTTL(variant.default.owner, planned), variant.identities)
-            for variant in current.variants
-            if not isinstance(variant.default, KindTTL)
-        ]
-    return binding
-
-
 class _Counting:
-    """The counting in one table.
-
-    Args:
-        connection: To read by.
-        bindings: What each policy means for the table.
-    """
+    """The counting in one table, by what each policy means for it."""
 
     def __init__(self, connection: Connection, bindings: dict[str, Binding]) -> None:
         self._connection = connection

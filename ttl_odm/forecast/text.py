@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 class Forecast:
     """What is expired now and later, by the policy as it is and as it is planned.
 
-    Attributes:
-        target: The table.
-        model: The class's name, or the table's where there is no class.
-        current: The policy; None where there is none yet, and another is planned.
-        planned: The other one; None when nothing is planned.
-        measured: What was counted.
+    The model is the class's name, or the table's where there is no class. There may be no policy
+    yet, or none planned, but one of them.
     """
 
     target: str

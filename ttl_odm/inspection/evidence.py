@@ -37,18 +37,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column, or a field of documents.
+    """A column, or a field of documents; indexed where an index over all rows begins with it.
 
-    Attributes:
-        name: Its name.
-        kind: What it holds.
-        is_nullable: Whether it may be NULL.
-        is_indexed: Whether an index over all rows begins with it.
-        highest: The highest value of all rows where there is an index, or else of the sample; None
-            without values.
-        lowest: The lowest one.
-        ttl_seconds: The ``expireAfterSeconds`` of a TTL index that MongoDB has on it; None without.
-        note: What has to be known of its type, for people.
+    Its lowest and highest values are those of all rows where there is an index, or else of the
+    sample. `ttl_seconds` is the ``expireAfterSeconds`` of a TTL index that MongoDB has on it; the
+    note is for people, and says what has to be known of its type.
     """
 
     name: str
@@ -63,18 +56,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, or a collection.
+    """A table, or a collection; with a problem if it could not be read.
 
-    Attributes:
-        name: Its name, with its schema where that is not the connection's own.
-        fields: Those that might say something; at least all that hold dates.
-        sample: A few hundred of its rows, the first and the last ones, as the driver gave them.
-        rows: How many there are, or are believed to be; None where nobody could say.
-        is_estimated: Whether `rows` is an estimate.
-        model: The class that is mapped to it, where one is known.
-        is_collection: Whether it is MongoDB's.
-        schema: Where that is not the connection's own; `name` begins with it.
-        problem: Why it could not be read; None if it could.
+    The name begins with the schema where that is not the connection's own. Its fields are those
+    that might say something, at least all that hold dates; the sample is a few hundred of its rows,
+    the first and the last ones, as the driver gave them.
     """
 
     name: str
@@ -94,12 +80,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the values of a field are to be understood as instants.
-
-    Attributes:
-        unit: As the policies have it; None where the values are dates.
-        kind: The field's, in words.
-    """
+    """How the values of a field are to be understood as instants: unit (None: dates), and words."""
 
     unit: Unit | None
     kind: str
@@ -121,11 +102,7 @@ _UTC: Final = (None, "Z", "+00:00")
 
 
 def reading_of(table: Table, field: Field) -> Reading | str:
-    """Find out how a field tells time.
-
-    Returns:
-        A `Reading`; or why the field can't be used, for people.
-    """
+    """Find out how a field tells time; or why it can't be used, for people."""
     if field.kind is Kind.AWARE or (field.kind in _NAIVE and not table.is_collection):
         return Reading(None, field.kind.value)
     if table.is_collection:

@@ -38,13 +38,7 @@ ACTIVITY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """How long the rows of such a table usually live.
-
-    Attributes:
-        words: How its tables are called, in the singular.
-        seconds: The usual time.
-        whose: Who says so, for the reason.
-    """
+    """How long rows of tables of such names (in the singular) usually live, and who says so."""
 
     words: tuple[str, ...]
     seconds: int

@@ -46,17 +46,10 @@ class Confidence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A policy for a table.
+    """A policy for a table, by the field with the instants.
 
-    Attributes:
-        table: Which.
-        policy: What is proposed.
-        confidence: How sure that is.
-        reasons: What speaks for it, a line each.
-        cautions: What to look at before it is used, a line each.
-        looked_at: Rows of the sample.
-        expired: How many of them would be expired at once.
-        field: The field with the instants.
+    Reasons speak for it, cautions say what to look at before it is used, a line each. Of the rows
+    of the sample that were looked at so many would be expired at once.
     """
 
     table: Table
@@ -71,13 +64,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What there is to say of a table.
-
-    Attributes:
-        table: Which.
-        proposal: The best one; None without any.
-        remarks: Why not, where it looks as if it should have one.
-    """
+    """What there is to say of a table: the best proposal, and why not another."""
 
     table: Table
     proposal: Proposal | None = None
@@ -94,12 +81,7 @@ class _Idea:
 
 
 def propose(table: Table, now: datetime) -> Verdict:
-    """Say what policy a table seems to want.
-
-    Args:
-        table: The evidence.
-        now: The database's clock, aware.
-    """
+    """Say what policy a table seems to want at the database's now, which is aware."""
     if table.problem is not None:
         return Verdict(table, remarks=(table.problem,))
     if {"_ts", "ttl"} <= {field.name for field in table.fields}:

@@ -49,7 +49,20 @@ def add_sweep(
     Raises:
         TTLConfigurationError: This scheduler can't run that sweeper.
     """
-    job = _job_of(sweeper, scheduler)
+    is_async = isinstance(sweeper, AsyncSweeper) and isinstance(scheduler, AsyncIOScheduler)
+    if not (is_async or isinstance(sweeper, Sweeper)):
+        raise TTLConfigurationError(
+            f"add_sweep(scheduler, {sweeper!r}): give a Sweeper, or an AsyncSweeper with an "
+            f"AsyncIOScheduler; this is a {type(scheduler).__name__}."
+        )
+    run_once: Any = sweeper.run_once
+
+    def job() -> None:
+        _finish(run_once())
+
+    async def async_job() -> None:
+        _finish(await run_once())
+
     seconds: Any = every  # its own annotations say int, but it takes fractions
     trigger = IntervalTrigger(seconds=seconds) if isinstance(every, (int, float)) else every
     defaults = {
@@ -58,24 +71,8 @@ def add_sweep(
         "misfire_grace_time": None,  # late is better than never
         "replace_existing": True,
     }
-    return scheduler.add_job(job, trigger, id=name, name=name, **{**defaults, **options})
-
-
-def _job_of(sweeper: Any, scheduler: object) -> Any:
-    def job() -> None:
-        _finish(sweeper.run_once())
-
-    async def async_job() -> None:
-        _finish(await sweeper.run_once())
-
-    if isinstance(sweeper, Sweeper):
-        return job
-    if isinstance(sweeper, AsyncSweeper) and isinstance(scheduler, AsyncIOScheduler):
-        return async_job
-    raise TTLConfigurationError(
-        f"add_sweep(scheduler, {sweeper!r}): give a Sweeper, or an AsyncSweeper with an "
-        f"AsyncIOScheduler; this is a {type(scheduler).__name__}."
-    )
+    run = async_job if is_async else job
+    return scheduler.add_job(run, trigger, id=name, name=name, **{**defaults, **options})
 
 
 def _finish(report: SweepReport) -> None:

@@ -41,23 +41,22 @@ def add_sweep(
     Raises:
         TTLConfigurationError: `sweeper` is something else.
     """
-    # No second try: the next sweep is one.
-    settings: Any = {"max_retries": 0, **options}
-    return dramatiq.actor(broker=broker, actor_name=name, **settings)(_run_of(sweeper))
+    if not isinstance(sweeper, (Sweeper, AsyncSweeper)):
+        raise TTLConfigurationError(
+            f"add_sweep(broker, {sweeper!r}): give a sweeper, such as Sweeper(engine, Base)."
+        )
+    run_once: Any = sweeper.run_once
 
-
-def _run_of(sweeper: Any) -> Any:
     def run() -> None:
-        _finish(sweeper.run_once())
+        _finish(run_once())
 
     async def run_async() -> None:
-        _finish(await sweeper.run_once())
+        _finish(await run_once())
 
-    if isinstance(sweeper, (Sweeper, AsyncSweeper)):
-        return run if isinstance(sweeper, Sweeper) else run_async
-    raise TTLConfigurationError(
-        f"add_sweep(broker, {sweeper!r}): give a sweeper, such as Sweeper(engine, Base)."
-    )
+    # No second try: the next sweep is one.
+    settings: Any = {"max_retries": 0, **options}
+    run_as_fits: Any = run if isinstance(sweeper, Sweeper) else run_async
+    return dramatiq.actor(broker=broker, actor_name=name, **settings)(run_as_fits)
 
 
 def _finish(report: SweepReport) -> None:

@@ -146,7 +146,14 @@ class AppTTL:
         self._db: FlaskSQLAlchemy | Engine | Store = db
         self._targets = targets
         self._check()
-        self.interval = _interval_of(app)
+        interval = app.config.get(INTERVAL_KEY)
+        is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
+        if interval is not None and not (is_number and 0 < interval < float("inf")):
+            raise TTLConfigurationError(
+                f"{INTERVAL_KEY} = {interval!r}: give seconds, a number of more than 0, or None "
+                "for no sweeper in the background."
+            )
+        self.interval = None if interval is None else float(interval)
         self._begun: dict[int, object] = {}
         self._running: list[tuple[Sweeper, threading.Thread]] = []
 
@@ -314,19 +321,6 @@ def _options_of(app: Flask) -> SweepOptions:
             f"{PREFIX} are: {known}."
         )
     return cast("SweepOptions", {_OPTIONS[key]: value for key, value in values.items()})
-
-
-def _interval_of(app: Flask) -> float | None:
-    interval = app.config.get(INTERVAL_KEY)
-    if interval is None:
-        return None
-    is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
-    if not is_number or not 0 < interval < float("inf"):
-        raise TTLConfigurationError(
-            f"{INTERVAL_KEY} = {interval!r}: give seconds, a number of more than 0, or None for no "
-            "sweeper in the background."
-        )
-    return float(interval)
 
 
 commands = AppGroup("ttl", help="Delete expired rows for good, and see who does it.")

@@ -44,24 +44,22 @@ def add_sweep(
     Raises:
         TTLConfigurationError: `sweeper` is something else.
     """
-    settings: Any = {"queueing_lock": name, **options}
-    task: Any = app.task(name=name, **settings)
-    return app.periodic(cron=cron)(task(_sweep_of(sweeper)))
+    if not isinstance(sweeper, (Sweeper, AsyncSweeper)):
+        raise TTLConfigurationError(
+            f"add_sweep(app, {sweeper!r}): give a sweeper, such as AsyncSweeper(engine, Base)."
+        )
+    run_once: Any = sweeper.run_once
 
-
-def _sweep_of(sweeper: Any) -> Any:
     # Periodic tasks get the instant at which they were due.
     def sweep(timestamp: int) -> dict[str, Any]:  # noqa: ARG001
-        return _finished(sweeper.run_once())
+        return _finished(run_once())
 
     async def sweep_async(timestamp: int) -> dict[str, Any]:  # noqa: ARG001
-        return _finished(await sweeper.run_once())
+        return _finished(await run_once())
 
-    if isinstance(sweeper, (Sweeper, AsyncSweeper)):
-        return sweep if isinstance(sweeper, Sweeper) else sweep_async
-    raise TTLConfigurationError(
-        f"add_sweep(app, {sweeper!r}): give a sweeper, such as AsyncSweeper(engine, Base)."
-    )
+    settings: Any = {"queueing_lock": name, **options}
+    task: Any = app.task(name=name, **settings)
+    return app.periodic(cron=cron)(task(sweep if isinstance(sweeper, Sweeper) else sweep_async))
 
 
 def _finished(report: SweepReport) -> dict[str, Any]:

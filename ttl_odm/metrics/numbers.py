@@ -29,15 +29,9 @@ _STANDING_BY: Final = (*_NOT_OURS, Ending.PAUSED, Ending.WINDOW)
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One number.
+    """One number, with its labels besides the backend; its unit is ``s`` for seconds, or empty.
 
-    Attributes:
-        name: Without the prefix ``ttl_odm_``, and without what a system appends.
-        kind: How it behaves.
-        about: What it says.
-        labels: Besides the backend.
-        unit: ``s`` for seconds, empty for plain numbers.
-        buckets: Of a histogram.
+    The name is without the prefix ``ttl_odm_``, and without what a system appends.
     """
 
     name: str

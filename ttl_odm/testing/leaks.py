@@ -53,13 +53,7 @@ _LIBRARIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A statement that touched TTL tables without the predicate.
-
-    Attributes:
-        tables: The names of these tables, in order.
-        sql: The statement as the driver got it.
-        line: ``file:line in function`` of the code that sent it.
-    """
+    """A statement that touched TTL tables without the predicate, and the line that sent it."""
 
     tables: tuple[str, ...]
     sql: str
@@ -123,19 +117,16 @@ def _targets(watched: Any) -> list[Engine | Connection]:
         if getattr(watched, name, None) is not None:
             watched = getattr(watched, name)
             break
-    return _binds(watched) if isinstance(watched, Session) else [watched]
-
-
-def _binds(session: Session) -> list[Engine | Connection]:
-    """The engines of a session: there may be one for each table."""
-    binds: dict[Engine | Connection, None] = {}
+    if not isinstance(watched, Session):
+        return [watched]
+    binds: dict[Engine | Connection, None] = {}  # there may be one for each table
     for table in list(bound_tables):
         try:
-            binds[session.get_bind(clause=table)] = None
+            binds[watched.get_bind(clause=table)] = None
         except UnboundExecutionError:  # a table of another application
             continue
     try:
-        binds[session.get_bind()] = None
+        binds[watched.get_bind()] = None
     except UnboundExecutionError:
         if not binds:
             raise
@@ -154,13 +145,17 @@ def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
     if context.execution_options.get(INCLUDE_EXPIRED):
         return ()
     pieces = [_Raw(sql)] if context.compiled is None else _raw_pieces(context.compiled)
-    tables = {
-        table.fullname
-        for piece in pieces
-        for name in tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
-        for table in list(bound_tables)
-        if _is(table, name) and _last_modified(table) not in names_in(piece.sql, mysql=mysql)
-    }
+    tables = set()
+    for piece in pieces:
+        names = tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
+        for table in list(bound_tables):
+            if not any(_is(table, name) for name in names):
+                continue
+            sub = sub_binding_of(table)
+            binding = binding_of(table) if sub is None else sub.base
+            stamp = None if binding is None else binding.last_modified.name.lower()
+            if stamp not in names_in(piece.sql, mysql=mysql):
+                tables.add(table.fullname)
     return tuple(sorted(tables))
 
 
@@ -170,12 +165,6 @@ def _is(table: Table, name: tuple[str, ...]) -> bool:
     if last != table.name.lower():
         return False
     return not (table.schema and qualifiers) or qualifiers[-1] == table.schema.lower()
-
-
-def _last_modified(table: Table) -> str | None:
-    sub = sub_binding_of(table)
-    binding = binding_of(table) if sub is None else sub.base
-    return None if binding is None else binding.last_modified.name.lower()
 
 
 def _raw_pieces(compiled: Any) -> Iterator[_Raw]:
@@ -232,15 +221,13 @@ def _line_of_user() -> str:
 
 def _frames() -> Iterator[FrameType]:
     """The stack from here outwards, through the greenlet that SQLAlchemy's asyncio runs in."""
-    yield from _outwards(inspect.currentframe())
-    greenlet = sys.modules.get("greenlet")
-    running = None if greenlet is None else greenlet.getcurrent().parent
-    while running is not None:
-        yield from _outwards(running.gr_frame)
-        running = running.parent
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    frame, greenlet = inspect.currentframe(), sys.modules.get("greenlet")
+    running = None if greenlet is None else greenlet.getcurrent()
+    while True:
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+        running = None if running is None else running.parent
+        if running is None:
+            return
+        frame = running.gr_frame

@@ -243,7 +243,16 @@ class _Memory:
                 else:
                     deleted.append(table.rows.pop(row.key))
         outbox: list[object] = []
-        purged = self._purged(request, table, deleted, now, outbox)
+        has_rows = table.sink is not None or request.hooks.wants_rows(request.target)
+        purged = Purged(
+            request.target,
+            keys=[(row.key,) for row in deleted],
+            count=len(deleted),
+            as_of=now,
+            rows=[row.values for row in deleted] if has_rows else None,
+            duration=(self.clock() - now).total_seconds(),
+            transaction=outbox,
+        )
         batch = _Batch(table, deleted, skipped, resume, purged)
         try:
             yield batch
@@ -256,25 +265,6 @@ class _Memory:
             batch.failure = error
         else:
             self.outbox.extend(outbox)
-
-    def _purged(
-        self,
-        request: BatchRequest,
-        table: _Table,
-        deleted: list[_Row],
-        now: datetime,
-        outbox: list[object],
-    ) -> Purged:
-        has_rows = table.sink is not None or request.hooks.wants_rows(request.target)
-        return Purged(
-            request.target,
-            keys=[(row.key,) for row in deleted],
-            count=len(deleted),
-            as_of=now,
-            rows=[row.values for row in deleted] if has_rows else None,
-            duration=(self.clock() - now).total_seconds(),
-            transaction=outbox,
-        )
 
 
 class InMemoryStore(_Memory):

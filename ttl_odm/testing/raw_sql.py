@@ -63,12 +63,7 @@ class _Level:
 
 
 def names_in(sql: str, *, mysql: bool = False) -> set[str]:
-    """Every word and quoted name of a piece of SQL, in lower case.
-
-    Args:
-        sql: The SQL; comments, literals and parameters don't count.
-        mysql: Whether literals and comments are those of MySQL and MariaDB.
-    """
+    """Every word and quoted name in SQL, in lower case; not in comments, literals, parameters."""
     names = (match["name"] for match in _matches(sql, mysql=mysql))
     return {part for name in names if name is not None for part in _parts(name)}
 
@@ -76,13 +71,7 @@ def names_in(sql: str, *, mysql: bool = False) -> set[str]:
 def tables_in(sql: str, *, mysql: bool = False, from_clause: bool = False) -> set[tuple[str, ...]]:
     """The tables that a piece of SQL reads, updates or deletes from; not those it inserts into.
 
-    Args:
-        sql: A statement or a part of one.
-        mysql: Whether literals and comments are those of MySQL and MariaDB.
-        from_clause: Whether the piece stands where tables are named.
-
-    Returns:
-        Each table with its qualifiers before it, in lower case.
+    Each has its qualifiers before it, in lower case. In a from clause tables are named at once.
     """
     levels = [_Level(statement=True, listing=from_clause, is_next=from_clause)]
     tables: set[tuple[str, ...]] = set()

@@ -18,20 +18,12 @@ if TYPE_CHECKING:
 
 
 def classes_of(target: Any) -> dict[str, str | None]:
-    """Return the tables of models by name, each with the name of its class if it has one.
-
-    Raises:
-        TTLConfigurationError: There are no models in it.
-    """
+    """Return the tables of models by name, each with the name of its class if it has one."""
     return {table.fullname: name for table, name in models_of(target).items()}
 
 
 def tables_of(target: Any) -> Iterator[Table]:
-    """Describe the tables of models, without a database.
-
-    Raises:
-        TTLConfigurationError: There are no models in it.
-    """
+    """Describe the tables of models, without a database."""
     for table, model in sorted(models_of(target).items(), key=lambda item: item[0].fullname):
         indexed = {next(iter(index.columns)).name for index in table.indexes if index.columns}
         indexed |= {column.name for column in list(table.primary_key)[:1]}
@@ -51,11 +43,7 @@ def tables_of(target: Any) -> Iterator[Table]:
 
 
 def models_of(target: Any) -> dict[SQLTable, str | None]:
-    """Return the tables of models, each with the name of its class if it has one.
-
-    Raises:
-        TTLConfigurationError: There are no models in it.
-    """
+    """Return the tables of models, each with the name of its class if it has one."""
     models: dict[SQLTable, str | None] = {}
     for part in target if isinstance(target, (list, tuple, set)) else [target]:
         mapper: Any = inspect(part, raiseerr=False) if isinstance(part, type) else None

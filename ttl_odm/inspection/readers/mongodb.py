@@ -42,12 +42,7 @@ def now(database: Database[Any]) -> datetime:
 def collections(
     database: Database[Any], *, models: Mapping[str, str] | None = None
 ) -> Iterator[Table]:
-    """Read all collections of a database, one after the other.
-
-    Args:
-        database: Of a client with ``tz_aware=True``.
-        models: Names of collections to look at, and of their document classes; None for all.
-    """
+    """Read all collections, or those of document classes, by a client with ``tz_aware=True``."""
     # Not with a filter on the type: a user with few rights may list names only.
     listed = database.list_collections(nameOnly=True, authorizedCollections=True)
     for name in sorted(
@@ -119,11 +114,7 @@ def _kind(value: object) -> Kind:
 
 
 def classes_of(target: Any) -> dict[str, str]:
-    """Return the collections of document classes by name, each with the name of its class.
-
-    Raises:
-        TTLConfigurationError: Something in it is no document class.
-    """
+    """Return the collections of document classes by name, each with the name of its class."""
     classes = {}
     for model in target if isinstance(target, (list, tuple, set)) else [target]:
         if not (isinstance(model, type) and hasattr(model, "model_fields")):

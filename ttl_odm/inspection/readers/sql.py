@@ -58,11 +58,9 @@ _DATES: Final = (Kind.AWARE, Kind.NAIVE, Kind.DATE)
 
 @contextmanager
 def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Iterator[None]:
-    """Let the database refuse every write, limit each statement's time, and roll back at the end.
+    """Let the database refuse every write and limit each statement's seconds; then roll back.
 
-    Args:
-        connection: It is no good for anything else afterwards: take one that no pool gets back.
-        seconds: What a statement may take; None for any number.
+    The connection is no good for anything else afterwards: take one that no pool gets back.
     """
     limit = seconds or 0  # no limit, for all of them
     dialect = connection.dialect.name
@@ -100,14 +98,7 @@ def tables(
     schema: str | None = None,
     models: Mapping[str, str | None] | None = None,
 ) -> Iterator[Table]:
-    """Read all tables of a schema, one after the other.
-
-    Args:
-        connection: One within `reading_only`.
-        schema: Which; None for the connection's own.
-        models: Names of tables to look at, and of the classes that are mapped to them; None for
-            all tables.
-    """
+    """Read all tables of a schema, or those that have models, within `reading_only`."""
     inspector = inspect(connection)
     for name in sorted(inspector.get_table_names(schema)):
         full = name if schema is None else f"{schema}.{name}"
@@ -252,14 +243,7 @@ def note_of(name: str, kind: TypeEngine[Any]) -> str:
 
 
 def index_for(table: str, field: str, dialect: str, schema: str | None = None) -> str:
-    """Return the statement that makes an index on one column.
-
-    Args:
-        table: Its name, with its schema if that is not the connection's own.
-        field: The column.
-        dialect: SQLAlchemy's name for the database.
-        schema: The schema that the name begins with, if it does.
-    """
+    """The statement for an index on one column of a table, whose name begins with its schema."""
     quote = registry.load(dialect)().identifier_preparer.quote
     own_name = table if schema is None else table[len(schema) + 1 :]
     index = quote(f"ix_{own_name}_{field}"[:60])

@@ -32,6 +32,7 @@ from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ttl_odm.core import expiry
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
@@ -329,3 +330,21 @@ def _span(value: object) -> timedelta:
         return timedelta(seconds=value)
     except OverflowError:
         raise ValueError(f"{value!r} seconds are more than 2.7 million years.") from None
+
+
+def life(name: str, default: int | None, own: int | None) -> timedelta:
+    """The lifetime by a default ttl and a row's own, for an adapter's ``lifetime``."""
+    seconds = expiry.effective_ttl(default, own)
+    if seconds is None:
+        raise TTLError(
+            f"TTLClock.expiring({name}): it lives for ever (default ttl {default!r}, ttl {own!r})."
+        )
+    return timedelta(seconds=seconds)
+
+
+def not_counted_from_writing(name: str, field: str) -> TTLError:
+    """The error for a row whose end a field of its own decides."""
+    return TTLError(
+        f"TTLClock.expiring({name}): it expires by what its field {field!r} holds, whenever it is "
+        "written; set that field."
+    )

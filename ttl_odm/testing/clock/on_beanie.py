@@ -46,7 +46,7 @@ from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
-from ttl_odm.testing.clock.lifetimes import life, not_counted_from_writing
+from ttl_odm.testing.clock import life, not_counted_from_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

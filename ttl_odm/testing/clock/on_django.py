@@ -22,7 +22,7 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import Family
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.sweep.leases import DjangoLeases
-from ttl_odm.testing.clock.lifetimes import life, not_counted_from_writing
+from ttl_odm.testing.clock import life, not_counted_from_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -37,7 +37,7 @@ from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.testing.clock.lifetimes import life, not_counted_from_writing
+from ttl_odm.testing.clock import life, not_counted_from_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection
 
-    from ttl_odm.sqlalchemy.time.clock import Sample
     from ttl_odm.testing.clock import TTLClock
 
 _real_sample_now: Final = database_clock.Sample.now
@@ -64,8 +63,8 @@ def install(clock: TTLClock) -> Callable[[], None]:
     """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
     with ExitStack() as undo:
         for owner, name, value in (
-            (database_clock.Sample, "now", _sample_now(clock)),
-            (compiler, "observe", _observer(database_clock.observe)),
+            (database_clock.Sample, "now", lambda sample: clock.moved(_real_sample_now(sample))),
+            (compiler, "observe", partial(_observe, database_clock.observe)),
             (leases, "_now", _now_of_leases),
             (sys.modules[__name__], "_in_use", clock),
         ):
@@ -177,21 +176,10 @@ def _now_of_leases(connection: Connection) -> ColumnElement[Any]:
     return clock.literal(clock.instant(hidden))
 
 
-def _observer(observe: Callable[[Connection], None]) -> Callable[[Connection], None]:
+def _observe(observe: Callable[[Connection], None], connection: Connection) -> None:
     """Samples of the database's clock stay unmoved; what is read from them moves."""
-
-    def observe_as_it_is(connection: Connection) -> None:
-        token = _as_it_is.set(True)
-        try:
-            observe(connection)
-        finally:
-            _as_it_is.reset(token)
-
-    return observe_as_it_is
-
-
-def _sample_now(clock: TTLClock) -> Callable[[Sample], datetime]:
-    def now(sample: Sample) -> datetime:
-        return clock.moved(_real_sample_now(sample))
-
-    return now
+    token = _as_it_is.set(True)
+    try:
+        observe(connection)
+    finally:
+        _as_it_is.reset(token)

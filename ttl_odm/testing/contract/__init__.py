@@ -13,23 +13,21 @@ Tests of what a store doesn't offer are skipped, and say so. It is made of parts
 for leases) of which one knows that it has no more:
 
 - `batches`: what is due and purged, one batch at a time: `PurgeContract`, `HoldContract`
-- `sweeps`: what a sweeper does with the store: `SweepContract`
+- `sweeps`: what a sweeper does with the store: `SweepContract`; counting: `CountingContract`
 - `hooks`: what the store reports to hooks, and archives: `HookContract`
-- `counts`: counting, for dry runs and the fuse: `CountingContract`
 - `leases`: leases by themselves and under a sweeper: `LeaseContract`
 """
 
 import pytest
 
 # Before they are imported: pytest shows the values of a failed assert only where it knows to.
-for _name in ("batches", "counts", "hooks", "leases", "sweeps"):
+for _name in ("batches", "hooks", "leases", "sweeps"):
     pytest.register_assert_rewrite(f"{__name__}.{_name}")
 
 from ttl_odm.testing.contract.batches import HoldContract, PurgeContract  # noqa: E402
-from ttl_odm.testing.contract.counts import CountingContract  # noqa: E402
 from ttl_odm.testing.contract.hooks import HookContract  # noqa: E402
 from ttl_odm.testing.contract.leases import LeaseContract  # noqa: E402
-from ttl_odm.testing.contract.sweeps import SweepContract  # noqa: E402
+from ttl_odm.testing.contract.sweeps import CountingContract, SweepContract  # noqa: E402
 
 __all__ = [
     "CountingContract",
