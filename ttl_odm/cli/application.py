@@ -19,6 +19,8 @@ from ttl_odm.sweeper.store import backend_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+    from sqlalchemy import Connection
+
 T = TypeVar("T")
 
 
@@ -117,6 +119,14 @@ class Application:
         store = self.store()
         if hasattr(store, "now"):
             await answer(store.now())
+
+    async def ask(self, read: Callable[[Connection], T]) -> T:
+        """Call a function with a SQL connection, which for it is a synchronous one in any case."""
+        if self.is_async:
+            async with self.engine.connect() as connection:
+                return cast("T", await connection.run_sync(read))
+        with self.engine.connect() as connection:
+            return read(connection)
 
     def select(self, models: Sequence[str], excepted: Sequence[str]) -> Application:
         """Keep the models or tables of these names, all if there are none, but for others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -103,14 +104,7 @@ async def _of_database(app: Application, *, deep: bool) -> list[Finding]:
         return await checks_mongodb.check(app.targets, deep=deep)
     from ttl_odm.cli import checks_sql  # noqa: PLC0415 (needs the extra)
 
-    if app.is_async:
-        async with app.engine.connect() as connection:
-            findings: list[Finding] = await connection.run_sync(
-                checks_sql.check, app.targets, deep=deep
-            )
-            return findings
-    with app.engine.connect() as connection:
-        return checks_sql.check(connection, app.targets, deep=deep)
+    return await app.ask(partial(checks_sql.check, targets=app.targets, deep=deep))
 
 
 async def _of_lease(app: Application, name: str | None, max_age: float) -> list[Finding]:

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from ttl_odm.cli import urls
+from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.connect import load
 from ttl_odm.cli.errors import UsageError, readable_errors
 from ttl_odm.cli.options import json_option
@@ -145,22 +146,13 @@ def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
             tables = sql.tables(connection, schema=schema, models=classes)
             return _judged(url, now, tables, connection.dialect.name)
 
-    if not hasattr(engine, "sync_engine"):
+    async def work() -> Inspection:
         try:
-            with engine.connect() as connection:
-                return read(connection)
+            return await Application(engine).ask(read)
         finally:
-            engine.dispose()
+            await answer(engine.dispose())
 
-    async def read_async() -> Inspection:
-        try:
-            async with engine.connect() as connection:
-                inspection: Inspection = await connection.run_sync(read)
-                return inspection
-        finally:
-            await engine.dispose()
-
-    return asyncio.run(read_async())
+    return asyncio.run(work())
 
 
 def _print(inspection: Inspection, output: Output) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.forecast import Measured
 
 _BAR: Final = 40
 
@@ -125,7 +125,6 @@ async def forecast_target(
         planned = planned_policy(current, default_ttl, policy)
     except InvalidTTL as error:
         raise UsageError(str(error)) from error
-    measured: Measured
     if app.is_mongodb:
         from ttl_odm.forecast import mongodb  # noqa: PLC0415 (needs the extra)
 
@@ -136,12 +135,7 @@ async def forecast_target(
         from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
 
         table = target.name if target.entity is None else target.entity
-        if app.is_async:
-            async with app.engine.connect() as connection:
-                measured = await connection.run_sync(sql.measure, table, planned, most)
-        else:
-            with app.engine.connect() as connection:
-                measured = sql.measure(connection, table, planned, most)
+        measured = await app.ask(partial(sql.measure, table=table, planned=planned, big=most))
     return Forecast(target.name, target.model or target.name, current, planned, measured)
 
 

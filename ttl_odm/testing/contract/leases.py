@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ttl_odm.sweeper import Ending, FuseError, LeaseState, Leasing
 from ttl_odm.testing.contract.batches import DAY, HOUR
+from ttl_odm.testing.contract.sweeps import at_once
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import Lease
@@ -56,29 +56,10 @@ class _PlainLeases:
         self._rig.run(self._leases.set_paused(NAME, paused))
 
     def acquire_at_once(self, number: int) -> list[Lease | None]:
-        """Let so many try at the same time: in threads, or in tasks."""
+        """Let so many try at the same time."""
         holders = [f"holder {place}" for place in range(number)]
-        if self._rig.is_async:
-
-            async def all_of_them() -> list[Any]:
-                asks = [self._leases.acquire(NAME, holder, LONG) for holder in holders]
-                return await asyncio.gather(*asks)
-
-            granted: list[Lease | None] = self._rig.run(all_of_them())
-            return granted
-        granted = []
-        start = threading.Barrier(number)
-
-        def ask(holder: str) -> None:
-            start.wait()
-            granted.append(self._leases.acquire(NAME, holder, LONG))
-
-        threads = [threading.Thread(target=ask, args=[holder]) for holder in holders]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return granted
+        acquire = self._leases.acquire
+        return at_once(self._rig, [partial(acquire, NAME, holder, LONG) for holder in holders])
 
 
 class LeaseContract:

@@ -14,24 +14,33 @@ from ttl_odm.sweeper import Clocked, Counting, Ending, FuseError, Hook, Hooking
 from ttl_odm.testing.contract.batches import DAY, HOUR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ttl_odm.sweeper import Progress
     from ttl_odm.testing.rig import StoreRig
 
 
-def at_once(rig: StoreRig, sweepers: list[Any]) -> None:
-    """Run sweepers at the same time: in threads, or in tasks."""
+def at_once(rig: StoreRig, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Call the methods of a store at the same time, in threads or in tasks; return the results."""
     if rig.is_async:
 
-        async def run_all() -> None:
-            await asyncio.gather(*(sweeper.run_once() for sweeper in sweepers))
+        async def all_of_them() -> list[Any]:
+            return await asyncio.gather(*(call() for call in calls))
 
-        rig.run(run_all())
-        return
-    threads = [threading.Thread(target=sweeper.run_once) for sweeper in sweepers]
+        results: list[Any] = rig.run(all_of_them())
+        return results
+    results, start = [], threading.Barrier(len(calls))
+
+    def run(call: Callable[[], Any]) -> None:
+        start.wait()
+        results.append(call())
+
+    threads = [threading.Thread(target=run, args=[call]) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return results
 
 
 class SweepContract:
@@ -90,7 +99,7 @@ class SweepContract:
         options: dict[str, Any] = {"lease": False, "batch_size": 7}
         if isinstance(rig.store, Hooking):
             options["on_purged"] = Hook(lambda purged: deleted.update(purged.keys), when="commit")
-        at_once(rig, [rig.sweeper(**options) for _ in range(3)])
+        at_once(rig, [rig.sweeper(**options).run_once for _ in range(3)])
         # Each may have skipped rows that another held and then gave up.
         rig.sweep(**options)
         assert rig.keys("carts") == set()
