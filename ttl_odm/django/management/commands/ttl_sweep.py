@@ -51,32 +51,25 @@ class Command(BaseCommand):
         if not sweepers:
             self.stderr.write("No model with a policy is in these databases.")
             return
-        if options["every"] is not None:
-            self._sweep_forever(sweepers, options)
-            return
-        with stop_on_signals(*sweepers.values()):
-            reports = {alias: sweeper.run_once() for alias, sweeper in sweepers.items()}
-        for alias, report in reports.items():
-            self._print(alias, report, as_json=options["as_json"])
-        status = status_of(*reports.values())
-        if status:
-            raise SystemExit(status)
-
-    def _sweep_forever(self, sweepers: dict[str, Sweeper], options: dict[str, Any]) -> None:
-        if len(sweepers) > 1:
+        every: float | None = options["every"]
+        if every is not None and len(sweepers) > 1:
             raise CommandError(
                 "--every sweeps one database: give --database, and run the command once for each.",
                 returncode=Status.USAGE,
             )
-        ((alias, sweeper),) = sweepers.items()
-        with stop_on_signals(sweeper):
-            report = sweeper.run_forever(interval=options["every"])
-        if report is not None:
-            self._print(alias, report, as_json=options["as_json"])
-
-    def _print(self, alias: str, report: SweepReport, *, as_json: bool) -> None:
-        self.stdout.write(
-            json.dumps({"database": alias, **report.to_dict()})
-            if as_json
-            else f"{alias}: {report_text(report)}"
-        )
+        reports: dict[str, SweepReport] = {}
+        with stop_on_signals(*sweepers.values()):
+            for alias, sweeper in sweepers.items():
+                if every is None:
+                    reports[alias] = sweeper.run_once()
+                elif (last := sweeper.run_forever(interval=every)) is not None:
+                    reports[alias] = last
+        for alias, report in reports.items():
+            self.stdout.write(
+                json.dumps({"database": alias, **report.to_dict()})
+                if options["as_json"]
+                else f"{alias}: {report_text(report)}"
+            )
+        status = status_of(*reports.values()) if every is None else Status.DONE
+        if status:
+            raise SystemExit(status)
