@@ -105,6 +105,27 @@ def test_the_status_says_what_is_left_and_who_sweeps(
     assert "shop_session" in told
 
 
+def test_every_sweeps_one_database_until_a_signal(
+    backend: Backend,
+    other: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    intervals: list[float] = []
+
+    def run_forever(sweeper: Sweeper, *, interval: float) -> Any:
+        intervals.append(interval)
+        return sweeper.run_once() if interval > 1 else None
+
+    monkeypatch.setattr(Sweeper, "run_forever", run_forever)
+    status, (report,) = swept(capsys, "--every", "2.5")
+    assert (status, report["database"], report["deleted"]) == (0, "default", 0)
+    assert swept(capsys, "--every", "0.5") == (0, [])  # stopped before the first sweep ended
+    assert intervals == [2.5, 0.5]
+    both = ("--database", "default", "--database", other)
+    assert swept(capsys, "--every", "1", *both)[0] == 2
+
+
 def test_routers_say_which_database_has_which_models(
     backend: Backend, other: str, capsys: pytest.CaptureFixture[str], settings_router: None
 ) -> None:
