@@ -267,27 +267,24 @@ class _Target:
                 parents = map(referred_table, table.foreign_key_constraints)
                 names |= {table.name, *(parent.name for parent in parents if parent is not None)}
             _unbind(table)
-        self._read_contract()
-        if isinstance(self.owner, _TableOwner) and hasattr(self.owner, "__ttl__"):
-            bind_table(self.table, self.owner, next(iter(self.roots), None))
+        if hasattr(self.owner, "__ttl__"):
+            # A ``_ts`` that was reflected, or declared by somebody else, is read as TTLMixin does.
+            declared, column = self.owner.__ttl__, self._column("_ts")
+            policy = declared if isinstance(declared, Policy) else TTL()
+            if (
+                column is not None  # a number for a subclass, whose base goes by other columns
+                and isinstance(policy, TTL)
+                and (policy.last_modified == "_ts" and policy.unit is None)
+                and (isinstance(column.type, Integer) or getattr(column.type, "timezone", False))
+            ):
+                column.info[_TYPE_BEFORE] = column.type
+                _retype(column, LastModified())
+            if isinstance(self.owner, _TableOwner):
+                bind_table(self.table, self.owner, next(iter(self.roots), None))
         for mapper in self.mappers():
             bind_mapper(mapper, mapper.class_)
             compat.forget_memos(mapper)
         recompile(names)
-
-    def _read_contract(self) -> None:
-        """Read a ``_ts`` that was reflected, or declared by somebody else, as TTLMixin does."""
-        if not hasattr(self.owner, "__ttl__"):
-            return
-        declared, column = self.owner.__ttl__, self._column("_ts")
-        policy = declared if isinstance(declared, Policy) else TTL()
-        if (
-            column is not None  # a number for a subclass, whose base goes by other columns
-            and (isinstance(policy, TTL) and policy.last_modified == "_ts" and policy.unit is None)
-            and (isinstance(column.type, Integer) or getattr(column.type, "timezone", False))
-        ):
-            column.info[_TYPE_BEFORE] = column.type
-            _retype(column, LastModified())
 
 
 def _unbind(table: FromClause) -> None:

@@ -15,7 +15,7 @@ from ttl_odm.core.declared import shape_of
 from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, last_modified_column, ttl_column
+from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
@@ -52,22 +52,17 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
         if not hasattr(cls, "__ttl__"):
             return
         if mapper.concrete and issubclass(cls, TTLMixin) and isinstance(mapper.local_table, Table):
-            _add_contract_columns(mapper, mapper.local_table, cls)
+            # It doesn't inherit the columns of the mixin.
+            new = (("last_modified", last_modified_column()), ("ttl", ttl_column(cls)))
+            for key, column in new:
+                if goes_by(cls, column.name) and column.name not in mapper.local_table.c:
+                    mapper.local_table.append_column(column)
+                    mapper.add_property(key, column)
         bind_table(mapper.local_table, cls, mapper)
     elif mapper.single or mapper.local_table is above.local_table:  # so it is with a __table__
         _bind_single(mapper, cls)
     else:
         _bind_joined(mapper, above, cls)
-
-
-def _add_contract_columns(mapper: Mapper[Any], table: Table, cls: type[TTLMixin]) -> None:
-    """Give a concrete subclass the columns of the mixin, which it doesn't inherit."""
-    policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")
-    named = (policy.last_modified, policy.override) if isinstance(policy, TTL) else ()
-    for key, column in (("last_modified", last_modified_column()), ("ttl", ttl_column(cls))):
-        if column.name in named and column.name not in table.c:
-            table.append_column(column)
-            mapper.add_property(key, column)
 
 
 def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> None:

@@ -90,12 +90,12 @@ class TTLMixin:
         @declared_attr
         def last_modified(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """When the row was last written, by the database's clock (aware, UTC)."""
-            return last_modified_column() if _names(cls, "_ts") else _Absent("last_modified")
+            return last_modified_column() if goes_by(cls, "_ts") else _Absent("last_modified")
 
         @declared_attr
         def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """The row's own ttl in seconds; -1 is never, None inherits the default."""
-            return ttl_column(cls) if _names(cls, "ttl") else _Absent("ttl")
+            return ttl_column(cls) if goes_by(cls, "ttl") else _Absent("ttl")
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:
@@ -141,7 +141,7 @@ class TTLMixin:
     expire_at = lifetime.expire_at
 
 
-def _names(cls: Any, column: str) -> bool:
+def goes_by(cls: type[TTLMixin], column: str) -> bool:
     """Whether the policy of a class goes by a column of the contract."""
     policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")
     return isinstance(policy, TTL) and column in (policy.last_modified, policy.override)

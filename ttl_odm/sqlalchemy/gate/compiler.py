@@ -27,7 +27,6 @@ from ttl_odm.sqlalchemy.gate.preparations import DeletedReferences, Several, Sta
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import (
-    BASE_ROW_WRITTEN,
     INCLUDE_EXPIRED,
     KEEP_LAST_MODIFIED,
     base_row_written,
@@ -310,7 +309,7 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
                 or KEEP_LAST_MODIFIED in execution_options
                 or base_row_written.get()
             ):
-                parameters = _overruled(compiled, parameters, execution_options)
+                parameters = overruled(compiled, parameters, execution_options)
             # Only the gated class looks again before the cursor is used.
             if compiled.ttl_preparation is not None or monotonic() >= dialect.ttl_odm_stale_at:
                 make = super(gated, cls)._init_compiled
@@ -332,18 +331,6 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
     members = {"_init_compiled": classmethod(_init_compiled)}
     gated: Any = type(name, (GatedContext, context_class), members)
     return gated  # type: ignore[no-any-return]
-
-
-def _overruled(
-    compiled: SQLCompiler, parameters: list[Row], execution_options: Mapping[str, object]
-) -> list[Row]:
-    """The parameters, with those that give this execution what it asks for."""
-    options = (INCLUDE_EXPIRED, KEEP_LAST_MODIFIED)
-    asked = [option for option in options if execution_options.get(option)]
-    if base_row_written.get():
-        asked.append(BASE_ROW_WRITTEN)
-    forced = overruled(compiled, asked)
-    return [{**row, **forced} for row in parameters or [{}]] if forced else parameters
 
 
 compiled_statements: Final[WeakValueDictionary[int, SQLCompiler]] = WeakValueDictionary()

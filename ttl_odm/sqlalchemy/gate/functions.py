@@ -53,7 +53,6 @@ class ExpiresAt(FunctionElement[Any]):
     type = LastModified()
 
     def __init__(self, binding: Binding, columns: SourceColumns) -> None:
-        """Take the columns as arguments, as `Live` does."""
         super().__init__(*columns.present())
         self.binding = binding
 

@@ -92,20 +92,21 @@ def keys_of(table: Table) -> list[Key]:
     """The keys of a table, as far as its metadata tells."""
     keys = []
     for unique in filter(None, dict.fromkeys(unique_parts(table))):
-        parts: tuple[Any, ...] = tuple(map(_bare, unique))
+        bare = []
+        for part in unique:  # of an index they may have names, and an order
+            element = part
+            while isinstance(element, Label) or (
+                isinstance(element, UnaryExpression) and element.modifier
+            ):
+                element = element.element
+            bare.append(element)
+        parts = tuple(bare)
         inner = [[c for c in visitors.iterate(part) if isinstance(c, Column)] for part in parts]
         if all(isinstance(part, Column) for part in parts):
             keys.append(Key(parts, parts))
         elif all(inner):  # there is nothing in text, in which nobody can find the columns
             keys.append(Key(parts, tuple(dict.fromkeys(c for columns in inner for c in columns))))
     return keys
-
-
-def _bare(part: Any) -> Any:
-    """A part of an index without its name, and without the order in which it is indexed."""
-    while isinstance(part, Label) or (isinstance(part, UnaryExpression) and part.modifier):
-        part = part.element
-    return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,6 @@ class NamedKey:
     __slots__ = ("is_plain", "key", "names")
 
     def __init__(self, key: Key, names: tuple[str, ...]) -> None:
-        """Note what doesn't change from row to row."""
         self.key = key
         self.names = names
         self.is_plain = key.is_plain
@@ -190,8 +190,20 @@ class KeyPurge:
         most //= sum(len(key.names) for key in self._keys)
         if self._has_tuples:
             most = min(most, _MOST_TUPLES)
-        chunks = (rows[start : start + most] for start in range(0, len(rows), most))
-        return sum(self._free_some(reclaimer, chunk) for chunk in chunks)
+        deleted = 0
+        for start in range(0, len(rows), most):
+            values: dict[str, Any] = {}
+            numbers: list[int] = []
+            for number, key in enumerate(self._keys):
+                values_of, some = key.values_of, rows[start : start + most]
+                taken = [value for row in some if (value := values_of(row)) is not None]
+                if taken:
+                    numbers.append(number)
+                    values[f"key_{number}"] = taken if len(key.names) > 1 else [v for (v,) in taken]
+            if numbers:
+                shape = _Shape(tuple(numbers), "some", reclaimer.current)
+                deleted += self._run(reclaimer, shape, values)
+        return deleted
 
     def _free_each(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """By a statement for one row, where NULL is no key either."""
@@ -211,18 +223,6 @@ class KeyPurge:
         if self._selects_first or len(sets) == 1:
             return sum([self._run(reclaimer, shape, values) for values in sets])
         return self._run(reclaimer, shape, sets)
-
-    def _free_some(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
-        values: dict[str, Any] = {}
-        numbers: list[int] = []
-        for number, key in enumerate(self._keys):
-            taken = [value for row in rows if (value := key.values_of(row)) is not None]
-            if taken:
-                numbers.append(number)
-                values[f"key_{number}"] = taken if len(key.names) > 1 else [v for (v,) in taken]
-        if not numbers:
-            return 0
-        return self._run(reclaimer, _Shape(tuple(numbers), "some", reclaimer.current), values)
 
     def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
         binding, statement = self._conflicting.binding, self._statements.get(shape)

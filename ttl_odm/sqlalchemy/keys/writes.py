@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy.engine.default import DefaultExecutionContext
+    from typing_extensions import Self
 
     Row = Mapping[str, Any]
 
@@ -43,7 +44,6 @@ class TakenKeys:
     """The keys of a table that a statement may take, and the rows that may have them."""
 
     def __init__(self, conflicting: ConflictingRows, keys: Iterable[Key]) -> None:
-        """The rows that want them name their columns as the table does."""
         self.conflicting = conflicting
         self.keys = tuple(keys)
         self._purge = KeyPurge(conflicting, [NamedKey(key, key.names) for key in self.keys])
@@ -120,60 +120,47 @@ class TakenKeys:
         return reclaimer.displace(self.conflicting.binding, self.conflicting.with_keys(condition))
 
 
-class InsertedKeys:
-    """Before an INSERT: the keys of its rows."""
+class _KeysOfWrite:
+    """Before a write: the keys that it takes."""
 
     def __init__(self, taken: TakenKeys) -> None:
-        """What else there is to know of the statement is looked up when it first runs."""
         self._taken = taken
-        self._purge: KeyPurge | None = None
 
     @classmethod
-    def of(cls, table: object) -> InsertedKeys | None:
-        """For an INSERT into this table; None where no expired row can be in its way."""
-        taken = TakenKeys.of(table)
+    def of(cls, table: object, written: set[str] | None = None) -> Self | None:
+        """For a write to a table; None where no expired row can be in its way."""
+        taken = TakenKeys.of(table, written)
         return None if taken is None else cls(taken)
+
+
+class InsertedKeys(_KeysOfWrite):
+    """Before an INSERT: the keys of its rows."""
+
+    _purge: KeyPurge | None = None
+    """Known once the statement has run, if its rows are its parameters."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key of the INSERT which is about to run."""
-        reclaimer, parameters = (
-            KeyReclaimer.of(context, current=current),
-            context.compiled_parameters,
-        )
+        reclaimer = KeyReclaimer.of(context, current=current)
+        parameters = context.compiled_parameters
         if self._purge is not None:  # nearly always, from the second time on
             return self._purge.free(reclaimer, parameters)
         statement: Any = context.invoked_statement
-        self._purge = self._purge_of(statement)
-        if self._purge is not None:
-            return self._purge.free(reclaimer, parameters)
+        if not (selected_names(statement) or value_lists(statement)):
+            named = [
+                NamedKey(key, names)
+                for key in self._taken.keys
+                if (names := parameters_of(statement, key.columns)) is not None
+            ]
+            if len(named) == len(self._taken.keys):  # every execution of it is alike
+                self._purge = KeyPurge(self._taken.conflicting, named)
+                return self._purge.free(reclaimer, parameters)
         rows = () if selected_names(statement) else rows_of(statement, parameters)
         return self._taken.free_for_insert(reclaimer, statement, rows)
 
-    def _purge_of(self, statement: Insert) -> KeyPurge | None:
-        """For an INSERT whose rows are its parameters; every execution of it is alike."""
-        if selected_names(statement) or value_lists(statement):
-            return None
-        named = []
-        for key in self._taken.keys:
-            names = parameters_of(statement, key.columns)
-            if names is None:
-                return None
-            named.append(NamedKey(key, names))
-        return KeyPurge(self._taken.conflicting, named)
 
-
-class InnerInserts:
-    """Before a statement with INSERTs in its CTEs: the keys of their rows."""
-
-    def __init__(self, taken: TakenKeys) -> None:
-        """For the INSERTs into one table."""
-        self._taken = taken
-
-    @classmethod
-    def of(cls, table: object) -> InnerInserts | None:
-        """For INSERTs into this table; None where no expired row can be in their way."""
-        taken = TakenKeys.of(table)
-        return None if taken is None else cls(taken)
+class InnerInserts(_KeysOfWrite):
+    """Before a statement with INSERTs into one table in its CTEs: the keys of their rows."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which one of them takes."""
@@ -192,19 +179,11 @@ class InnerInserts:
         )
 
 
-class UpdatedKeys:
+class UpdatedKeys(_KeysOfWrite):
     """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
 
-    def __init__(self, taken: TakenKeys) -> None:
-        """For the keys that the UPDATE touches."""
-        self._taken = taken
-        self._known: TakenKeys | None = None
-
-    @classmethod
-    def of(cls, table: object, written: set[str]) -> UpdatedKeys | None:
-        """For an UPDATE that writes these columns; None where it touches no key."""
-        taken = TakenKeys.of(table, written)
-        return None if taken is None else cls(taken)
+    _known: TakenKeys | None = None
+    """Those that its values tell, without a look at its rows."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""

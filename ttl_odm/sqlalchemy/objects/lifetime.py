@@ -108,7 +108,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
     return lifetime
 
 
-def bound_lifetime(row: Any) -> Lifetime:
+def bound_lifetime(row: object) -> Lifetime:
     """What the lifetime of a row hangs on, or TTLConfigurationError if its class has no TTL."""
     lifetime = lifetime_of(inspect(row).mapper)
     if lifetime is None:
@@ -118,26 +118,26 @@ def bound_lifetime(row: Any) -> Lifetime:
     return lifetime
 
 
-def end_of(row: Any) -> datetime | None:
+def end_of(row: object) -> datetime | None:
     """The instant at which a row expires (aware, UTC), as it is in memory; None for never."""
     lifetime = bound_lifetime(row)
     return lifetime.end({key: getattr(row, key) for key in lifetime.attributes})
 
 
-def is_expired(row: Any) -> bool:
+def is_expired(row: object) -> bool:
     """Whether a row has expired, by the database's clock as `TTLMixin.is_expired` knows it."""
     end = end_of(row)
     return end is not None and expiry.is_expired(end, database_now(row))
 
 
-def time_left(row: Any) -> timedelta | None:
+def time_left(row: object) -> timedelta | None:
     """How long a row still lives, by the database's clock; None for ever, never negative."""
     end = end_of(row)
     return None if end is None else expiry.remaining(end, database_now(row))
 
 
 def touch(
-    row: Any, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
+    row: object, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
 ) -> bool:
     """Start a row's lifetime again at the next flush, without another change.
 
@@ -179,7 +179,7 @@ def touch(
     return True
 
 
-def persist(row: Any) -> None:
+def persist(row: object) -> None:
     """Let a row live for ever (ttl -1), whatever the default, up to `TTL.max_lifetime`.
 
     Raises:
@@ -195,7 +195,7 @@ def persist(row: Any) -> None:
         _refuse(row, "persist()", lifetime)
 
 
-def inherit_ttl(row: Any) -> None:
+def inherit_ttl(row: object) -> None:
     """Give up a row's own ttl: the default applies again."""
     lifetime = bound_lifetime(row)
     if lifetime.own is None or lifetime.binding.override is None:
@@ -203,7 +203,7 @@ def inherit_ttl(row: Any) -> None:
     _set_null(row, lifetime.own, lifetime.binding.override)
 
 
-def expire_in(row: Any, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
+def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
     """Let a row live for so long from the next flush on.
 
     Args:
@@ -237,7 +237,7 @@ def expire_in(row: Any, life: float | timedelta, *, only_if: OnlyIf | None = Non
     return True
 
 
-def expire_at(row: Any, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
+def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
     """Let a row expire at exactly this instant, or right after it where its column is coarser.
 
     The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
@@ -270,12 +270,12 @@ def expire_at(row: Any, instant: datetime, *, only_if: OnlyIf | None = None) -> 
     return True
 
 
-def _limited(row: Any, lifetime: Lifetime, end: datetime) -> datetime | None:
+def _limited(row: object, lifetime: Lifetime, end: datetime) -> datetime | None:
     created = None if lifetime.created is None else getattr(row, lifetime.created)
     return limited_end(lifetime.default.policy, created, end)
 
 
-def _last_written(row: Any, lifetime: Lifetime) -> datetime | None:
+def _last_written(row: object, lifetime: Lifetime) -> datetime | None:
     """When a row was last written (aware), as far as that can be known here."""
     state = inspect(row)
     if lifetime.stamp not in state.dict:
@@ -293,7 +293,7 @@ def _last_written(row: Any, lifetime: Lifetime) -> datetime | None:
     return expiry.instant_of(lifetime.binding.policy, value)
 
 
-def _set_null(row: Any, attribute: str, column: Column[Any]) -> None:
+def _set_null(row: object, attribute: str, column: Column[Any]) -> None:
     if not column.nullable:
         raise TTLError(
             f"{type(row).__name__}.{attribute} can't be NULL (column {column.name!r}), so it "
@@ -302,7 +302,7 @@ def _set_null(row: Any, attribute: str, column: Column[Any]) -> None:
     setattr(row, attribute, None)
 
 
-def _refuse(row: Any, call: str, lifetime: Lifetime) -> NoReturn:
+def _refuse(row: object, call: str, lifetime: Lifetime) -> NoReturn:
     raise TTLError(
         f"{type(row).__name__}.{call}: by {lifetime.binding.policy!r} a row has no lifetime of its "
         "own; that takes TTL(..., override='a column of seconds') or ExpireAt('a column')."

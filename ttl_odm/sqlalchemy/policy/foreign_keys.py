@@ -19,7 +19,6 @@ class RestrictingKey:
     """A foreign key from a TTL table, without an ON DELETE that would make room by itself."""
 
     def __init__(self, constraint: ForeignKeyConstraint) -> None:
-        """Take the constraint apart."""
         self.columns: list[Column[Any]] = [element.parent for element in constraint.elements]
         self.referred_columns = [element.column for element in constraint.elements]
 

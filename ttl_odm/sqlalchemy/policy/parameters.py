@@ -29,9 +29,11 @@ from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
     from sqlalchemy.sql.compiler import SQLCompiler
+
+    Row = dict[str, object]
 
 INCLUDE_EXPIRED: Final = "include_expired"
 KEEP_LAST_MODIFIED: Final = "keep_last_modified"
@@ -154,7 +156,6 @@ class KindTTL(DefaultTTL):
     """The default ttl of one kind of rows (what the column `TTL.by` holds)."""
 
     def __init__(self, owner: Any, bound: TTL, kind: object) -> None:
-        """Remember the kind too."""
         self._kind = kind
         super().__init__(owner, bound)
 
@@ -172,7 +173,6 @@ class SecondsParameter(BindParameter[Any]):
     inherit_cache = True
 
     def __init__(self, default: DefaultTTL, part: Part, overruled_by: str) -> None:
-        """Bind no value: it is the default's."""
         self._default = default
         self._part = part
         self.overruled_by = overruled_by
@@ -199,14 +199,20 @@ class KeepFlag(BindParameter[Any]):
     overruled_by = KEEP_LAST_MODIFIED
 
     def __init__(self) -> None:
-        """Bind False, which is nearly always so."""
         super().__init__("ttl_keep", False, unique=True, type_=Boolean())  # noqa: FBT003 (SQLAlchemy's signature)
 
 
-def overruled(compiled: SQLCompiler, asked: Collection[str]) -> dict[str, object]:
-    """The parameters that give one execution what it asks for: options, or `BASE_ROW_WRITTEN`."""
-    return {
+def overruled(
+    compiled: SQLCompiler, parameters: list[Row], execution_options: Mapping[str, object]
+) -> list[Row]:
+    """The parameters, with those that give this execution what it asks for."""
+    options = (INCLUDE_EXPIRED, KEEP_LAST_MODIFIED)
+    asked = {option for option in options if execution_options.get(option)}
+    if base_row_written.get():
+        asked.add(BASE_ROW_WRITTEN)
+    forced = {
         name: isinstance(parameter, KeepFlag) or OFF
         for parameter, name in compiled.bind_names.items()
         if getattr(parameter, "overruled_by", None) in asked
     }
+    return [{**row, **forced} for row in parameters or [{}]] if forced else parameters

@@ -46,7 +46,6 @@ class Predicate:
         overridable: bool = False,
         now: str | None = None,
     ) -> None:
-        """Prepare the now of this kind of statement."""
         self._clock = clock
         self._now = clock.literal(now or (clock.now_at_write if writing else clock.now))
         self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN

@@ -58,7 +58,6 @@ class AddSweepColumns(ExecutableDDLElement):
     """MariaDB's and MySQL's indexes: on virtual columns, since neither has partial indexes."""
 
     def __init__(self, table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
-        """Keep the names; they are quoted when the DDL is rendered."""
         self.table = table
         self.last_modified = last_modified
         self.override = override

@@ -45,7 +45,6 @@ class LiveRows:
     """The conditions that a statement needs, made of the predicate for one FROM element."""
 
     def __init__(self, live: Callable[[Binding, FromClause], ColumnElement[bool]]) -> None:
-        """Nothing is looked at yet."""
         self._live = live
 
     def where(
@@ -108,7 +107,6 @@ class JoinKeys:
     """
 
     def __init__(self, sources: Iterable[Any], conditions: Iterable[Any] = ()) -> None:
-        """Nothing is looked at before `lead_to_base` is asked."""
         self._sources = tuple(sources)
         self._conditions = tuple(conditions)
 
@@ -184,7 +182,6 @@ class LiveSource(ClauseElement):
     __visit_name__ = "ttl_live_source"
 
     def __init__(self, element: FromClause, criterion: ColumnElement[bool]) -> None:
-        """Keep what is sealed, and by which condition."""
         self.element = element
         self.criterion = criterion
 

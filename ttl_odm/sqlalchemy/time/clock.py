@@ -49,7 +49,6 @@ class Clock(Family):
     """A family of databases whose texts can be expressions too."""
 
     def __init__(self) -> None:
-        """Choose the column type that ``_ts`` has on this database."""
         super().__init__()
         self.storage: TypeEngine[Any] = (
             TIMESTAMP(timezone=True) if self.per_second is None else BigInteger()
@@ -160,7 +159,7 @@ def forget(dialect: Any) -> None:
     dialect.ttl_odm_stale_at = 0.0
 
 
-def database_now(row: Any) -> datetime:
+def database_now(row: object) -> datetime:
     """The now of the database that a row came from (aware, UTC), as an upper bound.
 
     A detached row is judged by the database that was sampled last; before the first statement on a

@@ -93,7 +93,6 @@ class Seconds(TypeDecorator[int]):
     cache_ok = True
 
     def __init__(self, where: str = "ttl") -> None:
-        """Remember the name of the attribute, for error messages."""
         super().__init__()
         self.where = where
 

@@ -75,7 +75,6 @@ class SQLTemplate(FunctionElement[Any]):
     ]
 
     def __init__(self, text: str, type_: TypeEngine[Any], *parts: SQL) -> None:
-        """Keep them."""
         super().__init__(*parts)
         self.text = text
         self.type = type_

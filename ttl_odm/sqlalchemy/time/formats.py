@@ -86,7 +86,7 @@ class _Zoned(ColumnFormat):
         if self.offsets.is_fixed:
             return self._shifted(moment, self.offsets.most)
         literal = self.dialect.literal_moment
-        boundaries = [(literal(at), offset) for at, offset in self.offsets.by_instant()]
+        boundaries = [(literal(at), offset) for at, offset in self.offsets.changes]
         return self._shifted(moment, self._offset(moment, boundaries, self.offsets.most))
 
 

@@ -51,7 +51,6 @@ class Instants:
     """
 
     def __init__(self, column: Column[Any], zone: str, unit: str | None, where: str) -> None:
-        """Check the type; what depends on the database is looked at when it is known."""
         self.column = column
         self.native = isinstance(column.type, LastModified)
         self._zone = zone
@@ -162,7 +161,6 @@ class Stored(FunctionElement[Any]):
     ]
 
     def __init__(self, instants: Instants, moment: ColumnElement[Any]) -> None:
-        """Be of the column's type."""
         super().__init__(moment)
         self.instants = instants
         self.type = instants.column.type

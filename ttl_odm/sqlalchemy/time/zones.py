@@ -57,10 +57,6 @@ class Offsets:
         after = (self.end + self.most, self.least)
         return [after, *((instant + offset, offset) for instant, offset in self.changes)]
 
-    def by_instant(self) -> list[tuple[int, int]]:
-        """From which Unix time on the clocks show an offset, the latest first."""
-        return list(self.changes)
-
 
 @cache
 def offsets_of(zone: str) -> Offsets:
