@@ -15,7 +15,7 @@ from tests.fuzz.words import share, text
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.errors import without_passwords
 from ttl_odm.cli.urls import public_url
-from ttl_odm.sweeper.statuses import Status
+from ttl_odm.sweeper.command_line import Status
 
 if TYPE_CHECKING:
     from click.testing import Result

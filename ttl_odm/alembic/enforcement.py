@@ -52,26 +52,21 @@ class Enforcement:
         self._live = target.live(steps.dialect)
         self._seconds = target.seconds
 
-    def put(self, enforce: str | None) -> None:
-        """Make it, anew if it is there."""
-        if enforce == "view":
-            self._put_view()
-        elif enforce == "rls":
-            self._put_policies()
-
     def change(self, enforce: str | None) -> None:
         """Make it, or take it "off", or make anew what is there, with another default ttl."""
+        run, existing = self._steps.run, self._steps.existing
         if self._steps.dialect.name != "postgresql":
             return
         if enforce == "off":
             self.drop()
-        elif enforce is not None:
-            self.put(enforce)
-        else:
-            if self._steps.existing.view:
-                self._put_view()
-            if self._steps.existing.policies:
-                self._put_policies()
+        if enforce == "view" or (enforce is None and existing.view):
+            live = f"SELECT * FROM {self._steps.table} WHERE {self._live}"
+            # Never over a view of somebody else's.
+            create = "CREATE OR REPLACE" if self._steps.is_there(existing.view) else "CREATE"
+            note = f"COMMENT ON VIEW {self._view} IS '{_NOTE}{self._seconds}'"
+            run.briefly([f"{create} VIEW {self._view} AS {live}", note])
+        if enforce == "rls" or (enforce is None and existing.policies):
+            self._put_policies()
 
     def drop(self) -> None:
         """Take off what is there."""
@@ -89,18 +84,6 @@ class Enforcement:
                 f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY; END IF; END IF"
             )
             run.briefly([f"DROP POLICY IF EXISTS {self._hiding} ON {table}", _done(inner)])
-
-    def _put_view(self) -> None:
-        live = f"SELECT * FROM {self._steps.table} WHERE {self._live}"
-        # Never over a view of somebody else's.
-        is_there = self._steps.is_there(self._steps.existing.view)
-        create = "CREATE OR REPLACE" if is_there else "CREATE"
-        self._steps.run.briefly(
-            [
-                f"{create} VIEW {self._view} AS {live}",
-                f"COMMENT ON VIEW {self._view} IS '{_NOTE}{self._seconds}'",
-            ]
-        )
 
     def _put_policies(self) -> None:
         """Who may not DELETE sees live rows only; who may is the application or the sweeper.

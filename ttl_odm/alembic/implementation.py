@@ -124,7 +124,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         if op.touch_trigger:
             steps.add_trigger()
         if op.enforce:
-            Enforcement(steps).put(op.enforce)
+            Enforcement(steps).change(op.enforce)
         progress.finish()
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.alembic.steps import Steps
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
-from ttl_odm.sqlalchemy.policy.schema import sweep_columns, sweep_indexes
+from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,15 +31,10 @@ class MySQLSteps(Steps[MySQL]):
 
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
         """With constants as defaults, which is what INSTANT takes; then the real default."""
-        stamp, own = self.target.last_modified, self.target.own_ttl
-        old = ENOUGH_FOR_OLD_ROWS if never else None
 
         def add(since: str) -> str:
-            columns = [self.target.column(stamp, self.dialect, default=since, check=False)]
-            if self.lacks(own.name):
-                # A CHECK of the table, and not of its column, would copy the table.
-                columns.append(self.target.column(own, self.dialect, default=old, check=True))
-            parts = ", ".join(f"ADD COLUMN {column}" for column in columns)
+            # A CHECK of the table, and not of its column, would copy the table.
+            parts = ", ".join(self.missing_columns(since, never=never, check=True))
             return f"ALTER TABLE {self.table} {parts}, {self.family.INSTANT}"
 
         def statements() -> list[str]:
@@ -57,7 +52,7 @@ class MySQLSteps(Steps[MySQL]):
                 "DEALLOCATE PREPARE ttl_odm",
             ):
                 self.run.at_once(sql)
-        elif self.lacks(stamp.name):
+        elif self.lacks(self.target.last_modified.name):
             self.run.briefly(statements)
         if not self.existing.stamps:
             default = self.default.removeprefix("(").removesuffix(")")
@@ -71,7 +66,8 @@ class MySQLSteps(Steps[MySQL]):
     def add_indexes(self) -> None:
         """Virtual columns at once, then their indexes while others write."""
         if self.target.dates is None:
-            virtual, preparer = self.target.virtual, self.dialect.identifier_preparer
+            target, preparer = self.target, self.dialect.identifier_preparer
+            virtual = AddSweepColumns(target.table, target.last_modified, target.own_ttl)
             columns = sweep_columns(virtual, preparer).items()
             missing = [sql for name, sql in columns if name not in self.existing.virtual]
             if missing:

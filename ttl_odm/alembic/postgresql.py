@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.alembic.steps import Steps
 from ttl_odm.dialects.postgresql import PostgreSQL
 
 if TYPE_CHECKING:
@@ -39,18 +39,12 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             if self.existing.check == "missing":
                 self.run.briefly([f"ALTER TABLE {self.table} {check}"])
             return
-        lacks_own = self.lacks(self.target.own_ttl.name)
         defaults = [f"ALTER COLUMN {self.stamp} SET DEFAULT {self.default}"]
-        if lacks_own:
+        if self.lacks(self.target.own_ttl.name):
             defaults.append(f"ALTER COLUMN {self.own} DROP DEFAULT")
 
         def add(since: str) -> str:
-            stamp, own = self.target.last_modified, self.target.own_ttl
-            old = ENOUGH_FOR_OLD_ROWS if never else None
-            columns = [self.target.column(stamp, self.dialect, default=since, check=False)]
-            if lacks_own:
-                columns.append(self.target.column(own, self.dialect, default=old, check=False))
-            parts = [f"ADD COLUMN {column}" for column in columns]
+            parts = self.missing_columns(since, never=never, check=False)
             if self.existing.check == "missing":
                 parts.append(check)
             return f"ALTER TABLE {self.table} {', '.join(parts)}"

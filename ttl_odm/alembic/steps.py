@@ -62,6 +62,18 @@ class Steps(ABC, Generic[F]):
         instant = self.run.connection.exec_driver_sql(f"SELECT {self.family.stamp}").scalar()
         return str(instant)
 
+    def missing_columns(self, since: str, *, never: bool, check: bool) -> list[str]:
+        """The clauses that add the columns that are missing; see `add_columns`.
+
+        Without ``check`` the CHECK of rows' own ttl is not its column's, but for the table to have.
+        """
+        stamp, own = self.target.last_modified, self.target.own_ttl
+        columns = [self.target.column(stamp, self.dialect, default=since, check=False)]
+        if self.lacks(own.name):
+            old = ENOUGH_FOR_OLD_ROWS if never else None
+            columns.append(self.target.column(own, self.dialect, default=old, check=check))
+        return [f"ADD COLUMN {column}" for column in columns]
+
     @abstractmethod
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
         """Add the columns; with ``never`` old rows get the ttl -1.

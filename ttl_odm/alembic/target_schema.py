@@ -102,11 +102,6 @@ class TargetSchema:
         """Their names, which are the same on every database."""
         return [str(index.name) for index in self.indexes]
 
-    @property
-    def virtual(self) -> declared.AddSweepColumns:
-        """What MariaDB and MySQL have in place of partial indexes."""
-        return declared.AddSweepColumns(self.table, self.last_modified, self.own_ttl)
-
     def quoted(self, dialect: Dialect) -> str:
         """The table's name in SQL."""
         return dialect.identifier_preparer.format_table(self.table)

@@ -17,7 +17,7 @@ from ttl_odm.cli.options import app_options, json_option, lease_name_option, sel
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.status import lease_of
 from ttl_odm.sweeper import StoreError
-from ttl_odm.sweeper.statuses import Status
+from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:

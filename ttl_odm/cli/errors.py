@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.sweeper.statuses import Status
+from ttl_odm.sweeper.command_line import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """The options that several commands have, as decorators for click.
 
-Those of a sweep come from `ttl_odm.sweeper.command_options`, from which Flask's and Django's
+Those of a sweep come from `ttl_odm.sweeper.command_line`, from which Flask's and Django's
 commands have theirs too.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from ttl_odm.sweeper.command_options import COMMAND_OPTIONS, LIMITS
+from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

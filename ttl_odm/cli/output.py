@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ttl_odm.cli.errors import without_passwords
-from ttl_odm.sweeper.command_options import report_text
+from ttl_odm.sweeper.command_line import report_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from ttl_odm.cli.output import report_dict
 from ttl_odm.cli.telemetry import Listeners, Metrics, opentelemetry, prometheus
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
-from ttl_odm.sweeper.statuses import Status, status_of
+from ttl_odm.sweeper.command_line import Status, status_of
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 
 

@@ -15,7 +15,7 @@ from ttl_odm.cli.options import app_options, json_option, lease_name_option, sel
 from ttl_odm.cli.output import Output, aligned
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError, stop_on_signals
-from ttl_odm.sweeper.statuses import Status
+from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.tenure import History
 from ttl_odm.sweeper.text import age

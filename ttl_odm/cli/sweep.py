@@ -24,7 +24,7 @@ from ttl_odm.cli.options import app_options, selection_options, sweep_option, sw
 from ttl_odm.cli.output import Output, printable_report, report_dict
 from ttl_odm.cli.telemetry import Listeners, opentelemetry
 from ttl_odm.sweeper import SweepReport, stop_on_signals
-from ttl_odm.sweeper.statuses import Status, status_of
+from ttl_odm.sweeper.command_line import Status, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

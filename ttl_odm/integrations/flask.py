@@ -34,8 +34,8 @@ from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sweeper import Store, Sweeper, SweepOptions, stop_on_signals
+from ttl_odm.sweeper.command_line import Status, status_of
 from ttl_odm.sweeper.options import LEASE_NAME
-from ttl_odm.sweeper.statuses import Status, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -31,8 +31,7 @@ What a database brings:
 What comes out:
 
 - `logs`: log records.
-- `statuses`: exit statuses.
-- `command_options`: the options of commands that sweep, whatever parses them.
+- `command_line`: the options and exit statuses of commands that sweep, whatever parses them.
 - `text`: numbers, ages and tables as people read them.
 """
 

@@ -10,8 +10,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from ttl_odm.django.policy.binding import bindings
 from ttl_odm.django.sweep.store import DjangoStore
-from ttl_odm.sweeper.command_options import COMMAND_OPTIONS
-from ttl_odm.sweeper.statuses import Status
+from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

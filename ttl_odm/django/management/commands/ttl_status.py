@@ -9,8 +9,8 @@ from django.core.management import BaseCommand
 
 from ttl_odm.django.management.options import add_option, add_selection, stores
 from ttl_odm.sweeper import StoreError
+from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.options import LEASE_NAME
-from ttl_odm.sweeper.statuses import Status
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

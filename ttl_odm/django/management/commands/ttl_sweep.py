@@ -10,8 +10,7 @@ from django.core.management import BaseCommand, CommandError
 from ttl_odm.django.management.options import add_option, add_selection, stores
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
-from ttl_odm.sweeper.command_options import LIMITS, report_text
-from ttl_odm.sweeper.statuses import Status, status_of
+from ttl_odm.sweeper.command_line import LIMITS, Status, report_text, status_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -1,13 +1,18 @@
-"""The options of every command that sweeps: their names, types and help texts.
+"""What every command that sweeps has in common: its options, its exit status, its report.
 
-``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` read them here, each in the terms
-of its own parser. What a sweeper makes of them is in `options`; an option that stands in
-`SweepOptions` too has the same name there. This module must not know click, argparse, a framework.
+``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` read the options here, each in
+the terms of its own parser. What a sweeper makes of them is in `options`; an option that stands in
+`SweepOptions` too has the same name there. docs/cli.md lists the exit statuses, which speak to
+cron, systemd and CI. This module must not know click, argparse, a framework.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ttl_odm.sweeper.fuse import FuseError
+from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper.report import SweepReport
@@ -65,3 +70,39 @@ LIMITS: Final = tuple(COMMAND_OPTIONS)[4:]
 def report_text(report: SweepReport) -> str:
     """Return a report for people at a terminal, who are told of an option, not of an argument."""
     return str(report).replace("force=True", "--force")
+
+
+class Status(IntEnum):
+    """What a command's exit status says."""
+
+    DONE = 0
+    FAILED = 1
+    """Something could not be done: a target failed, a finding is an error, no connection."""
+
+    USAGE = 2
+    """The command line or the configuration is wrong; nothing was begun."""
+
+    FUSE = 3
+    """Far more has expired than is likely; nothing was deleted of these targets."""
+
+    LEASE = 4
+    """Another sweeper is at work, so this one did nothing, or went no further."""
+
+
+def status_of(*reports: SweepReport) -> Status:
+    """Return the exit status that reports mean together; that of no report is 0.
+
+    A fuse that has blown comes first: somebody has to look, and it will not pass by itself.
+    """
+    errors = [
+        error
+        for report in reports
+        for error in (report.error, *(target.error for target in report.targets))
+    ]
+    if any(isinstance(error, FuseError) for error in errors):
+        return Status.FUSE
+    if any(report.problems for report in reports):
+        return Status.FAILED
+    if any(report.ended in (Ending.LEASE_HELD, Ending.LEASE_LOST) for report in reports):
+        return Status.LEASE
+    return Status.DONE
