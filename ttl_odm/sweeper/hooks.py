@@ -12,6 +12,7 @@ This module must not know any database, nor whether its caller is a coroutine: `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -162,22 +163,16 @@ class Hooks:
             HookError: One of them raised; the others were not called any more.
         """
         for hook, details in self._calls(purged, when):
-            try:
-                with phase("hook"):
-                    _done(hook.call(details))
-            except Exception as error:
-                raise _failed("hook", hook.call, purged, error) from error
+            with _calling("hook", hook.call, purged):
+                _done(hook.call(details))
 
     async def call_async(self, purged: Purged, when: When = "transaction") -> None:
         """Call the hooks of a moment, and await those that are coroutines; see `call`."""
         for hook, details in self._calls(purged, when):
-            try:
-                with phase("hook"):
-                    result = hook.call(details)
-                    if isawaitable(result):
-                        await result
-            except Exception as error:
-                raise _failed("hook", hook.call, purged, error) from error
+            with _calling("hook", hook.call, purged):
+                result = hook.call(details)
+                if isawaitable(result):
+                    await result
 
     def _calls(self, purged: Purged, when: When) -> Iterator[tuple[Hook, Purged]]:
         details = purged if when == "transaction" else replace(purged, transaction=None)
@@ -195,22 +190,16 @@ def archive(sink: ArchiveSink, purged: Purged) -> None:
     Raises:
         HookError: It raised.
     """
-    try:
-        with phase("archive"):
-            _done(sink.write(purged))
-    except Exception as error:
-        raise _failed("archive", sink.write, purged, error) from error
+    with _calling("archive", sink.write, purged):
+        _done(sink.write(purged))
 
 
 async def archive_async(sink: ArchiveSink, purged: Purged) -> None:
     """Write to a sink, and await it if it is a coroutine; see `archive`."""
-    try:
-        with phase("archive"):
-            result = sink.write(purged)
-            if isawaitable(result):
-                await result
-    except Exception as error:
-        raise _failed("archive", sink.write, purged, error) from error
+    with _calling("archive", sink.write, purged):
+        result = sink.write(purged)
+        if isawaitable(result):
+            await result
 
 
 def _listed(hooks: Any) -> list[Hook]:
@@ -236,8 +225,16 @@ def _done(result: object) -> None:
         raise TTLConfigurationError("it is a coroutine function, which needs an AsyncSweeper.")
 
 
-def _failed(kind: str, call: Any, purged: Purged, error: Exception) -> HookError:
-    name = getattr(call, "__qualname__", type(call).__name__)
-    reason = " ".join(str(error).split()) or type(error).__name__
-    rows = "1 row" if purged.count == 1 else f"{purged.count} rows"
-    return HookError(f"The {kind} {name} failed on {rows} of {purged.table}: {reason}")
+@contextmanager
+def _calling(kind: Literal["hook", "archive"], call: Any, purged: Purged) -> Iterator[None]:
+    """Count the time of a call, and say of what it raises whose it is."""
+    try:
+        with phase(kind):
+            yield
+    except Exception as error:
+        name = getattr(call, "__qualname__", type(call).__name__)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        rows = "1 row" if purged.count == 1 else f"{purged.count} rows"
+        raise HookError(
+            f"The {kind} {name} failed on {rows} of {purged.table}: {reason}"
+        ) from error
