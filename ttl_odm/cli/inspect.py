@@ -103,7 +103,7 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
     declared = None if models is None else load(models, "--models")
     with readable_errors(), Console(stderr=True).status("Reading the schema..."):
         if url is None:
-            from ttl_odm.inspection.readers.models import tables_of  # noqa: PLC0415 (needs the extra)
+            from ttl_odm.inspection.readers.sql import tables_of  # noqa: PLC0415 (needs the extra)
 
             inspection = _judged(None, datetime.now(timezone.utc), tables_of(declared))
         elif urls.is_mongodb(url):
@@ -136,9 +136,8 @@ def _judged(
 def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
     engine: Any = urls.sql_engine(url)
     from ttl_odm.inspection.readers import sql  # noqa: PLC0415 (needs the extra)
-    from ttl_odm.inspection.readers.models import classes_of  # noqa: PLC0415
 
-    classes = None if models is None else classes_of(models)
+    classes = None if models is None else sql.classes_of(models)
 
     def read(connection: Connection) -> Inspection:
         with sql.reading_only(connection):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -194,24 +195,22 @@ class _Ticks:
 
 
 async def _watch(app: Application, lease_name: str | None, seconds: float, output: Output) -> bool:
-    ticks = _Ticks().every(seconds)
-    before: Snapshot | None = None
-    if output.as_json or output.width is None:
-        async for _ in ticks:
-            snapshot = await _snapshot(app, lease_name)
-            _print(snapshot, output, before)
-            output.code("")
-            before = snapshot
-        return True
     from rich.live import Live  # noqa: PLC0415 (as in Output)
     from rich.text import Text  # noqa: PLC0415
 
-    with Live(console=output.console, screen=True, auto_refresh=False) as live:
-        async for _ in ticks:
+    before: Snapshot | None = None
+    has_screen = not output.as_json and output.width is not None
+    live = Live(console=output.console, screen=True, auto_refresh=False)
+    with live if has_screen else nullcontext():
+        async for _ in _Ticks().every(seconds):
             snapshot = await _snapshot(app, lease_name)
-            hint = f"Every {seconds:g} s; Ctrl-C ends it."
-            screen = f"{format_snapshot(snapshot, output.width, before)}\n\n{hint}"
-            live.update(Text(screen, no_wrap=True, overflow="ellipsis"), refresh=True)
+            if has_screen:
+                hint = f"Every {seconds:g} s; Ctrl-C ends it."
+                screen = f"{format_snapshot(snapshot, output.width, before)}\n\n{hint}"
+                live.update(Text(screen, no_wrap=True, overflow="ellipsis"), refresh=True)
+            else:
+                _print(snapshot, output, before)
+                output.code("")
             before = snapshot
     return True
 

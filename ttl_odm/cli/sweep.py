@@ -28,7 +28,6 @@ from ttl_odm.sweeper.command_line import Status, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from rich.progress import Task, TaskID
     from typing_extensions import Self
@@ -162,12 +161,7 @@ class ProgressDisplay:
             self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bars is not None:
             self._bars.stop()
 

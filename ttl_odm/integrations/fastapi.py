@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 from ttl_odm.sweeper.options import check_interval
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +69,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
             task.add_done_callback(_log_end)
             self._tasks.append(task)
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

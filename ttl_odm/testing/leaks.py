@@ -31,7 +31,7 @@ from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expir
 from ttl_odm.testing.raw_sql import names_in, tables_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from types import FrameType
 
     from sqlalchemy import Connection, Engine, Table
@@ -181,7 +181,10 @@ def _raw_pieces(compiled: Any) -> Iterator[_Raw]:
 
 def _raw_within(statement: Any) -> Iterator[_Raw]:
     elements: list[Any] = list(visitors.iterate(statement))
-    sources = {id(source) for element in elements for source in _sources(element)}
+    joins = [element for element in elements if isinstance(element, Join)]
+    selects = [element for element in elements if isinstance(element, Select)]
+    sources = {id(side) for join in joins for side in (join.left, join.right)}  # name tables
+    sources |= {id(source) for select in selects for source in from_elements(select)}
     inserted = {id(element.table) for element in elements if isinstance(element, Insert)}
     for element in elements:
         if isinstance(element, TextClause):
@@ -196,15 +199,6 @@ def _raw_within(statement: Any) -> Iterator[_Raw]:
             and sub_binding_of(element) is None
         ):
             yield _Raw('"' + element.fullname.replace(".", '"."') + '"', from_clause=True)
-
-
-def _sources(element: Any) -> Iterable[Any]:
-    """What an element has where tables are named."""
-    if isinstance(element, Join):
-        return (element.left, element.right)
-    if isinstance(element, Select):
-        return from_elements(element)
-    return ()
 
 
 def _line_of_user() -> str:

@@ -16,7 +16,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import Field, Kind, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
     from pymongo.database import Database
@@ -72,34 +72,28 @@ def _table(collection: Collection[Any], model: str | None) -> Table:
         for name, value in document.items():
             if value is not None:
                 kinds.setdefault(name, Counter())[_kind(value)] += 1
-    indexes = collection.index_information().values()
+    indexes, fields = collection.index_information().values(), []
+    for name, seen in kinds.items():
+        leading = [index for index in indexes if index["key"][0][0] == name]
+        ttls = [index["expireAfterSeconds"] for index in leading if "expireAfterSeconds" in index]
+        dates = [document[name] for document in sample if isinstance(document.get(name), datetime)]
+        field = Field(
+            name,
+            Kind.AWARE if Kind.AWARE in seen else seen.most_common(1)[0][0],
+            is_indexed=any("partialFilterExpression" not in index for index in leading),
+            lowest=min(dates, default=None),
+            highest=max(dates, default=None),
+            ttl_seconds=int(ttls[0]) if ttls else None,
+        )
+        fields.append(field)
     return Table(
         collection.name,
-        [_field(name, seen, sample, indexes) for name, seen in kinds.items()],
+        fields,
         sample,
         collection.estimated_document_count(maxTimeMS=_MILLISECONDS),
         is_estimated=True,
         model=model,
         is_collection=True,
-    )
-
-
-def _field(
-    name: str,
-    kinds: Counter[Kind],
-    sample: Iterable[Mapping[str, Any]],
-    indexes: Iterable[Mapping[str, Any]],
-) -> Field:
-    leading = [index for index in indexes if index["key"][0][0] == name]
-    ttls = [index["expireAfterSeconds"] for index in leading if "expireAfterSeconds" in index]
-    dates = [document[name] for document in sample if isinstance(document.get(name), datetime)]
-    return Field(
-        name,
-        Kind.AWARE if Kind.AWARE in kinds else kinds.most_common(1)[0][0],
-        is_indexed=any("partialFilterExpression" not in index for index in leading),
-        lowest=min(dates, default=None),
-        highest=max(dates, default=None),
-        ttl_seconds=int(ttls[0]) if ttls else None,
     )
 
 

@@ -37,7 +37,6 @@ from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -62,10 +61,8 @@ _UNMOVED: Final = _Position(timedelta(0), None)
 class _Clockwork:
     """What all clocks of the process share, since a process has one now.
 
-    Attributes:
-        position: Replaced as a whole, so that other threads always read one that there was.
-        marks: The contexts that are open, from the outermost in, each with the position to which
-            its end goes back.
+    The position is replaced as a whole, so that other threads always read one that there was. The
+    marks are the contexts that are open, from the outermost in, each with the position before it.
     """
 
     def __init__(self) -> None:
@@ -268,12 +265,7 @@ class TTLClock:
                 raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         overlooked = _clockwork.overlooked()
         _clockwork.close(self)
         if overlooked and kind is None:

@@ -23,6 +23,13 @@ AGES: Final = (0, HOUR // 2, 2 * HOUR, 2 * DAY)
 TTLS: Final = (None, -1, 60, HOUR, DAY)
 
 
+def fill(rig: StoreRig, rows: int = 10, *, target: str = "carts", ttl: int | None = None) -> None:
+    """Make a target with rows that have expired, one after the other."""
+    rig.create(target, HOUR)
+    for number in range(rows):
+        rig.add(target, [number], age=DAY + number, ttl=ttl)
+
+
 def batches(
     rig: StoreRig, target: str, size: int, parts: tuple[Part, ...] | None = None
 ) -> Iterator[BatchResult]:
@@ -161,9 +168,7 @@ class HoldContract:
     ) -> None:
         if not isinstance(rig, CanHold):
             pytest.skip("the rig holds no rows")
-        rig.create("carts", HOUR)
-        for number in range(10):
-            rig.add("carts", [number], age=DAY + number, ttl=ttl)
+        fill(rig, ttl=ttl)
         with rig.hold("carts", 4):
             results = list(batches(rig, "carts", 100))
             assert rig.keys("carts") == {4}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ttl_odm.sweeper import Ending, FuseError, LeaseState, Leasing
-from ttl_odm.testing.contract.batches import DAY, HOUR
+from ttl_odm.testing.contract.batches import DAY, HOUR, fill
 from ttl_odm.testing.contract.sweeps import at_once
 
 if TYPE_CHECKING:
@@ -212,9 +212,7 @@ class LeaseContract:
         assert rig.sweep().deleted == 1
 
     def test_a_pause_is_obeyed_within_one_batch(self, rig: StoreRig, leases: _PlainLeases) -> None:
-        rig.create("carts", HOUR)
-        for number in range(10):
-            rig.add("carts", [number], age=DAY + number)
+        fill(rig)
 
         def pause(_: object) -> object:
             return rig.store.leases.set_paused(NAME, paused=True)

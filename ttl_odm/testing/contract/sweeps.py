@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ttl_odm.sweeper import Clocked, Counting, Ending, FuseError, Hook, Hooking
-from ttl_odm.testing.contract.batches import DAY, HOUR
+from ttl_odm.testing.contract.batches import DAY, HOUR, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,20 +68,15 @@ class SweepContract:
         assert rig.keys("off") == {0, 1, 2}
 
     def test_max_rows_are_not_exceeded(self, rig: StoreRig) -> None:
-        rig.create("carts", HOUR)
-        rig.create("orders", HOUR)
-        for target in ("carts", "orders"):
-            for number in range(10):
-                rig.add(target, [number], age=DAY + number)
+        fill(rig)
+        fill(rig, target="orders")
         report = rig.sweep(max_rows=13, batch_size=4)
         assert (report.deleted, report.ended) == (13, Ending.MAX_ROWS)
         assert len(rig.keys("carts")) + len(rig.keys("orders")) == 7
         assert rig.sweep().deleted == 7
 
     def test_a_stop_ends_the_sweep_after_the_batch_at_hand(self, rig: StoreRig) -> None:
-        rig.create("carts", HOUR)
-        for number in range(10):
-            rig.add("carts", [number], age=DAY + number)
+        fill(rig)
 
         def stop(_: Progress) -> None:
             sweeper.stop()
@@ -92,9 +87,7 @@ class SweepContract:
         assert len(rig.keys("carts")) == 10 - report.deleted > 0
 
     def test_sweepers_at_once_without_a_lease_delete_each_row_once(self, rig: StoreRig) -> None:
-        rig.create("carts", HOUR)
-        for number in range(60):
-            rig.add("carts", [number], age=DAY + number)
+        fill(rig, 60)
         deleted: Counter[Any] = Counter()
         options: dict[str, Any] = {"lease": False, "batch_size": 7}
         if isinstance(rig.store, Hooking):
