@@ -81,7 +81,7 @@ def wrap_handlers(wrapper: type[Any]) -> bool:
     Returns whether there was such a handler.
     """
 
-    def visit(element: Any, compiler: SQLCompiler, **kw: Any) -> Any:
+    def visit(element: Any, compiler: SQLCompiler, **kw: object) -> Any:
         return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)
 
     is_new = False
@@ -131,7 +131,7 @@ def with_criteria(statement: Filtered, criteria: Iterable[ColumnElement[bool]]) 
 
 
 def resolved(
-    statement: Update | Delete, compiler: SQLCompiler, kw: Mapping[str, Any]
+    statement: Update | Delete, compiler: SQLCompiler, kw: Mapping[str, object]
 ) -> tuple[Any, list[Any]]:
     """A statement as it is about to be rendered, and the FROM elements that it names.
 

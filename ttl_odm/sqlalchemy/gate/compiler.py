@@ -46,10 +46,11 @@ from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_dupli
 from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import (
         CTE,
+        ClauseElement,
         ColumnElement,
         Connection,
         Executable,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.expression import CompoundSelect
 
+    from ttl_odm.sqlalchemy.compat import Handler
     from ttl_odm.sqlalchemy.gate.preparations import Preparation
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -101,13 +103,13 @@ class GatedCompiler(Compiler):
 
     ttl_mode = _Mode(including=False, writing=False)
 
-    def visit_select(self, select_stmt: Select[Any], *args: Any, **kw: Any) -> Any:
+    def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
         """SELECT: the predicate is added where its body is composed."""
         including = self.ttl_mode.including or includes_expired(select_stmt)
         with _mode(self, including=including):
             return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_compound_select(self, cs: CompoundSelect[Any], *args: Any, **kw: Any) -> Any:
+    def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> Any:
         """UNION and friends: their SELECTs pass one by one."""
         including = self.ttl_mode.including or includes_expired(cs)
         with _mode(self, including=including):
@@ -120,8 +122,8 @@ class GatedCompiler(Compiler):
         compile_state: Any,
         inner_columns: Any,
         froms: list[FromClause],
-        *rest: Any,
-        **kw: Any,
+        *rest: object,
+        **kw: object,
     ) -> Any:
         # Every SELECT comes through here with the FROM elements that it really renders, that
         # is, without those that are correlated to an enclosing statement.
@@ -134,7 +136,7 @@ class GatedCompiler(Compiler):
             text, select, compile_state, inner_columns, froms, *rest, **kw
         )
 
-    def visit_join(self, join: Join, *args: Any, **kw: Any) -> Any:
+    def visit_join(self, join: Join, *args: object, **kw: object) -> Any:
         """Outer joins: the optional side is filtered before it joins."""
         rows = _live_rows(self)
         if self.ttl_mode.including:
@@ -151,14 +153,16 @@ class GatedCompiler(Compiler):
                 join = compat.copied(join, onclause=onclause)
         return super().visit_join(join, *args, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_ttl_live_source(self, source: LiveSource, **kw: Any) -> str:
+    def visit_ttl_live_source(self, source: LiveSource, **kw: object) -> str:
         """One side of a FULL JOIN: a subquery of its live rows under its own name."""
         criterion = self.process(source.criterion)
         inner = self.process(source.element, **kw)
         name = self.preparer.quote(source.visible_name(self._truncated_identifier))
         return f"(SELECT * FROM {inner} WHERE {criterion}) AS {name}"  # noqa: S608 - it is a compiler
 
-    def visit_update(self, update_stmt: Update, visiting_cte: CTE | None = None, **kw: Any) -> str:
+    def visit_update(
+        self, update_stmt: Update, visiting_cte: CTE | None = None, **kw: object
+    ) -> str:
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
             update_stmt = stamped_update(_only_live(self, update_stmt, kw), self)
@@ -172,7 +176,9 @@ class GatedCompiler(Compiler):
                     _prepare(self, UpdatedKeys.of(table, written))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
-    def visit_delete(self, delete_stmt: Delete, visiting_cte: CTE | None = None, **kw: Any) -> Any:
+    def visit_delete(
+        self, delete_stmt: Delete, visiting_cte: CTE | None = None, **kw: object
+    ) -> Any:
         """DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, SweepDelete):
@@ -181,7 +187,7 @@ class GatedCompiler(Compiler):
                     _prepare(self, DeletedReferences.of(delete_stmt.table))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_insert(self, insert_stmt: Insert, *args: Any, **kw: Any) -> Any:
+    def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
         binding = binding_of(insert_stmt.table)
         if binding is not None:
@@ -191,7 +197,7 @@ class GatedCompiler(Compiler):
         _prepare(self, keys.of(insert_stmt.table))
         return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: Any) -> Any:
+    def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
         binding = binding_of(insert.table)
@@ -200,7 +206,7 @@ class GatedCompiler(Compiler):
             on_conflict = gated_on_conflict(on_conflict, binding, predicate)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
-    def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: Any) -> Any:
+    def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
         """An upsert's update half, on MariaDB and MySQL."""
         insert: Any = self.current_executable
         binding = binding_of(insert.table)
@@ -240,7 +246,7 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
     return LiveRows(live)
 
 
-def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, Any]) -> Write:
+def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, object]) -> Write:
     """The statement with the predicate on its target and on its extra FROM elements."""
     rendered, sources = compat.resolved(statement, compiler, kw)
     conditions = compat.where_criteria(rendered)
@@ -354,10 +360,10 @@ class _Gateway:
 
     __slots__ = ("_handler",)
 
-    def __init__(self, handler: Callable[..., Any]) -> None:
+    def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    def __call__(self, element: Any, compiler: Any, **kw: Any) -> Any:
+    def __call__(self, element: ClauseElement, compiler: SQLCompiler, **kw: object) -> Any:
         if not isinstance(compiler, GatedCompiler):
             make: Any = _gated  # mypy takes a class of Any for unhashable
             compiler.__class__ = make(type(compiler))

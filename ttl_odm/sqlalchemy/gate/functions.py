@@ -59,7 +59,7 @@ class ExpiresAt(FunctionElement[Any]):
 
 @compiles(Live)
 @compiles(Expired)
-def _render_live(element: Live, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_live(element: Live, compiler: SQLCompiler, **kw: object) -> str:
     predicate = Predicate(clock_of(compiler.dialect))
     make = predicate.expired if isinstance(element, Expired) else predicate.live
     # Where ttl is NULL the predicate is NULL instead of false. That is the same in WHERE, but
@@ -68,7 +68,7 @@ def _render_live(element: Live, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 @compiles(ExpiresAt)
-def _render_expires_at(element: ExpiresAt, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_expires_at(element: ExpiresAt, compiler: SQLCompiler, **kw: object) -> str:
     predicate = Predicate(clock_of(compiler.dialect))
     return _render(predicate.expires_at(*_bound_now(element)), compiler, kw)
 
@@ -86,7 +86,7 @@ def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
     return now, then.columns_from(list(element.clauses))
 
 
-def _render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str, Any]) -> str:
+def _render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str, object]) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     return str(compiler.process(expression.self_group(operators.and_), **kw))
 

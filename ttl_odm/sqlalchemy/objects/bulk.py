@@ -16,16 +16,18 @@ from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from sqlalchemy import Update
     from sqlalchemy.orm import Session
 
+    from ttl_odm.sqlalchemy.compat import Handler
 
-def fetching(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+
+def fetching(evaluate: Handler) -> Handler:
     """Let a bulk statement on a TTL table fetch the rows that it matches."""
 
-    def fetch_instead(cls: type, *arguments: Any) -> Any:
+    def fetch_instead(cls: type, *arguments: object) -> Any:
         if root_binding_of(compat.bulk_mapper(arguments[-1]).local_table) is None:
             return evaluate(cls, *arguments)
         return compat.synchronize_by_fetch(cls, *arguments)
@@ -33,7 +35,7 @@ def fetching(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     return fetch_instead
 
 
-def stamping(before_execute: Callable[..., Any]) -> Callable[..., Any]:
+def stamping(before_execute: Handler) -> Handler:
     """Let the ORM know that a bulk UPDATE resets ``_ts``.
 
     The gate stamps every UPDATE; saying so here lets the ORM expire the old value that objects in
@@ -44,9 +46,9 @@ def stamping(before_execute: Callable[..., Any]) -> Callable[..., Any]:
         cls: type,
         session: Session,
         statement: Update,
-        params: Any,
-        options: Mapping[str, Any],
-        *rest: Any,
+        params: object,
+        options: Mapping[str, object],
+        *rest: object,
     ) -> Any:
         binding = binding_of(statement.table)
         if {**statement.get_execution_options(), **options}.get(KEEP_LAST_MODIFIED):

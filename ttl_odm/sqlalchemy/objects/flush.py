@@ -43,7 +43,7 @@ class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
 def flushing(flush: Callable[..., None]) -> Callable[..., None]:
     """Let a flush of a new object forget an expired one that had its key."""
 
-    def live_flush(session: Session, *args: Any, **kw: Any) -> None:
+    def live_flush(session: Session, *args: object, **kw: object) -> None:
         for state in list(compat.pending_states(session)):
             table = state.mapper.local_table
             # Most tables have no info at all.
@@ -77,7 +77,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         mapper: Mapper[Any],
         table: Table,
         update: Iterable[Any],
-        **options: Any,
+        **options: object,
     ) -> None:
         binding = root_binding_of(table)
         if binding is None:

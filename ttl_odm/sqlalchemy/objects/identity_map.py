@@ -25,20 +25,21 @@ from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import InstanceState, Mapper, Session
 
+    from ttl_odm.sqlalchemy.compat import Handler
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
 
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+_NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-def live_lookups(lookup: Callable[..., Any]) -> Callable[..., Any]:
+def live_lookups(lookup: Handler) -> Handler:
     """Let the session find no object in memory that may have expired."""
 
-    def live_lookup(session: Session, mapper: Mapper[Any], *args: Any, **kw: Any) -> Any:
+    def live_lookup(session: Session, mapper: Mapper[Any], *args: object, **kw: Any) -> Any:
         row = lookup(session, mapper, *args, **kw)
         if row is None:
             return row
@@ -61,10 +62,10 @@ def live_lookups(lookup: Callable[..., Any]) -> Callable[..., Any]:
     return live_lookup
 
 
-def live_merges(merge: Callable[..., Any]) -> Callable[..., Any]:
+def live_merges(merge: Handler) -> Handler:
     """Let ``merge()`` make a new row of an object whose row is gone."""
 
-    def live_merge(session: Session, state: InstanceState[Any], *args: Any, **kw: Any) -> Any:
+    def live_merge(session: Session, state: InstanceState[Any], *args: object, **kw: object) -> Any:
         if kw.get("load", True) and lifetime_of(state.mapper) is not None:
             key = state.key or compat.identity_keys(state.mapper)(state)
             known = session.identity_map.get(key)

@@ -100,13 +100,13 @@ class OwnEnd(FunctionElement[Any]):
 
 
 @compiles(InheritedEnd)
-def _render_inherited_end(element: InheritedEnd, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_inherited_end(element: InheritedEnd, compiler: SQLCompiler, **kw: object) -> str:
     (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
     return clock_of(compiler.dialect).inherited_end(stamp)
 
 
 @compiles(OwnEnd)
-def _render_own_end(element: OwnEnd, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_own_end(element: OwnEnd, compiler: SQLCompiler, **kw: object) -> str:
     stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
     return clock_of(compiler.dialect).own_end(stamp, ttl)
 

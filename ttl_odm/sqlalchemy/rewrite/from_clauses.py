@@ -48,7 +48,7 @@ class LiveRows:
         self._live = live
 
     def where(
-        self, sources: Iterable[Any], conditions: Iterable[Any] = ()
+        self, sources: Iterable[FromClause], conditions: Iterable[ColumnElement[bool]] = ()
     ) -> list[ColumnElement[bool]]:
         """What goes into WHERE for these FROM elements, beside the conditions already there."""
         sources = list(sources)
@@ -59,7 +59,7 @@ class LiveRows:
         """What goes into the ON clause of a LEFT JOIN, for its right side."""
         return self._of(join.right, JoinKeys([join]))
 
-    def _of(self, source: Any, joins: JoinKeys) -> list[ColumnElement[bool]]:
+    def _of(self, source: FromClause, joins: JoinKeys) -> list[ColumnElement[bool]]:
         """What one FROM element asks of the clause it stands in."""
         if isinstance(source, Join):
             if source.full:
@@ -72,7 +72,9 @@ class LiveRows:
         criterion = self._alone(source, joins)
         return [] if criterion is None else [criterion]
 
-    def _alone(self, source: Any, joins: JoinKeys | None = None) -> ColumnElement[bool] | None:
+    def _alone(
+        self, source: FromClause, joins: JoinKeys | None = None
+    ) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
         table = _table_of(source)
         binding, sub = binding_of(table), sub_binding_of(table)
@@ -86,7 +88,7 @@ class LiveRows:
         row = row.where(*same_row, self._live(sub.base, base))
         return exists(row.options(include_expired()))  # it has the predicate already
 
-    def sealed(self, source: Any) -> Any:
+    def sealed(self, source: FromClause) -> Any:
         """The FROM element with every table in it replaced by its live rows."""
         if isinstance(source, Join):
             left, right = self.sealed(source.left), self.sealed(source.right)
@@ -106,7 +108,9 @@ class JoinKeys:
     its right side to the left, for a left row may come alone; a FULL JOIN ties nothing.
     """
 
-    def __init__(self, sources: Iterable[Any], conditions: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, sources: Iterable[FromClause], conditions: Iterable[ColumnElement[bool]] = ()
+    ) -> None:
         self._sources = tuple(sources)
         self._conditions = tuple(conditions)
 
@@ -142,7 +146,7 @@ class JoinKeys:
         return equals
 
 
-def _on_clauses(source: Any) -> Iterator[tuple[Any, set[Any]]]:
+def _on_clauses(source: FromClause) -> Iterator[tuple[Any, set[Any]]]:
     """Each ON clause in a FROM element, with the columns of the rows that come only if it holds."""
     if isinstance(source, FromGrouping):
         yield from _on_clauses(source.element)
@@ -154,7 +158,7 @@ def _on_clauses(source: Any) -> Iterator[tuple[Any, set[Any]]]:
             yield source.onclause, {column for leaf in leaves(tied) for column in leaf.c}
 
 
-def _equal_columns(condition: Any) -> Iterator[tuple[Any, Any]]:
+def _equal_columns(condition: object) -> Iterator[tuple[Any, Any]]:
     """The pairs of columns that are equal wherever the condition is true."""
     if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
         for part in condition.clauses:
@@ -165,7 +169,7 @@ def _equal_columns(condition: Any) -> Iterator[tuple[Any, Any]]:
             yield left, right
 
 
-def leaves(source: Any) -> Iterator[Any]:
+def leaves(source: FromClause) -> Iterator[FromClause]:
     """The FROM elements that a join is made of; an element that is no join, itself."""
     if isinstance(source, Join):
         yield from leaves(source.left)
@@ -208,12 +212,12 @@ class LiveSource(ClauseElement):
         return truncated("alias", name) if hasattr(name, "apply_map") else str(name)
 
 
-def binding_of_source(source: Any) -> Binding | None:
+def binding_of_source(source: object) -> Binding | None:
     """The policy of a table, or of the table that an alias or a sample stands for."""
     return binding_of(_table_of(source))
 
 
-def _table_of(source: Any) -> Any:
+def _table_of(source: object) -> object:
     while isinstance(source, (Alias, TableSample)):
         source = source.element
     return original(source)

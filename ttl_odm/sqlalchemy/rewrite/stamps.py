@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Insert, Table, Update
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    Row = dict[str, Any]
+    Row = dict[str, object]
     Pair = tuple[Any, Any]
 
 
@@ -86,19 +86,19 @@ def _render_stamp(element: Stamp, compiler: SQLCompiler, **_: object) -> str:  #
 
 
 @compiles(Ago)
-def _render_ago(element: Ago, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_ago(element: Ago, compiler: SQLCompiler, **kw: object) -> str:
     clock = clock_of(compiler.dialect)
     return f"{clock.now} - {compiler.process(element.clauses, **kw)} * {clock.second}"
 
 
 @compiles(SecondsUntil)
-def _render_seconds_until(element: SecondsUntil, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_seconds_until(element: SecondsUntil, compiler: SQLCompiler, **kw: object) -> str:
     # The statement's now, not the clock's: StampUntil in the same statement must agree.
     return clock_of(compiler.dialect).seconds_until(compiler.process(element.clauses, **kw))
 
 
 @compiles(StampUntil)
-def _render_stamp_until(element: StampUntil, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_stamp_until(element: StampUntil, compiler: SQLCompiler, **kw: object) -> str:
     clock = clock_of(compiler.dialect)
     end = compiler.process(element.clauses, **kw)
     return f"{end} - {clock.seconds_until(end)} * {clock.second}"
@@ -201,7 +201,7 @@ def _replaced(pairs: Iterable[Pair], column: Column[Any], value: Any) -> list[Pa
     return [*(pair for pair in pairs if not _is(pair[0], column)), (column, value)]
 
 
-def _is(key: Any, column: Column[Any]) -> bool:
+def _is(key: object, column: Column[Any]) -> bool:
     return key == column.key if isinstance(key, str) else getattr(key, "key", None) == column.key
 
 
@@ -292,7 +292,7 @@ def _is_renamed(value: object) -> bool:
     return isinstance(value, BindParameter) and value.unique
 
 
-def _plain(value: Any, parameters: Mapping[str, Any]) -> Any:
+def _plain(value: object, parameters: Mapping[str, object]) -> object:
     if not isinstance(value, BindParameter):
         return value
     # With a name of its own, it may have another value in each execution.

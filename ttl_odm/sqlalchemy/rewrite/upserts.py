@@ -68,7 +68,7 @@ class _Failure(FunctionElement[Any]):
 
 
 @compiles(_Failure)
-def _render_failure(element: _Failure, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_failure(element: _Failure, compiler: SQLCompiler, **kw: object) -> str:
     # Of a column, so that it can't be evaluated beforehand.
     column = compiler.process(element.clauses, **kw)
     return f"(SELECT {column} IS NULL UNION SELECT {column} IS NOT NULL)"

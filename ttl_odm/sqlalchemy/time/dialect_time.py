@@ -85,7 +85,7 @@ class SQLTemplate(FunctionElement[Any]):
 
 
 @compiles(SQLTemplate)
-def _render(element: SQLTemplate, compiler: SQLCompiler, **kw: Any) -> str:
+def _render(element: SQLTemplate, compiler: SQLCompiler, **kw: object) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     kw["within_columns_clause"] = False
     return element.text.format(*(compiler.process(part, **kw) for part in element.clauses))

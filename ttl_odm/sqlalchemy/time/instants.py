@@ -167,7 +167,7 @@ class Stored(FunctionElement[Any]):
 
 
 @compiles(Stored)
-def _render_stored(element: Stored, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_stored(element: Stored, compiler: SQLCompiler, **kw: object) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     clock = clock_of(compiler.dialect)
     (moment,) = element.clauses
