@@ -189,6 +189,20 @@ def test_a_table_in_another_schema_is_compared_there(engine: Engine, project: An
     here.downgrade()
 
 
+@pytest.mark.databases("postgres")
+def test_a_table_of_the_same_name_elsewhere_keeps_its_lines(engine: Engine, project: Any) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA shop"))
+    elsewhere = {"__table_args__": {"schema": "shop"}}
+    models().metadata.create_all(engine)
+    models(**elsewhere).metadata.create_all(engine)
+    metadata = MetaData()
+    models(60, metadata=metadata, **elsewhere)
+    models(metadata=metadata, own=mapped_column("ttl", Integer))
+    up, _ = lines(project(metadata, include_schemas=True).autogenerate())
+    assert [line.partition("(")[0] for line in up] == ["op.add_column", "op.add_ttl"]
+
+
 def test_every_branch_migrates_its_own_table(engine: Engine, project: Any) -> None:
     metadata = MetaData()
     one, other = models(name="ones", metadata=metadata), models(name="others", metadata=metadata)
