@@ -25,12 +25,22 @@ from tests.django_app.shop.models import (
     Upload,
     User,
 )
-from ttl_odm import ExpiredError, InvalidTTL, TTLConfigurationError
+from ttl_odm import (
+    ExpireAfter,
+    ExpireAt,
+    ExpiredError,
+    InvalidTTL,
+    TTLConfigurationError,
+    TTLError,
+)
+from ttl_odm.core.declared import DeclaredTTL
 from ttl_odm.django import include_expired, keep_last_modified
+from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
     from tests.backends import Backend
+    from ttl_odm.core import Policy
 
 HOUR = 3600
 
@@ -175,6 +185,22 @@ def test_touch_within_limits_is_decided_by_the_database(
             row.touch(at_most_every=wrong)  # type: ignore[arg-type]
     with pytest.raises(TTLConfigurationError, match="only_if"):
         row.touch(only_if="later")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", [ExpireAt("last_modified"), ExpireAfter("last_modified", 60)])
+def test_touch_says_that_by_some_policies_no_write_prolongs_a_row(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, django_queries: Any, policy: Policy
+) -> None:
+    row = Session.objects.create(pk=1, key="a")
+    before = raw("SELECT * FROM shop_session")
+    monkeypatch.setattr(Session, "__ttl__", policy)
+    monkeypatch.setattr(binding_of(Session), "default", DeclaredTTL(Session))
+    with django_queries() as queries:
+        for arguments in ({}, {"at_most_every": 60}, {"only_if": "longer"}):
+            with pytest.raises(TTLError, match=r"Session\.touch\(\): by Expire.+'last_modified'"):
+                row.touch(**arguments)
+    assert not queries
+    assert raw("SELECT * FROM shop_session") == before
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from ttl_odm.django.time.fields import (
     TTLField,
     Unknown,
 )
+from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
@@ -103,11 +104,17 @@ class TTLModel(models.Model):
         Raises:
             ExpiredError: It has expired.
             TTLConfigurationError: An argument is none of these.
+            TTLError: The policy is one that no write prolongs.
         """
+        binding = self._binding
+        if not binding.stamps:
+            raise TTLError(
+                f"{type(self).__name__}.touch(): by {binding.policy!r} no write prolongs a row; "
+                f"set {binding.stamp.name!r} itself, or declare TTL(seconds, last_modified=...)."
+            )
         if (at_most_every is None and only_if is None) or self._state.adding:
             self.save(update_fields=["last_modified"])
             return True
-        binding = self._binding
         using = self._state.db or router.db_for_write(type(self), instance=self)
         rows = binding.model._base_manager.using(using).filter(pk=self.pk)
         filters = []
