@@ -59,12 +59,7 @@ class _Keyed(SQLCompiler):
             return displace(self.query.get_meta().concrete_model, str(self.using), conditions)
 
     def _freeing(self, write: Callable[[], Any], conditions: list[Q]) -> Any:
-        """Run a write, with the keys free that it takes.
-
-        Args:
-            write: Compiles and executes.
-            conditions: Which rows may hold its keys; none when no row can.
-        """
+        """Run a write, with the keys free that it takes; rows of the conditions may hold these."""
         if not conditions:
             return write()
         if self.connection.in_atomic_block and self.connection.vendor != "sqlite":

@@ -48,12 +48,7 @@ def _prepared(sender: Model, **_: object) -> None:
 
 
 def declare(model: Model, declared: object, *, where: str) -> None:
-    """Put a policy on a model's table.
-
-    Raises:
-        InvalidTTL: It is none.
-        TTLConfigurationError: It can't work with this model.
-    """
+    """Put a policy on a model's table; one that is none, or can't work with the model, raises."""
     binding = Binding.of(model, declared, where=where, sweep=sweep_of(model))
     purge_of(model, ("delete",))
     archive_of(model)  # whether it fits is seen when all models are there

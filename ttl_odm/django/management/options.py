@@ -45,11 +45,7 @@ def add_selection(parser: ArgumentParser) -> None:
 
 
 def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
-    """The stores that the options ask for, by alias.
-
-    Raises:
-        CommandError: A model has no policy.
-    """
+    """The stores that the options ask for, by alias."""
     models = [binding.model for binding in bindings()]
     by_name = {
         name: model

@@ -43,14 +43,9 @@ SETTING: Final = "TTL_ODM_POLICIES"
 
 @dataclass(eq=False)
 class Binding:
-    """A table's policy.
+    """A table's policy, on the concrete model whose table holds its fields.
 
-    Attributes:
-        model: The concrete model whose table holds the fields.
-        default: The default ttl as it is declared at this moment.
-        stamp: The field with the instant.
-        own: The field with the row's own ttl; None where rows have none.
-        sweep: How the sweeper finds expired rows.
+    `stamp` is the field with the instant, `own` that with a row's own ttl, if rows have one.
     """
 
     model: Model
@@ -61,11 +56,7 @@ class Binding:
 
     @classmethod
     def of(cls, model: Model, declared: object, *, where: str, sweep: SweepBy) -> Binding:
-        """Find the fields of a policy on a model.
-
-        Raises:
-            TTLConfigurationError: The model has no such fields, or they are of another kind.
-        """
+        """Find the fields of a policy on a model, or raise if they aren't there, or don't fit."""
         policy = as_policy(declared, where=where)
         own = None
         if isinstance(policy, TTL):
@@ -82,12 +73,7 @@ class Binding:
 
     @property
     def policy(self) -> Policy:
-        """The policy as it is declared at this moment.
-
-        Raises:
-            InvalidTTL: ``__ttl__`` was set to something that isn't a ttl.
-            TTLConfigurationError: It now names other fields.
-        """
+        """The policy as it is declared at this moment; raises where that is none."""
         return self.default.policy
 
     @property
@@ -193,10 +179,8 @@ def _check(policy: Policy, own: AnyField | None, where: str) -> None:
 class TablePolicy:
     """How a table hangs on a policy.
 
-    Attributes:
-        binding: The policy.
-        link: None for the table that holds the fields; for the table of a multi-table subclass,
-            the field in it that holds the root's primary key.
+    `link` is None for the table that holds the fields; for the table of a multi-table subclass it
+    is the field in it that holds the root's primary key.
     """
 
     binding: Binding
@@ -239,11 +223,7 @@ def has_subclass_tables(model: Model) -> bool:
 
 
 def bind(binding: Binding) -> None:
-    """Put a policy on a table.
-
-    Raises:
-        TTLConfigurationError: The table has one, or its rows are part of another table's.
-    """
+    """Put a policy on a table, unless it has one, or its rows are part of another table's."""
     meta = binding.model._meta
     other = _policies.get(meta.db_table)
     if other is not None and other.binding.model is not binding.model:
@@ -261,11 +241,7 @@ def bind(binding: Binding) -> None:
 
 
 def bind_subclass(model: Model) -> None:
-    """Let the table of a multi-table subclass hang on the policy of the root, if it has one.
-
-    Raises:
-        TTLConfigurationError: It declares another policy.
-    """
+    """Let the table of a multi-table subclass hang on the policy of the root, if it has one."""
     meta, declares = model._meta, "__ttl__" in vars(model)
     if meta.proxy:
         binding = binding_of(model)
@@ -314,11 +290,7 @@ def _field(model: Model, name: str, where: str) -> AnyField:
 
 
 def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
-    """The models that the setting names, with their policies and where these are declared.
-
-    Raises:
-        TTLConfigurationError: The setting is no mapping, or names what isn't there.
-    """
+    """The models that the setting names, with their policies and where these are declared."""
     if not isinstance(setting, dict):
         raise TTLConfigurationError(
             f"{SETTING} = {setting!r}: give a dict from models ('sessions.Session') to policies."

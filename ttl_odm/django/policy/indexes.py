@@ -88,13 +88,7 @@ class TTLIndex(models.Index):
 
 
 def sweeper_indexes(table: str, stamp: str = "last_modified", own: str = "ttl") -> list[TTLIndex]:
-    """The two indexes of a table.
-
-    Args:
-        table: Its name.
-        stamp: The field of the last modification.
-        own: That of the row's own ttl.
-    """
+    """The two indexes of a table, whose fields of the last modification and the ttl these are."""
     return [
         TTLIndex(fields=[stamp], name=index_name(table, "ttl_inherited")),
         TTLIndex(fields=[stamp, own], name=index_name(table, "ttl_own")),

@@ -50,12 +50,7 @@ def keep_last_modified(queryset: Q) -> Q:
 
 
 def for_purge(queryset: Q, *, by_key: bool = False) -> Q:
-    """A queryset whose ``_raw_delete()`` takes the expired rows, and no others.
-
-    Args:
-        queryset: Of one table.
-        by_key: It names its rows by primary key.
-    """
+    """A queryset whose DELETE takes expired rows only, by their keys where `by_key` says so."""
     return _marked(queryset, _PURGES, "by key" if by_key else "any")
 
 

@@ -38,14 +38,7 @@ class Predicate(Expression):
     def __init__(
         self, policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
     ) -> None:
-        """Say which row.
-
-        Args:
-            policy: How its table hangs on a policy.
-            alias: What the statement calls the table.
-            kind: Which of the two.
-            writing: The statement is an UPDATE or DELETE: judged at the moment of the write.
-        """
+        """Say which row; when `writing`, it is judged at the moment of the write."""
         super().__init__(output_field=_BOOLEAN)
         self.policy = policy
         self.alias = alias

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 def sink_of(model: Model, using: str) -> ArchiveSink | None:
     """What gets a model's rows before they are deleted from a database; None for nothing.
 
-    Raises:
-        TTLConfigurationError: ``__ttl_archive__`` is something else, or doesn't fit.
+    It raises TTLConfigurationError where ``__ttl_archive__`` is something else, or doesn't fit.
     """
     archive = archive_of(model)
     if not isinstance(archive, Archive):
@@ -86,10 +85,8 @@ def _model_of(archive: Archive, where: str) -> Model:
 class _Copy:
     """A sink that inserts into a model's table.
 
-    Attributes:
-        into: The archive.
-        copies: The archive's attributes by the columns whose values they get.
-        archived_at: The archive's field for the instant of archiving, if it has one.
+    `copies` are the archive's attributes by the columns whose values they get; `archived_at` is its
+    field for the instant of archiving, if it has one.
     """
 
     into: Model

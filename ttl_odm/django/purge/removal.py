@@ -54,12 +54,7 @@ def rows_of(model: Model, using: str) -> AnyQuerySet:
 class Removal:
     """Rows of one model that one transaction removes.
 
-    Attributes:
-        model: Whose.
-        using: The alias of the database.
-        hooks: Who gets a report, those that the model declares included.
-        reason: Why the rows go.
-        archived: How many went to the archive.
+    `hooks` get a report, those that the model declares included; `archived` counts rows.
     """
 
     model: Model
@@ -89,12 +84,8 @@ class Removal:
     def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
 
-        Returns:
-            What the hooks after the commit are to get.
-
-        Raises:
-            HookError: A hook or the archive failed.
-            ProtectedError, RestrictedError: Live rows refer to one of them.
+        It returns what the hooks after the commit are to get, and raises HookError where a hook or
+        the archive failed, ProtectedError or RestrictedError where live rows refer to one of them.
         """
         if not objs:
             return []
@@ -133,19 +124,10 @@ class Removal:
 
 
 def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
-    """Remove expired rows that are in the way of a write, in the write's transaction.
+    """Remove the expired rows that are in the way of a write, in its transaction; return how many.
 
-    Args:
-        model: Whose.
-        using: The alias of the database.
-        conditions: Which rows, besides that they have expired.
-
-    Returns:
-        How many.
-
-    Raises:
-        IntegrityError: A live row refers to one of them, and its ``on_delete`` forbids it.
-        HookError: A hook or the archive failed.
+    It raises IntegrityError where a live row refers to one of them and its ``on_delete`` forbids
+    it, and HookError where a hook or the archive failed.
     """
     binding = binding_of(model)
     if binding is None or binding.is_off:
@@ -176,13 +158,7 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
 
 
 def locked(queryset: AnyQuerySet, using: str, *, skip: bool = False) -> AnyQuerySet:
-    """A queryset that locks its rows, where the database has such locks.
-
-    Args:
-        queryset: Of one table, or of a multi-table subclass.
-        using: The alias of the database.
-        skip: Leave rows that somebody holds, instead of waiting for them.
-    """
+    """A queryset that locks its rows, where the database can; `skip` those that somebody holds."""
     features = connections[using].features
     if not features.has_select_for_update:
         return queryset

@@ -65,8 +65,7 @@ def _purge_range(
 ) -> BatchResult:
     """Purge from where the batch before ended to the last row of this one.
 
-    Raises:
-        IntegrityError: Others refer to one of the rows.
+    It raises IntegrityError where others refer to one of the rows; so does `_Batch.run`.
     """
     model, size = binding.model, request.size
     with phase("find"):
@@ -94,12 +93,7 @@ class _Batch:
     resume: Place | None
 
     def run(self, keys: Sequence[Any]) -> BatchResult:
-        """Remove what nobody holds, report it, and commit.
-
-        Raises:
-            HookError: A hook or the archive failed.
-            IntegrityError: Others refer to one of the rows.
-        """
+        """Remove what nobody holds, report it, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
         with self.limited():

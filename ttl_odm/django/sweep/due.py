@@ -90,12 +90,7 @@ class ExpiredRows:
         return rows.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
 
     def after(self, resume: Any, last: Place | None = None) -> AnyQuerySet:
-        """The end and the key of each row that comes after a batch, in order.
-
-        Args:
-            resume: Those of the last row of that batch; None for all rows.
-            last: Those of the last row to take; None for all that follow.
-        """
+        """The end and key of each row that comes after `resume` (None: of all), up to `last`."""
         rows = self.all().order_by("ttl_end", "pk").values_list("ttl_end", "pk")
         if last is not None:
             end, pk = last

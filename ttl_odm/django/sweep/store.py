@@ -40,9 +40,7 @@ def open_store(
 ) -> DjangoStore:
     """Make the store of a connection; the entry point ``django`` of ``ttl_odm.stores``.
 
-    Args:
-        connection: One of ``django.db.connections``.
-        targets: Models, or one; None for all that have a policy.
+    No targets stands for all models that have a policy.
     """
     return DjangoStore(connection.alias, targets)
 

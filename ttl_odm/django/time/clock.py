@@ -37,9 +37,8 @@ _family_named = functools.cache(family_named)
 def family_of(connection: BaseDatabaseWrapper) -> Family:
     """What is known of the database of a connection.
 
-    Raises:
-        TTLConfigurationError: It is none of ours. Failing is the only safe answer: a statement
-            without the predicate would show expired rows.
+    One that is none of ours raises, which is the only safe answer: a statement without the
+    predicate would show expired rows.
     """
     family = _family_named(connection.vendor)
     if family is None:
@@ -51,16 +50,20 @@ def family_of(connection: BaseDatabaseWrapper) -> Family:
 
 
 def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -> str:
-    """SQL for the database's present instant.
+    """SQL for the database's present instant, in the form of such a column.
 
-    Args:
-        connection: Django's.
-        form: In the form of such a column.
-        writing: At the moment of the write, rather than at the start of the statement.
+    Where it is for `writing`, it is that of the write, rather than that of the statement's start.
     """
     family = family_of(connection)
-    if form == "datetime":
-        _check_utc(connection)
+    if form == "datetime" and connection.vendor != "postgresql":  # where they are instants
+        zone = connection.timezone or get_default_timezone()
+        if str(zone) != "UTC":
+            raise TTLConfigurationError(
+                f"The database {connection.alias!r} keeps DateTimeFields in the time zone {zone}, "
+                "so an instant in the hour that autumn repeats can't be told from another. ttl_odm "
+                "judges DateTimeFields on MariaDB, MySQL and SQLite in UTC only: set USE_TZ = "
+                "True, and leave TIME_ZONE out of that database's settings."
+            )
     return _in_form(family, family.present(writing=writing), form)
 
 
@@ -74,15 +77,9 @@ def _in_form(family: Family, present: str, form: Form) -> str:
 
 
 def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: bool = False) -> str:
-    """SQL for the instant that lies so many seconds before the database's now.
+    """SQL for the instant that lies so many seconds (SQL for a whole number) before `now`.
 
     Always a difference, also of no seconds: SQLite searches no index for a bare CAST.
-
-    Args:
-        connection: Django's.
-        form: In the form of such a column.
-        seconds: SQL for a whole number.
-        writing: As for `now`.
     """
     family, moment = family_of(connection), now(connection, form, writing=writing)
     if form == "datetime":
@@ -115,16 +112,3 @@ def database_now(connection: BaseDatabaseWrapper) -> datetime:
     present = from_storage(connection, row[0])
     assert present is not None  # noqa: S101 (a clock is never NULL)
     return present
-
-
-def _check_utc(connection: BaseDatabaseWrapper) -> None:
-    if connection.vendor == "postgresql":  # whose DateTimeFields are instants
-        return
-    zone = connection.timezone or get_default_timezone()
-    if str(zone) != "UTC":
-        raise TTLConfigurationError(
-            f"The database {connection.alias!r} keeps DateTimeFields in the time zone {zone}, so "
-            "an instant in the hour that autumn repeats can't be told from another. ttl_odm "
-            "judges DateTimeFields on MariaDB, MySQL and SQLite in UTC only: set USE_TZ = True, "
-            "and leave TIME_ZONE out of that database's settings."
-        )
