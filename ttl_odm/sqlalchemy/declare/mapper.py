@@ -6,6 +6,7 @@ it is left at run time. Every mistake in a declaration is found here, before a r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnDefault, Date, DateTime, FromClause, Integer, Table, event
@@ -111,21 +112,19 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
     return binding
 
 
+@dataclass(frozen=True, slots=True)
 class _PolicyColumns:
     """The columns of a table that a policy names; it may name attributes of the class too."""
 
-    def __init__(
-        self, table: Table, mapper: Mapper[Any] | None, policy: Policy, where: str
-    ) -> None:
-        self._table = table
-        self._mapper = mapper
-        self._policy = policy
-        self._where = where
+    table: Table
+    mapper: Mapper[Any] | None
+    policy: Policy
+    where: str
 
     def named(self, name: str) -> Column[Any]:
         """The column of this attribute, key or name."""
-        table = self._table
-        column = None if self._mapper is None else self._mapper.columns.get(name)
+        table = self.table
+        column = None if self.mapper is None else self.mapper.columns.get(name)
         if column is None:
             column = table.c.get(name)
         if column is None:
@@ -140,18 +139,18 @@ class _PolicyColumns:
                 f"override=None). {fix}"
             )
         raise TTLConfigurationError(
-            f"{self._where}: table {table.fullname!r} has no column {name!r}. {fix}"
+            f"{self.where}: table {table.fullname!r} has no column {name!r}. {fix}"
         )
 
     def override(self) -> Column[Any] | None:
         """The column of the row's own ttl."""
-        policy = self._policy
+        policy = self.policy
         if not isinstance(policy, TTL) or policy.override is None:
             return None
         column = self.named(policy.override)
         if not issubclass(compat.affinity(column.type), Integer):
             raise TTLConfigurationError(
-                f"{self._where}: column {column.name!r} is {column.type!r}; a row's own ttl is a "
+                f"{self.where}: column {column.name!r} is {column.type!r}; a row's own ttl is a "
                 "whole number of seconds, so the column must be an integer."
             )
         # The column of the mixin has a CHECK; what an application's own may hold is its matter.
@@ -165,29 +164,29 @@ class _PolicyColumns:
                 "have no effect. Leave values out"
             )
             raise TTLConfigurationError(
-                f"{self._where}: values={policy.values!r} can't be for column {column.name!r}: "
+                f"{self.where}: values={policy.values!r} can't be for column {column.name!r}: "
                 f"{fix}."
             )
         return column
 
     def max_lifetime(self) -> MaxLifetime | None:
         """The limit to lives, with the column that it is counted from."""
-        policy = self._policy
+        policy = self.policy
         if not isinstance(policy, TTL) or policy.created is None or policy.max_lifetime is None:
             return None
         column = self.named(policy.created)
         # A date is one whatever the unit of the other column.
         holds_dates = issubclass(compat.affinity(column.type), (DateTime, Date))
         unit = None if holds_dates else policy.unit
-        instants = Instants(column, policy.timezone, unit, self._where)
+        instants = Instants(column, policy.timezone, unit, self.where)
         return MaxLifetime(column, instants, policy.max_lifetime)
 
     def discriminator(self) -> Column[Any] | None:
         """The column that tells kinds, or else single-table subclasses, apart."""
-        if isinstance(self._policy, TTL) and self._policy.by is not None:
-            return self.named(self._policy.by)
-        column = None if self._mapper is None else self._mapper.polymorphic_on
-        return column if isinstance(column, Column) and column.table is self._table else None
+        if isinstance(self.policy, TTL) and self.policy.by is not None:
+            return self.named(self.policy.by)
+        column = None if self.mapper is None else self.mapper.polymorphic_on
+        return column if isinstance(column, Column) and column.table is self.table else None
 
 
 def _prepare_schema(binding: Binding, sweep: object) -> None:

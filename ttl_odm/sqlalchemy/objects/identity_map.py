@@ -12,7 +12,7 @@ there whose row is gone is taken out first, so that the new one is an INSERT.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,6 +122,7 @@ def _is_readable(lifetime: Lifetime, stored: Mapping[str, Any], dialect: Dialect
     if limit is not None and lifetime.created is not None:
         columns.append((lifetime.created, limit.instants))
     return all(
-        instants.is_readable(stored[key]) and not instants.on(clock).shifts
+        (stored[key] is None or isinstance(stored[key], (date, int, str)))
+        and not instants.on(clock).shifts
         for key, instants in columns
     )

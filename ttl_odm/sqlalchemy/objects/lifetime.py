@@ -32,7 +32,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp, own_ttl_until, stamp_ago, stamp_until
+from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
@@ -226,12 +226,12 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
         if not grants(only_if, end_of(row), end):
             return False
     instants = lifetime.binding.instants
-    passed = stamp_ago(1 if instants.native else 1 + instants.coarseness)
+    passed = Ago(1 if instants.native else 1 + instants.coarseness)
     if lifetime.own is not None:
         setattr(row, lifetime.own, seconds or 1)
         setattr(row, lifetime.stamp, Stamp() if seconds else passed)
     elif isinstance(lifetime.binding.policy, ExpireAt):
-        setattr(row, lifetime.stamp, instants.stored(stamp_ago(-seconds) if seconds else passed))
+        setattr(row, lifetime.stamp, instants.stored(Ago(-seconds) if seconds else passed))
     else:
         _refuse(row, "expire_in()", lifetime)
     return True
@@ -259,11 +259,11 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
     lifetime = bound_lifetime(row)
     if only_if is not None and not grants(only_if, end_of(row), _limited(row, lifetime, instant)):
         return False
+    end: ColumnElement[datetime] = literal(instant, LastModified())
     if lifetime.own is not None:
-        setattr(row, lifetime.own, own_ttl_until(instant))
-        setattr(row, lifetime.stamp, stamp_until(instant))
+        setattr(row, lifetime.own, SecondsUntil(end))
+        setattr(row, lifetime.stamp, StampUntil(end))
     elif isinstance(lifetime.binding.policy, ExpireAt):
-        end: ColumnElement[datetime] = literal(instant, LastModified())
         setattr(row, lifetime.stamp, lifetime.binding.instants.stored(end))
     else:
         _refuse(row, "expire_at()", lifetime)

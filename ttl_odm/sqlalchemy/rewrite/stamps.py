@@ -62,7 +62,10 @@ class Stamp(FunctionElement[datetime]):
 
 
 class StampUntil(Stamp):
-    """A ``_ts`` that makes the row expire exactly at an instant, together with `SecondsUntil`."""
+    """A ``_ts`` that makes the row expire exactly at an instant, together with `SecondsUntil`.
+
+    It is less than a second in the past for an instant in the future.
+    """
 
     inherit_cache = True
 
@@ -75,9 +78,12 @@ class SecondsUntil(FunctionElement[int]):
 
 
 class Ago(Stamp):
-    """A number of seconds before the database's now."""
+    """A number of seconds before the database's now (of negative ones, after it)."""
 
     inherit_cache = True
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(literal(seconds, BigInteger()))
 
 
 @compiles(Stamp)
@@ -102,21 +108,6 @@ def _render_stamp_until(element: StampUntil, compiler: SQLCompiler, **kw: object
     clock = clock_of(compiler.dialect)
     end = compiler.process(element.clauses, **kw)
     return f"{end} - {clock.seconds_until(end)} * {clock.second}"
-
-
-def own_ttl_until(instant: datetime) -> ColumnElement[int]:
-    """The ttl that, together with `stamp_until` in one statement, ends a life at an instant."""
-    return SecondsUntil(literal(instant, LastModified()))
-
-
-def stamp_until(instant: datetime) -> ColumnElement[datetime]:
-    """The matching ``_ts``: less than a second in the past for an instant in the future."""
-    return StampUntil(literal(instant, LastModified()))
-
-
-def stamp_ago(seconds: int) -> ColumnElement[datetime]:
-    """A ``_ts`` in the past (or, of negative seconds, in the future), on the database's clock."""
-    return Ago(literal(seconds, BigInteger()))
 
 
 def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:

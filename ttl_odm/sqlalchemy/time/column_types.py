@@ -179,6 +179,3 @@ class Native(ColumnFormat):
 
     def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
         return self.plain(column) + self.clock.span(seconds) > moment
-
-    def stored(self, moment: SQL) -> SQL:
-        return moment

@@ -7,7 +7,6 @@ database is `ttl_odm.sqlalchemy.time.formats`.
 
 from __future__ import annotations
 
-from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,10 +97,6 @@ class Instants:
     def stored(self, moment: ColumnElement[Any]) -> ColumnElement[Any]:
         """A moment of the database's clock as a value for the column."""
         return moment if self.native else Stored(self, moment)
-
-    def is_readable(self, value: object) -> bool:
-        """Whether Python understands what the column shows of a row, NULL included."""
-        return value is None or isinstance(value, (date, int, str))
 
     @property
     def coarseness(self) -> int:
