@@ -30,6 +30,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
 from ttl_odm.beanie.policy.predicate import has, value_at
 from ttl_odm.beanie.purge.removal import Remover, mode_of, transaction
+from ttl_odm.beanie.rewrite.filters import expired_filter
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import HookError, Hooks, TransientStoreError
 
@@ -49,17 +50,58 @@ _PAUSE_SECONDS: Final = 0.05
 
 
 class KeyHolders:
-    """Deletes the expired holders of keys in one collection, by a function that says how many."""
+    """The expired holders of the keys that a write to a collection needs.
 
-    def __init__(self, delete_expired: Callable[..., Awaitable[int]]) -> None:
-        """Keep the function."""
-        self._delete_expired = delete_expired
+    `known` are the documents that will be written, or the parts of them that are known; `complete`
+    where that is all of their fields, so that one which is not known will be missing.
+    """
 
-    async def make_way(self, conflict: Filter, known: Sequence[Filter]) -> int:
-        """Delete the expired holders of the key that a duplicate key error names; return how many.
+    def __init__(
+        self,
+        collection: Collection,
+        binding: Binding,
+        session: Session,
+        known: Sequence[Document],
+        *,
+        complete: bool,
+    ) -> None:
+        """Take an ungated collection that reports conflicts; do nothing yet."""
+        self._collection = collection
+        self._binding = binding
+        self._session = session
+        self._known = [part for part in known if part]
+        self._complete = complete
+        self.are_worth_another_try = True
 
-        All that is about to be written is made way for, so that many documents cost one conflict.
+    @property
+    def _in_transaction(self) -> bool:
+        """Whether a conflict would end a transaction."""
+        return self._session is not None and bool(self._session.in_transaction)
+
+    async def make_way_beforehand(self) -> None:
+        """Delete them in a transaction, which cannot go on after a conflict."""
+        if not (self._in_transaction and self._known) or self._binding.enforced is None:
+            return
+        indexes = [index for index in await indexes_of(self._collection) if index.get("unique")]
+        for index in [{"key": {"_id": 1}}, *indexes]:
+            # Elsewhere a null is not in the index, or in the part of it that matters.
+            has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
+            for matches in _holding(
+                list(index["key"]), self._known, complete=self._complete, has_nulls=has_nulls
+            ):
+                await self._delete_expired(matches, index.get("collation"))
+
+    async def make_way(
+        self, conflict: Filter, known: Sequence[Document] | None = None
+    ) -> int | None:
+        """Delete the holders of the key that a duplicate key error names; return how many.
+
+        None if it is too late for another try. All that is about to be written is made way for, so
+        that many documents cost one conflict.
         """
+        if self._in_transaction or not self.are_worth_another_try:
+            return None
+        known = self._known if known is None else known
         fields: list[str] = list(conflict.get("keyPattern", ()))
         collation = conflict.get("collation")
         values: Filter = conflict.get("keyValue", {})
@@ -73,23 +115,23 @@ class KeyHolders:
             if is_enough:
                 return deleted
         for matches in _holding(fields, known):
-            deleted += await self._delete_expired(matches, collation=collation)
+            deleted += await self._delete_expired(matches, collation)
         return deleted
 
-    async def make_way_beforehand(
-        self, collection: Collection, known: Sequence[Filter], *, complete: bool
-    ) -> None:
-        """Delete the expired holders of any key that documents are about to take.
-
-        Where they are `complete`, a field that is not known is one that will be missing.
-        """
-        indexes = [index for index in await indexes_of(collection) if index.get("unique")]
-        for index in [{"key": {"_id": 1}}, *indexes]:
-            # Elsewhere a null is not in the index, or in the part of it that matters.
-            has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
-            fields = list(index["key"])
-            for matches in _holding(fields, known, complete=complete, has_nulls=has_nulls):
-                await self._delete_expired(matches, collation=index.get("collation"))
+    async def _delete_expired(self, filter: Filter, collation: Document | None = None) -> int:  # noqa: A002 (MongoDB's name for it)
+        """Purge what a filter matches and has expired; return how many documents that were."""
+        binding, session, policy = self._binding, self._session, self._binding.enforced
+        expired = None if policy is None else expired_filter(filter, policy)
+        if expired is None:
+            return 0
+        purged = await purge_displaced(
+            self._collection, binding, expired, collation=collation, session=session
+        )
+        if purged is not None:
+            return purged
+        options = {} if collation is None else {"collation": collation}
+        result = await self._collection.delete_many(expired, session=session, **options)
+        return result.deleted_count
 
 
 async def until_free(

@@ -28,16 +28,14 @@ if TYPE_CHECKING:
 def check(model: type) -> None:
     """Refuse a class with the mixin that cannot have a policy, or not this one."""
     if issubclass(model, View):
-        message = (
+        raise TTLConfigurationError(
             f"{model.__name__} is a view: declare the ttl on the document class that it reads."
         )
-        raise TTLConfigurationError(message)
     if not issubclass(model, Document):
         return  # another mixin, on the way to a document
     order = [base.__name__ for base in model.__mro__]
     if order.index("TTLMixin") > order.index("Document"):
-        message = f"class {model.__name__}: put TTLMixin before Document."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(f"class {model.__name__}: put TTLMixin before Document.")
     checked_policy(model)
 
 
@@ -53,12 +51,11 @@ def check_collection(model: type[Document]) -> None:
     """Refuse a time-series collection for documents with a ttl."""
     series = model.get_settings().timeseries
     if series is not None and isinstance(policy_of(model), TTL):
-        message = (
+        raise TTLConfigurationError(
             f"{model.__name__} has a time-series collection, whose measurements cannot be changed "
             "one by one and so have no last modification and no ttl of their own: declare "
             f"__ttl__ = ExpireAfter({series.time_field!r}, seconds)."
         )
-        raise TTLConfigurationError(message)
 
 
 def bind(model: type[Document], collection: Collection) -> Any:

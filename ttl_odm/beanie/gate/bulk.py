@@ -18,6 +18,7 @@ from pymongo.results import BulkWriteResult, InsertManyResult
 
 from ttl_odm.beanie.gate import writes
 from ttl_odm.beanie.gate.handle import takes_keep
+from ttl_odm.beanie.keys import KeyHolders
 from ttl_odm.beanie.rewrite import filters
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.beanie.policy.binding import Binding
 
 Request = Any
 """PyMongo's InsertOne and so on."""
@@ -49,7 +51,8 @@ async def write(
 ) -> BulkWriteResult:
     """Send requests. The details of a BulkWriteError count all of them."""
     keep = takes_keep(options)
-    if handle.binding is None or not isinstance(requests, list):
+    binding = handle.binding
+    if binding is None or not isinstance(requests, list):
         result: BulkWriteResult = await handle.plain.bulk_write(
             requests, ordered=ordered, **options
         )
@@ -60,7 +63,7 @@ async def write(
         if _is_upsert(run[0][1]):
             part = await _upsert(handle, run[0][1], options, keep=keep)
         else:
-            part = await _Sending(handle, options, ordered=ordered, keep=keep)(run)
+            part = await _Sending(handle, binding, options, ordered=ordered, keep=keep)(run)
         _add_up(total, part, [index for index, _ in run])
         if ordered and total["writeErrors"]:
             break
@@ -82,8 +85,11 @@ class _Prepared:
 class _Sending:
     """Sends requests together, again and again until none fails for an expired document's sake."""
 
-    def __init__(self, handle: Handle, options: Document, *, ordered: bool, keep: bool) -> None:
+    def __init__(
+        self, handle: Handle, binding: Binding, options: Document, *, ordered: bool, keep: bool
+    ) -> None:
         self._handle = handle
+        self._binding = binding
         self._plain = handle.acknowledged
         self._options = options
         self._ordered = ordered
@@ -95,7 +101,8 @@ class _Sending:
         prepared = [await _prepared(self._handle, made, keep=self._keep) for _, made in run]
         inserts = all(isinstance(made.request, InsertOne) for made in prepared)
         known = [made.known for made in prepared]
-        keys = writes.Keys(self._handle, self._options, known, complete=inserts)
+        session = self._options.get("session")
+        keys = KeyHolders(self._plain, self._binding, session, known, complete=inserts)
         await keys.make_way_beforehand()
         total = _nothing_done()
         pending = dict(enumerate(prepared))
@@ -120,7 +127,7 @@ class _Sending:
         return total
 
     async def _again(
-        self, errors: list[Document], pending: dict[int, _Prepared], keys: writes.Keys
+        self, errors: list[Document], pending: dict[int, _Prepared], keys: KeyHolders
     ) -> set[int]:
         """Make way for the requests that failed; return those that are worth another try."""
         again: set[int] = set()
@@ -133,7 +140,7 @@ class _Sending:
             pattern = repr(error.get("keyPattern"))
             if pattern not in freed:
                 left = [made.known for at, made in pending.items() if at >= place and made.known]
-                freed[pattern] = await keys.make_way_for(error, left)
+                freed[pattern] = await keys.make_way(error, left)
             self._in_vain[place] = 0 if freed[pattern] else self._in_vain.get(place, 0) + 1
             if freed[pattern] is not None and self._in_vain[place] <= 1:
                 again.add(place)
@@ -148,7 +155,7 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
     made._filter = filters.live_filter(request._filter, handle.policy)
     if isinstance(request, (DeleteOne, DeleteMany)):
         return _Prepared(made, {}, is_repeatable=True)
-    change = _change(handle, request, keep=keep)
+    change = writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
     if isinstance(request, ReplaceOne) and change.method == "update_one":
         made = UpdateOne(made._filter, change.live)
         made._collation, made._hint = request._collation, request._hint
@@ -164,7 +171,7 @@ async def _upsert(handle: Handle, request: Request, options: Document, *, keep: 
         for name in ("collation", "array_filters", "hint", "sort")
     }
     options = {**options, **{name: value for name, value in own.items() if value is not None}}
-    change = _change(handle, request, keep=keep)
+    change = writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
     part = _nothing_done()
     try:
         result = await writes.send(handle, request._filter, change, {**options, "upsert": True})
@@ -177,13 +184,6 @@ async def _upsert(handle: Handle, request: Request, options: Document, *, keep: 
         part["nUpserted"] = 1
         part["upserted"].append({"index": 0, "_id": result.upserted_id})
     return part
-
-
-def _change(handle: Handle, request: Request, *, keep: bool) -> writes.Change:
-    method = _METHODS[type(request)]
-    if isinstance(request, ReplaceOne):
-        return writes.replaced(handle, method, request._doc, keep=keep)
-    return writes.changed(handle, method, request._doc, keep=keep)
 
 
 def _runs(requests: list[Request], *, ordered: bool) -> Iterator[Run]:

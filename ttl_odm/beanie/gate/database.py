@@ -30,8 +30,9 @@ def ttl_database(database: Any, *, backend: Literal["mongodb", "cosmos"] = "mong
         TTLConfigurationError: It is neither.
     """
     if backend not in ("mongodb", "cosmos"):
-        message = f"ttl_database(backend={backend!r}): give 'mongodb' or 'cosmos'."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(
+            f"ttl_database(backend={backend!r}): give 'mongodb' or 'cosmos'."
+        )
     if isinstance(database, AsyncDatabase):
         return TTLDatabase(database, backend)
     if _is_motor(database):
@@ -41,11 +42,10 @@ def ttl_database(database: Any, *, backend: Literal["mongodb", "cosmos"] = "mong
 
         if isinstance(database, AsyncIOMotorDatabase):
             return TTLMotorDatabase(database, backend)
-    message = (
+    raise TTLConfigurationError(
         f"ttl_database({database!r}): give an AsyncDatabase of PyMongo, or for Beanie 1 an "
         "AsyncIOMotorDatabase of Motor."
     )
-    raise TTLConfigurationError(message)
 
 
 def gated(collection: Any, backend: Backend = "mongodb") -> Any:
@@ -61,8 +61,9 @@ def gated(collection: Any, backend: Backend = "mongodb") -> Any:
             return collection
         database = ttl_database(collection.database, backend=backend)
         return TTLMotorCollection(database, collection.name, _delegate=collection.delegate)
-    message = f"{collection!r} is no collection of PyMongo's asynchronous driver or Motor."
-    raise TTLConfigurationError(message)
+    raise TTLConfigurationError(
+        f"{collection!r} is no collection of PyMongo's asynchronous driver or Motor."
+    )
 
 
 def _is_motor(value: object) -> bool:

@@ -191,7 +191,7 @@ class Gate(Handle):
 
     async def replace_one(self, filter: Filter, replacement: Filter, **options: Any) -> Any:
         """Replace a live document; an upsert inserts where none matches."""
-        return await writes.replace(self, "replace_one", filter, replacement, options)
+        return await writes.update(self, "replace_one", filter, replacement, options)
 
     async def find_one_and_update(
         self, filter: Filter, update: Update, **options: Any
@@ -209,7 +209,7 @@ class Gate(Handle):
         """Replace a live document and return it; an upsert inserts where none matches."""
         lifetime, options["projection"] = for_find(self, options.get("projection"))
         method = "find_one_and_replace"
-        result: Document | None = await writes.replace(self, method, filter, replacement, options)
+        result: Document | None = await writes.update(self, method, filter, replacement, options)
         return lifetime.strip(result)
 
     async def bulk_write(

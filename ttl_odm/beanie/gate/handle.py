@@ -89,7 +89,8 @@ class Handle:
     @property
     def policy(self) -> Policy | None:
         """How its documents expire at this moment, None where ttl_odm doesn't enforce that."""
-        return _enforced(self.binding)
+        binding = self.binding
+        return None if binding is None else binding.enforced
 
     @property
     def stamping(self) -> Stamping | None:
@@ -105,7 +106,8 @@ class Handle:
 
     def policy_named(self, database: str | None, collection: str) -> Policy | None:
         """Return the policy of any collection of the client; see `pipelines.Policies`."""
-        return _enforced(self.registry.find(database or self.database, collection))
+        binding = self.registry.find(database or self.database, collection)
+        return None if binding is None else binding.enforced
 
     def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
         """Return how writes to any collection of the client are stamped."""
@@ -147,12 +149,6 @@ class Handle:
             return command
         source = self.policy_named(None, command["viewOn"])
         return {**command, "pipeline": live_pipeline(command.get("pipeline", []), source, self)}
-
-
-def _enforced(binding: Binding | None) -> Policy | None:
-    if binding is None or binding.backend != "mongodb":
-        return None
-    return binding.policy
 
 
 def _stamping(binding: Binding | None) -> Stamping | None:

@@ -88,8 +88,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
     def dereference(self, dbref: Any, session: Session = None, **kwargs: Any) -> Any:
         """Fetch a live document by a reference."""
         if dbref.database not in (None, self.name):
-            message = f"{dbref!r} points to another database than {self.name!r}"
-            raise ValueError(message)
+            raise ValueError(f"{dbref!r} points to another database than {self.name!r}")
         return self[dbref.collection].find_one({"_id": dbref.id}, session=session, **kwargs)
 
 

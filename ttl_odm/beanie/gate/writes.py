@@ -28,13 +28,13 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import DuplicateKeyError
 
 from ttl_odm.beanie.gate.handle import takes_keep
-from ttl_odm.beanie.keys import KeyHolders, purge_displaced, until_free
+from ttl_odm.beanie.keys import KeyHolders, until_free
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.time.formats import stored
 from ttl_odm.core.policy import TTL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from datetime import datetime
 
     from pymongo.results import InsertOneResult
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _REPEATABLE: Final = frozenset(
     {"$addToSet", "$currentDate", "$max", "$min", "$pull", "$set", "$setOnInsert", "$unset"}
 )
+_AS_UPDATE: Final = {"replace_one": "update_one", "find_one_and_replace": "find_one_and_update"}
+"""The updates by which replacements are stamped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,12 @@ class Change:
 async def insert_one(handle: Handle, document: Any, options: Document) -> InsertOneResult:
     """Insert a document, in the place of an expired one that holds a key of it."""
     keep = takes_keep(options)
-    if handle.binding is None or not isinstance(document, Mapping):
+    binding = handle.binding
+    if binding is None or not isinstance(document, Mapping):
         return await handle.plain.insert_one(document, **options)
     made = await stamped(handle, document, keep=keep)
     plain = handle.acknowledged
-    keys = Keys(handle, options, [made], complete=True)
+    keys = KeyHolders(plain, binding, options.get("session"), [made], complete=True)
     await keys.make_way_beforehand()
     result = await until_free(lambda: plain.insert_one(made, **options), keys.make_way)
     watch, keys_of_it = _watch.get(), (None, made.get("_id"))
@@ -82,35 +85,26 @@ async def insert_one(handle: Handle, document: Any, options: Document) -> Insert
 async def update(
     handle: Handle, method: str, filter: Filter, update: Update, options: Document
 ) -> Any:
-    """Update what lives."""
+    """Update or replace what lives, by the driver's method of that name."""
     keep = takes_keep(options)
     if handle.binding is None:
         return await getattr(handle.plain, method)(filter, update, **options)
     await handle.ready_to_stamp()
-    return await send(handle, filter, changed(handle, method, update, keep=keep), options)
-
-
-async def replace(
-    handle: Handle, method: str, filter: Filter, document: Filter, options: Document
-) -> Any:
-    """Replace what lives."""
-    keep = takes_keep(options)
-    if handle.binding is None:
-        return await getattr(handle.plain, method)(filter, document, **options)
-    return await send(handle, filter, replaced(handle, method, document, keep=keep), options)
+    return await send(handle, filter, change_of(handle, method, update, keep=keep), options)
 
 
 async def send(handle: Handle, filter: Filter, change: Change, options: Document) -> Any:
     """Send an update or a replacement."""
     upsert = options.pop("upsert", False)
-    policy = handle.policy
-    if policy is None:
+    binding, policy = handle.binding, handle.policy
+    if binding is None or policy is None:
         method = getattr(handle.plain, change.method)
         return await method(filter, change.live, upsert=upsert, **options)
-    method = getattr(handle.acknowledged, change.method)
+    plain = handle.acknowledged
+    method = getattr(plain, change.method)
     live = filters.live_filter(filter, policy)
     known = {**filters.equalities(filter), **change.known} if upsert else change.known
-    keys = Keys(handle, options, [known], complete=upsert)
+    keys = KeyHolders(plain, binding, options.get("session"), [known], complete=upsert)
     since = None if change.is_repeatable else await handle.now()
 
     async def attempt() -> Any:
@@ -149,9 +143,19 @@ async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options
     return await handle.plain.count_documents(written, limit=1, session=session) == 0
 
 
-def changed(handle: Handle, method: str, update: Update, *, keep: bool) -> Change:
-    """Stamp an update."""
-    stamping = handle.stamping
+def change_of(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
+    """Stamp an update or a replacement."""
+    stamping, is_mapping = handle.stamping, isinstance(update, Mapping)
+    if method in _AS_UPDATE:
+        known = dict(update) if is_mapping else {}
+        if stamping is None or not is_mapping:
+            return Change(method, update, update, known)
+        if not stamping.stamps:
+            cleaned = stamping.insert(update, None, keep=keep)
+            return Change(method, cleaned, cleaned, known)
+        there = stamping.replacement(update, keep=keep)
+        inserted = stamping.replacement(update, keep=keep, inserts=True)
+        return Change(_AS_UPDATE[method], there, inserted, known)
     live = new = update
     if stamping is not None:
         clock = handle.registry.clock
@@ -159,8 +163,7 @@ def changed(handle: Handle, method: str, update: Update, *, keep: bool) -> Chang
         live = stamping.update(update, keep=keep, now=now)
         new = stamping.update(update, keep=keep, inserts=True, now=now)
     # Whether applying it twice surely does what applying it once does.
-    is_plain = isinstance(update, Mapping) and update.keys() <= _REPEATABLE
-    is_repeatable = method != "update_many" or is_plain
+    is_repeatable = method != "update_many" or (is_mapping and update.keys() <= _REPEATABLE)
     is_stamped = stamping is not None and stamping.stamps and not keep
     return Change(method, live, new, known_of(update), is_repeatable, is_stamped)
 
@@ -175,21 +178,6 @@ def known_of(update: object) -> Document:
     return known
 
 
-def replaced(handle: Handle, method: str, document: Any, *, keep: bool) -> Change:
-    """Stamp a replacement."""
-    known = dict(document) if isinstance(document, Mapping) else {}
-    stamping = handle.stamping
-    if stamping is None or not isinstance(document, Mapping):
-        return Change(method, document, document, known)
-    if not stamping.stamps:
-        cleaned = stamping.insert(document, None, keep=keep)
-        return Change(method, cleaned, cleaned, known)
-    live = stamping.replacement(document, keep=keep)
-    new = stamping.replacement(document, keep=keep, inserts=True)
-    as_update = {"replace_one": "update_one", "find_one_and_replace": "find_one_and_update"}
-    return Change(as_update[method], live, new, known)
-
-
 async def stamped(handle: Handle, document: Filter, *, keep: bool) -> Document:
     """Return what is inserted; gives the user's document an ``_id``, as the drivers do."""
     if not isinstance(document, RawBSONDocument) and "_id" not in document:
@@ -199,59 +187,6 @@ async def stamped(handle: Handle, document: Filter, *, keep: bool) -> Document:
         return dict(document)
     now = await handle.now() if stamping.stamps else None
     return stamping.insert(document, now, keep=keep)
-
-
-class Keys:
-    """The keys that a write needs; `complete` if all fields of its documents are known."""
-
-    def __init__(
-        self, handle: Handle, options: Document, known: Sequence[Document], *, complete: bool
-    ) -> None:
-        """Do nothing yet."""
-        self._handle = handle
-        self._session = options.get("session")
-        self._known = [part for part in known if part]
-        self._complete = complete
-        self._holders = KeyHolders(self._delete_expired)
-        self.are_worth_another_try = True
-
-    @property
-    def _in_transaction(self) -> bool:
-        """Whether a conflict would end a transaction."""
-        return self._session is not None and bool(self._session.in_transaction)
-
-    async def make_way_beforehand(self) -> None:
-        """Delete expired holders in a transaction, which cannot go on after a conflict."""
-        if self._in_transaction and self._known and self._handle.policy is not None:
-            await self._holders.make_way_beforehand(
-                self._handle.plain, self._known, complete=self._complete
-            )
-
-    async def make_way(self, conflict: Filter) -> int | None:
-        """Delete expired holders after a conflict; return how many, None if it is too late."""
-        return await self.make_way_for(conflict, self._known)
-
-    async def make_way_for(self, conflict: Filter, known: Sequence[Document]) -> int | None:
-        """Do so for some of the documents."""
-        if self._in_transaction or not self.are_worth_another_try:
-            return None
-        return await self._holders.make_way(conflict, known)
-
-    async def _delete_expired(self, filter: Filter, *, collation: Document | None = None) -> int:
-        """Purge what a filter matches and has expired; return how many documents that were."""
-        handle, session = self._handle, self._session
-        binding, policy = handle.binding, handle.policy
-        expired = None if policy is None else filters.expired_filter(filter, policy)
-        if binding is None or expired is None:
-            return 0
-        purged = await purge_displaced(
-            handle.plain, binding, expired, collation=collation, session=session
-        )
-        if purged is not None:
-            return purged
-        options = {} if collation is None else {"collation": collation}
-        result = await handle.acknowledged.delete_many(expired, session=session, **options)
-        return result.deleted_count
 
 
 def _matched(result: object) -> bool:

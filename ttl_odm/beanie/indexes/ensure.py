@@ -161,8 +161,9 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     name = repr(collection.full_name)
     options = details.get("options", {})
     if details.get("type") == "view":
-        message = f"{name} is a view: declare the TTL on its source, {options['viewOn']!r}."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(
+            f"{name} is a view: declare the TTL on its source, {options['viewOn']!r}."
+        )
     if details.get("type") == "timeseries":
         changed = await _ensure_seconds(collection, options, policy, purge)
         return IndexReport(collection.full_name, changed=(SECONDS,) if changed else ())
@@ -173,11 +174,10 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         needed_by = ttl_indexes.azure_indexes if is_azure else ttl_indexes.wanted_indexes
         indexes = needed_by(policy, purge)
     if options.get("capped") and any(index.seconds is not None for index in indexes):
-        message = (
+        raise TTLConfigurationError(
             f"{name} is a capped collection, which can have no TTL index: declare "
             "__ttl_purge__ = 'sweeper'."
         )
-        raise TTLConfigurationError(message)
     aim = Aim(
         collection=collection.name,
         indexes=indexes,
@@ -210,23 +210,21 @@ async def _reach(
             is_risky = step.outcome == "created" and _deleting_by_expiry(aim) & {*step.names}
             early = too_early(policy) if isinstance(policy, TTL) and is_risky else None
             if early is not None and (keys := await examples(collection, early)):
-                message = (
+                raise TTLConfigurationError(
                     f"Documents of {collection.full_name!r} (such as "
                     f"{', '.join(map(repr, keys))}) have an {ttl_indexes.EXPIRY!r} from an earlier "
                     "time, by which MongoDB would delete them while they live: call "
                     "repair_strays() first."
                 )
-                raise TTLConfigurationError(message)
             lost = await _take(collection, aim, step, existing)
             if lost is not None:
                 await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
                 break
             done += [(step.outcome, name) for name in step.names]
-    message = (
+    raise TTLError(
         f"Others keep changing the indexes of {collection.full_name!r}, or are building one of "
         "them just now: try again later."
-    )
-    raise TTLError(message) from lost
+    ) from lost
 
 
 async def _take(
@@ -274,12 +272,11 @@ async def _ensure_seconds(
         return False
     field = options["timeseries"]["timeField"]
     if not isinstance(policy, ExpireAfter) or policy.field != field or purge != "native":
-        message = (
+        raise TTLConfigurationError(
             f"{collection.full_name!r} is a time-series collection, whose measurements cannot "
             "have a ttl of their own nor be deleted one by one: declare "
             f"ExpireAfter({field!r}, seconds) and __ttl_purge__ = 'native'."
         )
-        raise TTLConfigurationError(message)
     if options.get(SECONDS) == policy.seconds:
         return False
     try:
@@ -287,8 +284,9 @@ async def _ensure_seconds(
     except OperationFailure as error:
         if error.code != _INVALID_OPTIONS:
             raise
-        message = f"MongoDB refuses {policy!r} for {collection.full_name!r}: {error}"
-        raise TTLConfigurationError(message) from error
+        raise TTLConfigurationError(
+            f"MongoDB refuses {policy!r} for {collection.full_name!r}: {error}"
+        ) from error
     return True
 
 

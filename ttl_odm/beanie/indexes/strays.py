@@ -132,8 +132,9 @@ async def repair_strays(model: type) -> int:
 def _enforced(model: type) -> Binding:
     binding = binding_of(model)
     if binding is None or binding.backend != "mongodb":
-        message = f"{model.__name__} has no policy that ttl_odm enforces, so it has no strays."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(
+            f"{model.__name__} has no policy that ttl_odm enforces, so it has no strays."
+        )
     return binding
 
 

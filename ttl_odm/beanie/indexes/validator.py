@@ -63,12 +63,11 @@ async def ensure_guard(
     if existing == needed or not (is_ours or needed):
         return None
     if existing and not is_ours:
-        message = (
+        raise TTLConfigurationError(
             f"{collection.full_name!r} has a validator of its own, which ttl_odm does not touch: "
             "join ttl_odm.beanie.indexes.validator.validator(policy) to it with $and, and leave "
             "guard out."
         )
-        raise TTLConfigurationError(message)
     await run(collection, {"collMod": collection.name, "validator": needed})
     if not needed:
         return "removed"

@@ -105,8 +105,9 @@ async def touch(
     """
     policy = policy_of(type(document))
     if not isinstance(policy, TTL):
-        message = f"{type(document).__name__} documents can't be touched: {policy!r}."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(
+            f"{type(document).__name__} documents can't be touched: {policy!r}."
+        )
     conditions = []
     if at_most_every is not None:
         apart = interval(at_most_every)
@@ -221,8 +222,9 @@ def _with_own_ttl(document: Document) -> tuple[TTL, str]:
     policy = policy_of(type(document))
     if isinstance(policy, TTL) and policy.override is not None:
         return policy, policy.override
-    message = f"{type(document).__name__} documents have no ttl of their own: {policy!r}."
-    raise TTLConfigurationError(message)
+    raise TTLConfigurationError(
+        f"{type(document).__name__} documents have no ttl of their own: {policy!r}."
+    )
 
 
 def _conditions(only_if: OnlyIf | None, policy: TTL, end: Instant) -> list[drivers.Document]:

@@ -50,6 +50,11 @@ class Binding:
         return self._default.settled
 
     @property
+    def enforced(self) -> Policy | None:
+        """The same; None on Azure Cosmos DB, where the service does it."""
+        return self._default.settled if self.backend == "mongodb" else None
+
+    @property
     def declared(self) -> Policy:
         """How documents expire, as the class declares it at this moment."""
         return self._default.policy
@@ -93,11 +98,10 @@ def as_stored(model: type, policy: Policy) -> Policy:
 
     created = policy.created if isinstance(policy, TTL) else None
     if created is not None and holds_days(created):
-        message = (
+        raise TTLConfigurationError(
             f"{model.__name__}.__ttl__ = {policy!r}: {created!r} is a date without a time, which "
             "says nothing of the hour of the creation: let it be a datetime."
         )
-        raise TTLConfigurationError(message)
     name = policy.last_modified if isinstance(policy, TTL) else policy.field
     if not holds_days(name):
         return policy
@@ -105,11 +109,10 @@ def as_stored(model: type, policy: Policy) -> Policy:
         return ExpireAfter(name, policy.seconds + _DAY)
     if isinstance(policy, ExpireAt) and policy.null == "never":
         return ExpireAfter(name, _DAY)
-    message = (
+    raise TTLConfigurationError(
         f"{model.__name__}.__ttl__ = {policy!r}: {name!r} is a date without a time. Such a field "
         "can be that of ExpireAfter or of ExpireAt(null='never')."
     )
-    raise TTLConfigurationError(message)
 
 
 def _mentions_date(annotation: object) -> bool:
@@ -175,12 +178,11 @@ _registries: dict[int, Registry] = {}
 def _check_same(one: Binding, other: Binding, collection: str) -> None:
     check_purge(one.declared, one.purge)
     if (one.declared, one.purge) != (other.declared, other.purge):
-        message = (
+        raise TTLConfigurationError(
             f"{one.model.__name__} and {other.model.__name__} share the collection "
             f"{collection!r}, so they share one policy, but declare {one.declared!r} "
             f"(purge {one.purge!r}) and {other.declared!r} (purge {other.purge!r})."
         )
-        raise TTLConfigurationError(message)
 
 
 def collection_of(document: Any) -> Collection:

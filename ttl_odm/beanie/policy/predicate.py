@@ -259,8 +259,9 @@ def _branch(case: Expression, *, then: bool | Expression) -> Expression:
 
 def _path(field: str) -> str:
     if field.startswith("$"):
-        message = f"{field!r} cannot be a TTL field on MongoDB: '$' starts a variable there."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(
+            f"{field!r} cannot be a TTL field on MongoDB: '$' starts a variable there."
+        )
     return f"${field}"
 
 

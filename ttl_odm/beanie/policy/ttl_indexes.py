@@ -128,11 +128,10 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     check(policy)
     if not isinstance(policy, TTL):
         if purge == "native":
-            message = (
+            raise TTLConfigurationError(
                 f"{policy!r}: Azure Cosmos DB has TTL indexes on '_ts' only, so it cannot delete "
                 f"by {policy.field!r}: declare __ttl_purge__ = 'sweeper'."
             )
-            raise TTLConfigurationError(message)
         return (Index("__ttl_sweep_date", policy.field, None, None),)
     problem = None
     if purge == "sweeper":
@@ -165,15 +164,18 @@ def check(policy: Policy) -> None:
         policy.override,
         policy.created,
     ):
-        message = f"{policy!r}: {EXPIRY!r} is a field of ttl_odm's own: name another one."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(
+            f"{policy!r}: {EXPIRY!r} is a field of ttl_odm's own: name another one."
+        )
     for field in date_fields(policy):
         if field == "_id":
-            message = f"{policy!r}: '_id' cannot have a TTL index: name another date field."
-            raise TTLConfigurationError(message)
+            raise TTLConfigurationError(
+                f"{policy!r}: '_id' cannot have a TTL index: name another date field."
+            )
         if "$**" in field or not all(field.split(".")):
-            message = f"{policy!r}: {field!r} is no path of one field, as a TTL index needs."
-            raise TTLConfigurationError(message)
+            raise TTLConfigurationError(
+                f"{policy!r}: {field!r} is no path of one field, as a TTL index needs."
+            )
 
 
 def check_purge(policy: Policy, purge: Purge) -> None:
@@ -188,11 +190,10 @@ def check_purge(policy: Policy, purge: Purge) -> None:
     elif isinstance(policy, TTL) and not policy.is_fixed:
         reason = "after a number of seconds that it knows, and here a function tells it"
     if reason is not None:
-        message = (
+        raise TTLConfigurationError(
             f"{policy!r}: MongoDB itself deletes {reason}. Declare __ttl_purge__ = 'sweeper' (or "
             "purge='sweeper' in enable()): then ttl_odm's sweeper deletes."
         )
-        raise TTLConfigurationError(message)
 
 
 def date_fields(policy: Policy) -> tuple[str, ...]:

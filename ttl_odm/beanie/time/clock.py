@@ -90,8 +90,7 @@ class ServerClock:
 
     def _known(self) -> _Sample:
         if self._sample is None:
-            message = "The server's clock was never read."
-            raise RuntimeError(message)
+            raise RuntimeError("The server's clock was never read.")
         return self._sample
 
 
