@@ -142,14 +142,9 @@ async def until_free(
 ) -> Result:
     """Try a write again as long as expired documents hold its keys.
 
-    Args:
-        attempt: Writes.
-        make_way: Gets the details of a conflict and returns how many documents it deleted; None if
-            the write must not be tried again.
-        patience: At how many conflicts in a row, with nothing to delete, it is a duplicate.
-
-    Raises:
-        DuplicateKeyError: A live document holds one of them.
+    `make_way` gets the details of a conflict and returns how many documents it deleted, None if the
+    write must not be tried again. After `patience` conflicts in a row with nothing to delete it is
+    a duplicate: a live document holds one of the keys.
     """
     in_vain = 0
     while True:

@@ -1,9 +1,8 @@
 """Bulk writes through the gate: every request as its own method would do it.
 
 Inserts, updates and deletes go out together, as they do without TTL. An upsert is two commands, of
-which the second depends on the first, so each upsert is sent by itself.
-
-This module must not know which driver it is, nor how the policy is found.
+which the second depends on the first, so each is sent by itself. This module must not know which
+driver it is, nor how the policy is found.
 """
 
 from __future__ import annotations

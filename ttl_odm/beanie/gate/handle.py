@@ -1,9 +1,6 @@
 """One collection, as all of the gate knows it: the plain one, its policy, its stamps, the clock.
 
-A `Handle` says what a read sends and what an operation may ask for besides; what is done with the
-answer, and how writes are sent, is the business of those who take one (`ttl_odm.beanie.gate.gate`
-and its neighbours).
-
+What is done with answers, and how writes are sent, is the business of those who take a `Handle`.
 The two options of ttl_odm on single operations are taken out here, before a driver sees them:
 
 - ``include_expired=True`` on reads: `Event.find(..., include_expired=True)`;

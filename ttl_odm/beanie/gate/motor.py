@@ -1,9 +1,8 @@
 """The gated database, collections and cursors of Motor, which Beanie 1.30 speaks to.
 
-The counterpart of `ttl_odm.beanie.gate.pymongo`; imported only when Motor's objects are
-given. Motor's classes call methods of PyMongo's synchronous ones in threads, without going through
-their own methods; so each gated method is replaced by name. As Motor's do, these start working
-when they are called, not when they are awaited.
+Imported only when Motor's objects are given. Motor's classes call methods of PyMongo's synchronous
+ones in threads, without going through their own methods; so each gated method is replaced by name.
+As Motor's do, these start working when they are called, not when they are awaited.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -26,7 +25,7 @@ from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
-from ttl_odm.beanie.gate.handle import takes_expired
+from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
@@ -57,6 +56,8 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         """Take over a database with all its options."""
         super().__init__(database.client, database.name, _delegate=database.delegate)
         self.ttl_backend: Backend = backend
+        plain = _MotorCollection(database, "$cmd")
+        self._handle = Handle(plain, registry_of(database.client), database.name)
 
     def __getitem__(self, name: str) -> TTLMotorCollection:
         return TTLMotorCollection(self, name)
@@ -72,18 +73,17 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that starts from no collection."""
-        expired = takes_expired(kwargs)
-        gated = self["$cmd.aggregate"]._gate.pipeline_for(pipeline, expired=expired)
+        gated = self._handle.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return super().aggregate(gated, *args, **kwargs)
 
     def create_collection(self, *args: Any, **kwargs: Any) -> Any:
         """Create a collection, or a view whose pipeline sees live documents only."""
-        kwargs = self["$cmd"]._gate.command_for(kwargs)
+        kwargs = self._handle.command_for(kwargs)
         return super().create_collection(*args, **kwargs)
 
     def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a command; the pipeline of a view that it creates sees live documents only."""
-        return super().command(self["$cmd"]._gate.command_for(command), *args, **kwargs)
+        return super().command(self._handle.command_for(command), *args, **kwargs)
 
     def dereference(self, dbref: Any, session: Session = None, **kwargs: Any) -> Any:
         """Fetch a live document by a reference."""

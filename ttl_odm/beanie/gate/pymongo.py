@@ -21,7 +21,7 @@ from pymongo.errors import OperationFailure
 from ttl_odm.beanie.drivers import Document
 from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
-from ttl_odm.beanie.gate.handle import takes_expired
+from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
@@ -47,6 +47,8 @@ class TTLDatabase(AsyncDatabase[Any]):
             database.read_concern,
         )
         self.ttl_backend: Backend = backend
+        plain = AsyncCollection(database, "$cmd")
+        self._handle = Handle(plain, registry_of(database.client), database.name)
 
     def __getitem__(self, name: str) -> TTLCollection:
         return TTLCollection(self, AsyncCollection(self, name))
@@ -57,7 +59,7 @@ class TTLDatabase(AsyncDatabase[Any]):
 
     async def create_collection(self, *args: Any, **kwargs: Any) -> TTLCollection:
         """Create a collection, or a view whose pipeline sees live documents only."""
-        kwargs = self["$cmd"]._gate.command_for(kwargs)
+        kwargs = self._handle.command_for(kwargs)
         return TTLCollection(self, await super().create_collection(*args, **kwargs))
 
     def with_options(self, *args: Any, **kwargs: Any) -> TTLDatabase:
@@ -66,14 +68,12 @@ class TTLDatabase(AsyncDatabase[Any]):
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that starts from no collection."""
-        expired = takes_expired(kwargs)
-        gated = self["$cmd.aggregate"]._gate.pipeline_for(pipeline, expired=expired)
+        gated = self._handle.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate(gated, *args, **kwargs)
 
     async def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a command; the pipeline of a view that it creates sees live documents only."""
-        gated = self["$cmd"]._gate.command_for(command)
-        return await super().command(gated, *args, **kwargs)
+        return await super().command(self._handle.command_for(command), *args, **kwargs)
 
 
 class TTLCollection(AsyncCollection[Any]):

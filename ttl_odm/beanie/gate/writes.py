@@ -1,14 +1,13 @@
-"""Inserts, updates, replacements, upserts and bulk writes through the handle.
+"""Inserts, updates, replacements and upserts through the handle.
 
 An upsert is two commands where one would do without TTL: update what lives; if nothing does,
 insert. (An upsert's filter may not hold the predicate, and a plain upsert would bring an expired
 document back to life.) The second cannot update anything, so that there is no moment between the
 two at which a document could expire unseen; a key that is in its way makes it start again.
 
-And how the gate tells a document's own write whether it found the document: Beanie's instance
-methods go through queries, and make of "nothing matched" whatever they make of it
-(`instance.set()` ends in an AttributeError). So the mixin leaves a `WriteWatch` in the context, and
-the gate notes in it what became of the document.
+Beanie's instance methods make of "nothing matched" whatever they make of it (`instance.set()` ends
+in an AttributeError). So the mixin leaves a `WriteWatch` in the context, and the gate notes in it
+what became of the document.
 
 This module must not know which driver it is, nor how the policy is found.
 """

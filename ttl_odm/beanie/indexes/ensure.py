@@ -1,9 +1,8 @@
 """`ensure_indexes`: bring a collection's ``__ttl_*`` indexes to what its policy needs.
 
-What is needed comes from `ttl_odm.beanie.policy.ttl_indexes`, what has to be done for it from
-`changes`; here it is done. An application calls this once, when it starts, perhaps in many
-processes at the same time: whoever meets another's change looks again, until nothing is left to do.
-Indexes that ttl_odm did not make are never touched.
+An application calls this once, when it starts, perhaps in many processes at the same time: whoever
+meets another's change looks again, until nothing is left to do. Indexes that ttl_odm did not make
+are never touched.
 
 From a time-series collection MongoDB deletes by one number of seconds, without an index. So the one
 policy it can have is `ExpireAfter` on its time field. MongoDB deletes a bucket of measurements when
@@ -139,23 +138,10 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     rebuild: bool = False,
     guard: bool | None = None,
 ) -> IndexReport:
-    """Create, change and remove the ``__ttl_*`` indexes of one collection.
+    """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
-    Args:
-        collection: PyMongo's or Motor's, or the gate's.
-        policy: How its documents expire; None to remove what an earlier policy has left.
-        purge: Who deletes: "native" for MongoDB itself, "sweeper" for ttl_odm's sweeper.
-        backend: "cosmos" for Azure Cosmos DB for MongoDB (RU).
-        rebuild: Whether an index of ours with another definition than is needed may be dropped
-            and built again, which reads the whole collection. (Another number of seconds is no
-            rebuild.)
-        guard: True to add the validator of `ttl_odm.beanie.indexes.validator` where there is
-            something to guard, False to remove it, None to keep it if it is there.
-
-    Raises:
-        TTLConfigurationError: The collection cannot have such indexes, an index of the user's
-            own is in the way, or a rebuild is needed and was not allowed.
-        TTLError: Others kept changing the same indexes.
+    The collection is PyMongo's or Motor's, or the gate's. No policy removes what an earlier one has
+    left. Another number of seconds is no rebuild.
     """
     details = await details_of(collection)
     name = repr(collection.full_name)

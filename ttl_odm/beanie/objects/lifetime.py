@@ -5,11 +5,8 @@ document has expired, and a `DocumentNotFound` where it is missing for another r
 document in memory learns its new ``_ts`` from each of its writes.
 
 What is done to a lifetime (`touch` and its like) is decided by the server, in the filter of the
-change: nothing is lost where two do it at once.
-
-Functions over documents, so that `ttl_odm.beanie.declare.mixin` stays a list of what there is, and
-for documents of classes that have a policy from `enable`. This module must not know how the gate
-works.
+change: nothing is lost where two do it at once. These are functions over documents, for classes
+that have their policy from `enable`, too. This module must not know how the gate works.
 """
 
 from __future__ import annotations

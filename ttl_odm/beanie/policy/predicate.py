@@ -206,30 +206,28 @@ def _reached(
     if policy.unit is None:
         return _passed(value, milliseconds, now)
     limit: Expression = {"$subtract": [now, milliseconds]}
-    is_reached = _iso_reached if policy.unit == "iso" else _epoch_reached
     is_date = {"$eq": [{"$type": value}, "date"]}
-    return {"$cond": [is_date, {"$lte": [value, limit]}, is_reached(policy, value, limit)]}
+    if policy.unit == "iso":
+        is_reached = _iso_reached(value, limit)
+    else:
+        in_milliseconds = {"$toLong": limit}
+        in_unit = {
+            "s": {"$divide": [in_milliseconds, 1000]},
+            "ms": in_milliseconds,
+            "us": {"$multiply": [in_milliseconds, 1000]},
+        }
+        whole = {  # doubles count if they are whole: JavaScript stores no others of that size
+            "$and": [
+                {"$gte": [value, -(2**63)]},  # NaN sorts below all numbers
+                {"$eq": [value, {"$trunc": [value]}]},
+                {"$lte": [value, in_unit[policy.unit]]},
+            ]
+        }
+        is_reached = {"$cond": [{"$in": [{"$type": value}, _NUMBERS]}, whole, False]}
+    return {"$cond": [is_date, {"$lte": [value, limit]}, is_reached]}
 
 
-def _epoch_reached(policy: Policy, value: str, limit: Expression) -> Expression:
-    """Doubles count if they are whole: JavaScript stores no other numbers of that size."""
-    in_milliseconds = {"$toLong": limit}
-    in_unit = {
-        "s": {"$divide": [in_milliseconds, 1000]},
-        "ms": in_milliseconds,
-        "us": {"$multiply": [in_milliseconds, 1000]},
-    }
-    is_whole = {
-        "$and": [
-            {"$gte": [value, -(2**63)]},  # NaN sorts below all numbers
-            {"$eq": [value, {"$trunc": [value]}]},
-            {"$lte": [value, in_unit[str(policy.unit)]]},
-        ]
-    }
-    return {"$cond": [{"$in": [{"$type": value}, _NUMBERS]}, is_whole, False]}
-
-
-def _iso_reached(_: Policy, value: str, limit: Expression) -> Expression:
+def _iso_reached(value: str, limit: Expression) -> Expression:
     day = {"$substrBytes": [value, 0, 10]}
     time = {"$substrBytes": [value, 11, 8]}
     whole = {"$dateFromString": {"dateString": {"$concat": [day, "T", time, "Z"]}, "onError": None}}

@@ -1,8 +1,7 @@
 """The indexes by which MongoDB itself deletes what has expired, as plain values.
 
-Pure functions from a policy to index specifications, and the expression of ``_exp``, the derived
-field that a document with a valid ttl of its own carries. Nothing here talks to a server;
-`ttl_odm.beanie.indexes.ensure` does.
+And the expression of ``_exp``, the derived field that a document with a valid ttl of its own
+carries. Pure functions; nothing here talks to a server.
 
 A TTL index knows one number of seconds for all its documents. So there are two of them: one on
 the last modification, over the documents that inherit the default, and one on ``_exp``, over

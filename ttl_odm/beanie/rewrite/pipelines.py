@@ -1,8 +1,8 @@
 """Pipelines, rewritten so that they see live documents only, and stamp what they write.
 
-Pure functions, as in `ttl_odm.beanie.rewrite.filters`. Pipelines reach other collections by name
-(``$lookup``, ``$unionWith``, ``$graphLookup``), at any depth, so the policies are passed as a
-function from names. A pipeline that touches no collection with a policy comes back as it is.
+Pure functions. Pipelines reach other collections by name (``$lookup``, ``$unionWith``,
+``$graphLookup``), at any depth, so the policies are passed as a function from names. A pipeline
+that touches no collection with a policy comes back as it is.
 
 What ``$out`` and ``$merge`` write is stamped before. ``$merge`` also meets documents that are
 there: an expired one is taken to be absent, so that nothing of it comes back to life. That is for

@@ -4,10 +4,7 @@ A batch takes the next documents of a stage (`due.stages_of`), in one of two way
 piece of the index that holds so many of them, deleted by one command; a *list* is the documents
 themselves, found and then deleted by their keys, where somebody is to know of them, where the index
 has no windows, or where somebody else holds a document of the window. Whichever it is, the command
-that deletes decides again what has expired.
-
-What is not about a whole window is done on all documents at once, or on as many as will go
-(`_Outcome`).
+that deletes decides again what has expired. A list is deleted at once, or as much of it as will go.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pymongo.errors import OperationFailure
 
@@ -36,13 +33,15 @@ if TYPE_CHECKING:
 
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.drivers import Document
+    from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.purge.removal import Mode
     from ttl_odm.beanie.sweep.due import IndexRange, Layout
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import BatchRequest
+
+    _Work: TypeAlias = Callable[[RawCollection, Rows], Awaitable[Removed]]
 
 _INVALID: Final = 121
 """A validator refused a document."""
@@ -97,7 +96,8 @@ class _Batch:
 
     def __post_init__(self) -> None:
         if self.resume.low is not None:
-            self.stage = self.stage.starting_at(self.resume.low)
+            rest = replace(self.stage.range, low=self.resume.low)
+            self.stage = replace(self.stage, range=rest)
 
     async def run(self) -> BatchResult:
         """Purge them, or see to their ``_exp``."""
@@ -105,7 +105,7 @@ class _Batch:
             return await self._fix()
         if self.stage.kind is Action.WALK:
             return await self._walk()
-        return await self._by_window() or await self._by_list()
+        return await self._by_window() or await self._by_list(self._expired(), self.remover.remove)
 
     @asynccontextmanager
     async def _working(self) -> AsyncIterator[RawCollection]:
@@ -127,7 +127,8 @@ class _Batch:
         None where the index has none, where one moment has more than a batch, or where somebody
         else holds a document of it.
         """
-        if not self.stage.has_windows or self.remover.needs_transaction:
+        has_bounds = self.stage.branches and not self.stage.is_undated
+        if not has_bounds or self.remover.needs_transaction:
             return None
         reach, most, known = self.stage.range, self.size, self.layout.several_keys
         # An array of dates has several entries. Once an index has seen one, the server searches it
@@ -159,27 +160,23 @@ class _Batch:
 
     # Lists
 
-    async def _by_list(self) -> BatchResult:
-        """Delete the next documents by their keys."""
+    async def _by_list(self, condition: Filter, work: _Work) -> BatchResult:
+        """Do work on the next documents, found by their keys and their places in the index."""
 
-        async def remove(rows: Rows) -> Removed:
+        async def commit(rows: Rows) -> Removed:
             async with self._working() as place:
-                return await self.remover.remove(place, rows)
+                return await work(place, rows)
 
-        rows = await self._next(self._expired())
-        outcome = _Outcome()
-        await outcome.reach(rows, remove)
-        return outcome.result(self._after(rows, outcome.left))
-
-    async def _next(self, condition: Document) -> Rows:
-        """Find the keys of the next documents, and their places in the index."""
         reach, left = self.stage.range, self.resume.left
         others = {"_id": {"$nin": list(left)}} if left else {}
         fields = {"_id": 1, reach.field: 1}
         with phase("find"):
-            return await self.place.find(
+            rows = await self.place.find(
                 {**others, **condition}, limit=self.size, projection=fields, **reach.bounds()
             )
+        outcome = _Outcome()
+        await outcome.reach(rows, commit)
+        return outcome.result(self._after(rows, outcome.left))
 
     def _after(self, rows: Rows, left: Rows) -> Resume | None:
         """Return where to go on: at the last document, since others may have the same place."""
@@ -211,7 +208,7 @@ class _Batch:
             )
         high = ahead[0]["_id"] if ahead else None
         self.stage = replace(self.stage, range=replace(reach, high=high))
-        result = await self._by_list()
+        result = await self._by_list(self._expired(), self.remover.remove)
         if result.resume is None and ahead:
             return replace(result, resume=Resume(self.resume.stage, high))
         return result
@@ -222,16 +219,12 @@ class _Batch:
         wrong = {"$expr": has_wrong_expiry(self.policy)}
         stages = [{"$set": {EXPIRY: own_expiry(self.policy)}}]
 
-        async def fix(rows: Rows) -> Removed:
+        async def fix(place: RawCollection, rows: Rows) -> Removed:
             chosen = {"_id": {"$in": [row["_id"] for row in rows]}, **wrong}
-            async with self._working() as place:
-                await place.update(chosen, stages, BY_KEY)
+            await place.update(chosen, stages, BY_KEY)
             return Removed(0)
 
-        rows = await self._next(wrong)
-        outcome = _Outcome()
-        await outcome.reach(rows, fix)
-        return BatchResult(0, self._after(rows, outcome.left))
+        return BatchResult(0, (await self._by_list(wrong, fix)).resume)
 
 
 def _says(plan: object, what: str) -> bool:
@@ -245,13 +238,7 @@ def _says(plan: object, what: str) -> bool:
 class _Outcome:
     """What was done, in transactions that were committed, and what wasn't.
 
-    Attributes:
-        deleted: Documents.
-        archived: Documents of these that were archived.
-        purged: What the hooks after the commit are to be told.
-        left: Documents that are still there.
-        skipped: How many, by reason.
-        failure: What a hook or an archive raised.
+    What is `left` is still there. `purged` is for the hooks after the commit.
     """
 
     deleted: int = 0
@@ -272,30 +259,25 @@ class _Outcome:
             try:
                 removed = await work(some)
             except Exception as error:
-                if len(some) > 1 and _is_about_some(error):
+                may_be_one, reason = _is_about_some(error), Skip.LOCKED
+                if may_be_one and len(some) > 1:
                     middle = len(some) // 2
                     waiting += [some[middle:], some[:middle]]
-                elif not self._can_leave(some, error):
+                    continue
+                if isinstance(error, HookError):
+                    self.failure, reason = self.failure or error, Skip.HOOK
+                # If only time ran out: what is done can't be undone any more.
+                elif not (may_be_one or (self.deleted and is_passing(error))):
                     raise
-            else:
-                self.deleted += removed.deleted
-                self.archived += removed.archived
-                if removed.purged is not None:
-                    self.purged.append(removed.purged)
-                if removed.rest and removed.deleted:
-                    waiting.append(removed.rest)
-
-    def _can_leave(self, rows: Rows, error: Exception) -> bool:
-        if isinstance(error, HookError):
-            self.failure = self.failure or error
-            reason = Skip.HOOK
-        elif _is_about_some(error) or (self.deleted and is_passing(error)):
-            reason = Skip.LOCKED  # if only time ran out: what is done can't be undone any more
-        else:
-            return False
-        self.left += rows
-        self.skipped[reason] += len(rows)
-        return True
+                self.left += some
+                self.skipped[reason] += len(some)
+                continue
+            self.deleted += removed.deleted
+            self.archived += removed.archived
+            if removed.purged is not None:
+                self.purged.append(removed.purged)
+            if removed.rest and removed.deleted:
+                waiting.append(removed.rest)
 
     def result(self, resume: Resume | None) -> BatchResult:
         """Return it as the sweeper wants it."""

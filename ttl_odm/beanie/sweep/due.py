@@ -4,15 +4,13 @@ They are at the beginning of the indexes that `ttl_odm.beanie.policy.ttl_indexes
 order in which they expired. Documents with a ttl of their own that have no ``_exp``, because it is
 not valid or because nobody could tell when they were written, are at the beginning of the second
 one, before all dates. So a sweep goes through ranges of these indexes, part by part (`stages_of`).
-Without these indexes a collection is walked by its keys.
-
-What is due costs one look at the first entry of each range; a sweep that finds nothing to do has
-then done all that it does. Only a dry run or a fuse wants documents counted.
+Without these indexes a collection is walked by its keys. What is due costs one look at the first
+entry of each range; only a dry run or a fuse wants documents counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,15 +52,12 @@ _FIRST_DATE: Final = DatetimeMS(-(2**63))
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a collection is like.
+    """What a collection is like; a capped one takes no transaction.
 
-    Attributes:
-        indexes: The first date that can be in each index by which a sweep can go, by its field and
-            name. Empty if the collection has to be walked.
-        is_capped: Whether it takes no transaction.
-        is_deleted_by_bucket: Whether it is a time series, of which nobody deletes single documents.
-        several_keys: What has been found out about indexes: whether a document is in one more than
-            once, because of an array.
+    `indexes` has the name of each index by which a sweep can go, and the first date that can be in
+    it, by its field; it is empty if the collection has to be walked. Of a time series nobody
+    deletes single documents. `several_keys` is what has been found out about indexes: whether a
+    document is in one more than once, because of an array.
     """
 
     indexes: Mapping[str, tuple[str, DatetimeMS]]
@@ -98,15 +93,6 @@ class IndexRange:
     def is_undated(self) -> bool:
         """Whether it is about what comes before all dates."""
         return isinstance(self.range.low, MinKey)
-
-    @property
-    def has_windows(self) -> bool:
-        """Whether a deleting command can be bound to a piece of it."""
-        return bool(self.branches) and not self.is_undated
-
-    def starting_at(self, low: object) -> IndexRange:
-        """Return the rest of it."""
-        return replace(self, range=replace(self.range, low=low))
 
 
 @dataclass(frozen=True, slots=True)
