@@ -259,7 +259,10 @@ class _Outcome:
             try:
                 removed = await work(some)
             except Exception as error:
-                may_be_one, reason = _is_about_some(error), Skip.LOCKED
+                reason = Skip.LOCKED
+                is_invalid = isinstance(error, OperationFailure) and error.code == _INVALID
+                # It may be the fault of a single document.
+                may_be_one = is_invalid or isinstance(error, RefusedError) or is_conflict(error)
                 if may_be_one and len(some) > 1:
                     middle = len(some) // 2
                     waiting += [some[middle:], some[:middle]]
@@ -289,10 +292,3 @@ class _Outcome:
             purged=tuple(self.purged),
             failure=self.failure,
         )
-
-
-def _is_about_some(error: Exception) -> bool:
-    """Whether it may be the fault of a single document."""
-    if isinstance(error, RefusedError) or is_conflict(error):
-        return True
-    return isinstance(error, OperationFailure) and error.code == _INVALID

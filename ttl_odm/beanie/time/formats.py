@@ -65,9 +65,14 @@ def stored_expr(policy: Policy, instant: Instant) -> Instant:
 
 def mark_durations(model: type[beanie.Document]) -> None:
     """Have a class's encoder mark a duration gone wrong, unless it has its own for timedeltas."""
+
+    def seconds_of(duration: timedelta) -> float:
+        seconds = duration.total_seconds()
+        return _GoneWrong(seconds) if duration == _GONE_WRONG else seconds
+
     settings = model.get_settings()
     if timedelta not in settings.bson_encoders:
-        settings.bson_encoders = {**settings.bson_encoders, timedelta: _seconds}
+        settings.bson_encoders = {**settings.bson_encoders, timedelta: seconds_of}
 
 
 def check_duration(value: object, field: str) -> None:
@@ -80,8 +85,3 @@ class _GoneWrong(float):
     """What was `timedelta(seconds=-1)`."""
 
     __slots__ = ()
-
-
-def _seconds(duration: timedelta) -> float:
-    seconds = duration.total_seconds()
-    return _GoneWrong(seconds) if duration == _GONE_WRONG else seconds
