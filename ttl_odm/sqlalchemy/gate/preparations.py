@@ -1,17 +1,15 @@
 """What has to happen just before a compiled statement runs, and once more after it failed.
 
-The gate decides it while it compiles a statement, and does it in the execution context (both in
-`ttl_odm.sqlalchemy.gate.compiler`). The keys of INSERT and UPDATE have a module of their own,
-`ttl_odm.sqlalchemy.keys.writes`.
+The gate decides it while it compiles a statement, and does it in the execution context, both in
+`ttl_odm.sqlalchemy.gate.compiler`. The keys of writes are `ttl_odm.sqlalchemy.keys.writes`.
 
 The second try is MariaDB's and MySQL's. In REPEATABLE READ, InnoDB's default, a transaction reads
-the rows that there were when it first read, and writes those that there are. So the lookup of
-expired rows in the way of a write misses one that is younger than that, and the write fails on it.
-Reading the rows as they are now would lock the gaps where there are none, before every INSERT; such
-an error is rare, and undoes no more than its statement. So that lookup comes after it, and the
-write once more if it found something. The dialect's two functions that hand a statement to the
-driver are the only place where an error can still be fixed; they are replaced on the dialect of an
-engine that writes to a TTL table.
+the rows that there were when it first read, and writes those that there are: the lookup of expired
+rows in the way of a write misses a younger one, and the write fails on it. Reading the rows as they
+are now would lock the gaps where there are none, before every INSERT; such an error is rare, and
+undoes no more than its statement. So that lookup comes after it, and the write once more if it
+found something. An error can still be fixed only in the dialect's two functions that hand a
+statement to the driver; an engine that writes to a TTL table has others in their place.
 """
 
 from __future__ import annotations

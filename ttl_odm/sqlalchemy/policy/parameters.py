@@ -117,9 +117,9 @@ Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life", "max_
 class DefaultTTL(DeclaredTTL):
     """The default ttl as its owner declares it at this moment, and what that means in SQL.
 
-    Its errors rise through SQLAlchemy as they are, out of a statement that runs. `declared` is the
-    declaration that was read last, and `lifetime` what it means; `UNREAD` where it asks a function,
-    so that it is read each time.
+    Its errors rise through SQLAlchemy as they are, out of a statement that runs. `declared` is what
+    was read last (`UNREAD` where that asks a function, to be read each time), `lifetime` its
+    meaning.
     """
 
     def __init__(self, owner: Any, bound: Policy) -> None:
