@@ -1,6 +1,6 @@
 """The sweeper's store.
 
-- `batch`: what has expired and was not purged yet, and purging one batch of it.
+- `batch`: purging one batch of what has expired.
 - `due`: what is due: whether a table has expired rows, since when, and how many.
 - `leases`: leases in the table of `Lease`: which sweeper of a database is at work, by the
   database's clock.

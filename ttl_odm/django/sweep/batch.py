@@ -1,4 +1,4 @@
-"""What has expired and was not purged yet, and purging one batch of it.
+"""Purging one batch of what has expired.
 
 A batch looks for its rows by the index first, without locks. Then, in one short transaction, it
 locks those that nobody holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a

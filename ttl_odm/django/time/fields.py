@@ -68,9 +68,9 @@ class StampAgo(Stamp):
 
     allowed_default = False
 
-    def __init__(self, seconds: int, form: Form = "instant") -> None:
+    def __init__(self, seconds: int) -> None:
         """Say how many."""
-        super().__init__(form)
+        super().__init__()
         self.seconds = seconds
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
