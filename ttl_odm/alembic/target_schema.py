@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
-from ttl_odm.sqlalchemy.time.instants import Instants
+from ttl_odm.sqlalchemy.time.instants import instants_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Index
@@ -164,7 +164,7 @@ class TargetSchema:
             override=self.own_ttl,
             default=DefaultTTL(owner, self.policy),
             policy=self.policy,
-            instants=Instants(self.last_modified, "UTC", None, self.label),
+            instants=instants_of(self.last_modified, "UTC", None, self.label),
         )
         live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
         return str(live.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))

@@ -33,7 +33,7 @@ from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
-from ttl_odm.sqlalchemy.time.instants import Instants
+from ttl_odm.sqlalchemy.time.instants import instants_of
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
@@ -101,7 +101,7 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
         override=columns.override(),
         default=DefaultTTL(owner, policy),
         policy=policy,
-        instants=Instants(start, policy.timezone, policy.unit, where),
+        instants=instants_of(start, policy.timezone, policy.unit, where),
         max_lifetime=columns.max_lifetime(),
         discriminator=columns.discriminator(),
     )
@@ -178,7 +178,7 @@ class _PolicyColumns:
         # A date is one whatever the unit of the other column.
         holds_dates = issubclass(compat.affinity(column.type), (DateTime, Date))
         unit = None if holds_dates else policy.unit
-        instants = Instants(column, policy.timezone, unit, self.where)
+        instants = instants_of(column, policy.timezone, unit, self.where)
         return MaxLifetime(column, instants, policy.max_lifetime)
 
     def discriminator(self) -> Column[Any] | None:

@@ -165,9 +165,11 @@ class GatedCompiler(Compiler):
     ) -> str:
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
-            update_stmt = stamped_update(_only_live(self, update_stmt, kw), self)
+            update_stmt = _only_live(self, update_stmt, kw)
             table = update_stmt.table
             binding, sub = binding_of(table), sub_binding_of(table)
+            if binding is not None:
+                update_stmt = stamped_update(update_stmt, binding, self)
             if not self.stack and (binding is not None or sub is not None):
                 if sub is not None:
                     _prepare(self, StampedBase(sub))
@@ -189,12 +191,14 @@ class GatedCompiler(Compiler):
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
-        binding = binding_of(insert_stmt.table)
+        table = insert_stmt.table
+        binding = binding_of(table)
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(insert_stmt, binding, self)
-        keys = InnerInserts if self.stack else InsertedKeys
-        _prepare(self, keys.of(insert_stmt.table))
+        if binding is not None or sub_binding_of(table) is not None:
+            keys = InnerInserts if self.stack else InsertedKeys
+            _prepare(self, keys.of(table))
         return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:

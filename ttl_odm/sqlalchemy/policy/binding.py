@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Column, ColumnElement, FromClause
 
-    from ttl_odm.sqlalchemy.time.instants import Instants
+    from ttl_odm.sqlalchemy.time.column_types import Instants
 
 INFO_KEY: Final = "ttl_odm"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
     from ttl_odm.sqlalchemy.policy.parameters import Part
     from ttl_odm.sqlalchemy.time.clock import Clock
-    from ttl_odm.sqlalchemy.time.instants import Instants
+    from ttl_odm.sqlalchemy.time.column_types import Instants
 
     SQL = ColumnElement[Any]
     Condition = ColumnElement[bool]

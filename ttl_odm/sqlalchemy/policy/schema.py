@@ -25,17 +25,16 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.elements import conv
-from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer
 
 from ttl_odm.dialects import MYSQL_FAMILY, index_name, ttl_check
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import InheritedEnd, OwnEnd
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
-    from sqlalchemy.sql.compiler import DDLCompiler, IdentifierPreparer, SQLCompiler
+    from sqlalchemy.sql.compiler import DDLCompiler, IdentifierPreparer
 
 
 class TTLCheck(CheckConstraint):
@@ -85,30 +84,6 @@ def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[st
     ends = {"ttl_inherited": INHERITED_END, "ttl_own": OWN_END}
     names = {index_name(ddl.table.name, suffix): end for suffix, end in ends.items()}
     return {name: f"ADD INDEX {preparer.quote(name)} ({end})" for name, end in names.items()}
-
-
-class InheritedEnd(FunctionElement[Any]):
-    """What the index over the inheriting rows orders by."""
-
-    inherit_cache = True
-
-
-class OwnEnd(FunctionElement[Any]):
-    """The end of a row's own ttl, as the index over the rows that have one has it."""
-
-    inherit_cache = True
-
-
-@compiles(InheritedEnd)
-def _render_inherited_end(element: InheritedEnd, compiler: SQLCompiler, **kw: object) -> str:
-    (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
-    return clock_of(compiler.dialect).inherited_end(stamp)
-
-
-@compiles(OwnEnd)
-def _render_own_end(element: OwnEnd, compiler: SQLCompiler, **kw: object) -> str:
-    stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
-    return clock_of(compiler.dialect).own_end(stamp, ttl)
 
 
 def add_check(table: Table, override: Column[Any]) -> None:

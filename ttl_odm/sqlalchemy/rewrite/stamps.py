@@ -35,7 +35,6 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import NullType
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Insert, Table, Update
     from sqlalchemy.sql.compiler import SQLCompiler
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
     Row = dict[str, object]
     Pair = tuple[Any, Any]
@@ -119,10 +120,9 @@ def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElem
     return case((KeepFlag(), value), else_=binding.instants.stored(Stamp()))
 
 
-def stamped_update(statement: Update, compiler: SQLCompiler) -> Update:
-    """The UPDATE with ``_ts`` reset, or as it is where its table has no policy."""
-    binding = binding_of(statement.table)
-    if binding is None or not binding.stamps:
+def stamped_update(statement: Update, binding: Binding, compiler: SQLCompiler) -> Update:
+    """The UPDATE with ``_ts`` reset."""
+    if not binding.stamps:
         return statement
     column, pairs = binding.last_modified, compat.assignments(statement)
     value = _supplied(pairs, column, compiler.column_keys or ())

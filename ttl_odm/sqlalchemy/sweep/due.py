@@ -37,9 +37,9 @@ from sqlalchemy.types import BigInteger, Integer
 from ttl_odm.core.values import NEVER
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.schema import InheritedEnd, OwnEnd
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import InheritedEnd, OwnEnd
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:

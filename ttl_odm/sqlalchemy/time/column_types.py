@@ -4,7 +4,8 @@
 datetime; `Seconds` keeps ``ttl`` and refuses what the contract refuses, in every statement
 that writes it: flush, bulk and Core alike. `Native` is the format of ``_ts``: the only
 `ColumnFormat` that costs nothing at all. Those of other columns are in
-`ttl_odm.sqlalchemy.time.formats`.
+`ttl_odm.sqlalchemy.time.formats`. `InheritedEnd` and `OwnEnd` are the ends of lives that the two
+columns make, as the sweeper's indexes have them.
 """
 
 # ruff: noqa: D102 (what a method of a format is for stands where it is declared first)
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Boolean, ColumnElement, DateTime, Integer, TypeDecorator, type_coerce
 from sqlalchemy.exc import DontWrapMixin
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.core.values import row_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
@@ -24,7 +27,9 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.dialect_time import SQLTemplate, dialect_time_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Column
     from sqlalchemy.engine import Dialect
+    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.operators import OperatorType
     from sqlalchemy.types import TypeEngine
 
@@ -179,3 +184,59 @@ class Native(ColumnFormat):
 
     def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
         return self.plain(column) + self.clock.span(seconds) > moment
+
+
+class Instants:
+    """How a column keeps instants: this is the contract's own, which is of type `LastModified`.
+
+    Those of other columns are `ttl_odm.sqlalchemy.time.instants.AdoptedInstants`.
+    """
+
+    native: ClassVar[bool] = True
+
+    def __init__(self, column: Column[Any]) -> None:
+        self.column = column
+        self._formats: dict[str, ColumnFormat] = {}
+
+    def on(self, clock: Clock) -> ColumnFormat:
+        """How the column keeps instants on a database."""
+        column_format = self._formats.get(clock.family)
+        if column_format is None:
+            column_format = self._formats[clock.family] = self._format_on(clock)
+        return column_format
+
+    def _format_on(self, clock: Clock) -> ColumnFormat:
+        return (ColumnFormat if self.column.nullable else Native)(clock, clock.storage)
+
+    def stored(self, moment: SQL) -> SQL:
+        """A moment of the database's clock as a value for the column."""
+        return moment
+
+    @property
+    def coarseness(self) -> int:
+        """Seconds by which a moment may grow when it is stored."""
+        return 1
+
+
+class InheritedEnd(FunctionElement[Any]):
+    """What the index over the inheriting rows orders by: their ``_ts``."""
+
+    inherit_cache = True
+
+
+class OwnEnd(FunctionElement[Any]):
+    """The end of a row's own ttl, as the index over the rows that have one has it."""
+
+    inherit_cache = True
+
+
+@compiles(InheritedEnd)
+def _render_inherited_end(element: InheritedEnd, compiler: SQLCompiler, **kw: object) -> str:
+    (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
+    return clock_of(compiler.dialect).inherited_end(stamp)
+
+
+@compiles(OwnEnd)
+def _render_own_end(element: OwnEnd, compiler: SQLCompiler, **kw: object) -> str:
+    stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
+    return clock_of(compiler.dialect).own_end(stamp, ttl)

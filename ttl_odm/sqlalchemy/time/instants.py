@@ -1,8 +1,9 @@
 """The column that lifetimes are counted from: what it may be, and how a policy reads it.
 
-`Instants` is checked when a policy is put on a table, so that a column which can't hold instants,
-or of which nobody knows how it does, is found before a row is at stake. What that means for a
-database is `ttl_odm.sqlalchemy.time.formats`.
+It is checked when a policy is put on a table (`instants_of`), so that a column which can't hold
+instants, or of which nobody knows how it does, is found before a row is at stake. The contract's
+own column is in `ttl_odm.sqlalchemy.time.column_types`; what the others mean for a database is
+`ttl_odm.sqlalchemy.time.formats`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import ColumnFormat, LastModified, Native
+from ttl_odm.sqlalchemy.time.column_types import ColumnFormat, Instants, LastModified
 from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, SQLTemplate, dialect_time_of
 from ttl_odm.sqlalchemy.time.formats import Days, Epochs, IsoStrings, MySQLTimestamps, WallTimes
 from ttl_odm.sqlalchemy.time.zones import offsets_of
@@ -39,71 +40,66 @@ _SHORTEST_ISO: Final = 20
 """Characters of ``YYYY-MM-DDThh:mm:ssZ``."""
 
 
-class Instants:
+def instants_of(column: Column[Any], zone: str, unit: str | None, where: str) -> Instants:
     """How a column keeps instants, as its type and the policy say.
 
     Args:
-        column: The column; `native` if it is the contract's, of type `LastModified`.
+        column: The column.
         zone: What its naive datetimes and its dates mean: "UTC", "local" or an IANA name.
         unit: "s", "ms" or "us" for integers, "iso" for strings, None for datetimes and dates.
         where: The name of the declaration, for error messages.
     """
+    fix = _fix(column.type, unit)
+    if fix is not None:
+        raise TTLConfigurationError(
+            f"{where}: column {column.name!r} is {column.type!r}, and the policy has "
+            f"unit={unit!r}: {fix}."
+        )
+    if isinstance(column.type, LastModified):
+        return Instants(column)
+    return AdoptedInstants(column, zone, unit)
 
-    def __init__(self, column: Column[Any], zone: str, unit: str | None, where: str) -> None:
-        self.column = column
-        self.native = isinstance(column.type, LastModified)
+
+def _fix(type_: TypeEngine[Any], unit: str | None) -> str | None:
+    """What to write instead; None where the type and the unit fit."""
+    affinity = _affinity(type_)
+    if isinstance(type_, LastModified) or issubclass(affinity, (DateTime, Date)):
+        return None if unit is None else "it holds dates, so leave unit out"
+    if issubclass(affinity, Integer):
+        return None if unit in PER_SECOND else f"for epoch integers write {_EPOCH_UNITS}"
+    if not issubclass(affinity, String) or issubclass(affinity, Enum):
+        return (
+            "name a column of datetimes, of dates, of epoch integers (with "
+            f"{_EPOCH_UNITS}) or of ISO-8601 strings in UTC (with unit='iso')"
+        )
+    if unit != "iso":
+        return "if it holds ISO-8601 strings in UTC, write unit='iso'"
+    length = getattr(type_, "length", None)
+    if length is not None and length < _SHORTEST_ISO:
+        return f"an ISO-8601 string in UTC has {_SHORTEST_ISO} characters or more"
+    return None
+
+
+class AdoptedInstants(Instants):
+    """How a column of the application's keeps instants; see `instants_of`."""
+
+    native = False
+
+    def __init__(self, column: Column[Any], zone: str, unit: str | None) -> None:
+        super().__init__(column)
         self._zone = zone
         self._unit = unit
-        self._formats: dict[str, ColumnFormat] = {}
-        fix = self._fix()
-        if fix is not None:
-            raise TTLConfigurationError(
-                f"{where}: column {column.name!r} is {column.type!r}, and the policy has "
-                f"unit={unit!r}: {fix}."
-            )
-
-    def _fix(self) -> str | None:
-        """What to write instead; None where the type and the unit fit."""
-        type_, unit = self.column.type, self._unit
-        affinity = _affinity(type_)
-        if self.native or issubclass(affinity, (DateTime, Date)):
-            return None if unit is None else "it holds dates, so leave unit out"
-        if issubclass(affinity, Integer):
-            return None if unit in PER_SECOND else f"for epoch integers write {_EPOCH_UNITS}"
-        if not issubclass(affinity, String) or issubclass(affinity, Enum):
-            return (
-                "name a column of datetimes, of dates, of epoch integers (with "
-                f"{_EPOCH_UNITS}) or of ISO-8601 strings in UTC (with unit='iso')"
-            )
-        if unit != "iso":
-            return "if it holds ISO-8601 strings in UTC, write unit='iso'"
-        length = getattr(type_, "length", None)
-        if length is not None and length < _SHORTEST_ISO:
-            return f"an ISO-8601 string in UTC has {_SHORTEST_ISO} characters or more"
-        return None
-
-    def on(self, clock: Clock) -> ColumnFormat:
-        """How the column keeps instants on a database."""
-        column_format = self._formats.get(clock.family)
-        if column_format is None:
-            if self.native:
-                kind = ColumnFormat if self.column.nullable else Native
-                column_format = kind(clock, clock.storage)
-            else:
-                column_format = self._adopted_on(clock)
-            self._formats[clock.family] = column_format
-        return column_format
 
     def stored(self, moment: ColumnElement[Any]) -> ColumnElement[Any]:
         """A moment of the database's clock as a value for the column."""
-        return moment if self.native else Stored(self, moment)
+        return Stored(self, moment)
 
     @property
     def coarseness(self) -> int:
-        """Seconds by which a moment may grow when it is stored."""
+        """Two days for dates: the zone's offset, and the day itself."""
         return 2 * 86_400 if issubclass(_affinity(self.column.type), Date) else 1
 
-    def _adopted_on(self, clock: Clock) -> ColumnFormat:
+    def _format_on(self, clock: Clock) -> ColumnFormat:
         kept: Any = kept_type(self.column.type, clock.family)
         affinity, dialect = _affinity(kept), dialect_time_of(clock.family)
         if issubclass(affinity, Integer):
