@@ -17,7 +17,7 @@ How a sweep goes:
 
 - `plan`: a sweep as a generator of commands: all targets, one target, batch after batch.
 - `commands`: what a plan can ask for.
-- `drive`: the two drivers that carry a plan out, and what they may touch.
+- `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
 - `batch_gate`: whether the next batch may begin.
 - `tenure`: holding the lease, and the history beside it.
 - `fuse`, `pace`, `window`: far too much at once, batch sizes, hours of the day; arithmetic only.
@@ -30,7 +30,6 @@ What a database brings:
 
 What comes out:
 
-- `logs`: log records.
 - `command_line`: the options and exit statuses of commands that sweep, whatever parses them.
 - `text`: numbers, ages and tables as people read them.
 """

@@ -4,25 +4,29 @@ A driver asks the store, measures, waits and reports; it decides nothing. What t
 goes into the plan. What ends the driver itself (a closed terminal, a cancelled task, an error in
 the caller's own callback) closes the plan, gives the lease back, and goes on to the caller.
 `Ports` is what both may touch, and how each command is answered.
+
+What goes on is logged by the standard library's ``logging``, as ``ttl_odm.sweeper``. A record's
+message is for people; the same is in its attributes (``extra``), which formatters for machines
+print as fields. docs/metrics.md lists them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import time
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.hooks import Hooks
-from ttl_odm.sweeper.logs import log_batch, log_report, log_trouble, logger
 from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
-from ttl_odm.sweeper.store import Hooking, TransientStoreError
+from ttl_odm.sweeper.store import Hooking, TransientStoreError, backend_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.phases import Stopwatch
 
 T = TypeVar("T")
+
+logger: Final = logging.getLogger("ttl_odm.sweeper")
 
 
 @dataclass(slots=True)
@@ -62,9 +68,9 @@ class Ports:
     def callback(self, event: Progress | SweepReport) -> Callable[[], object] | None:
         """The caller's function for an event, with the event, which is logged as well."""
         if isinstance(event, Progress):
-            log_batch(event, self.store)
+            _log_batch(event, self.store)
             return self.on_progress and partial(self.on_progress, event)
-        log_report(event, self.store)
+        _log_report(event, self.store)
         return self.on_report and partial(self.on_report, event)
 
     def local(self, command: c.Command[Any]) -> Callable[[], Any] | None:
@@ -125,7 +131,7 @@ class Ports:
         passes = isinstance(error, TransientStoreError) and not isinstance(command, c.PurgeBatch)
         if passes and str(error) != self.trouble:
             self.trouble = str(error)
-            log_trouble(type(command).__name__, error, self.store)
+            _log_trouble(type(command).__name__, error, self.store)
 
 
 def drive(plan: c.Plan[T], ports: Ports) -> T:
@@ -266,3 +272,59 @@ async def _interruptible(call: Callable[[], Any], ports: Ports) -> Any:
 def _not_released(error: Exception) -> None:
     # It ends by itself; what brought us here must not be hidden.
     logger.warning("The lease could not be given back and lasts until its end: %s", error)
+
+
+def _log_report(report: SweepReport, store: object) -> None:
+    """Log a sweep: INFO, or WARNING when something failed."""
+    level = logging.WARNING if report.problems else logging.INFO
+    fields: dict[str, Any] = {
+        "event": "sweep",
+        "backend": backend_of(store),
+        "outcome": report.outcome,
+        "deleted": report.deleted,
+        "archived": report.archived,
+        "skipped": report.skipped,
+        "duration": report.duration,
+        "problems": list(report.problems),
+        "targets": [target.to_dict() for target in report.targets],
+    }
+    logger.log(level, "%s", report, extra=fields)
+
+
+def _log_batch(progress: Progress, store: object) -> None:
+    """Log a batch: DEBUG, or INFO when it failed (it may be tried again; the sweep will tell)."""
+    level = logging.DEBUG if progress.error is None else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
+    fields: dict[str, Any] = {
+        "event": "batch",
+        "backend": backend_of(store),
+        "table": progress.table,
+        "outcome": "committed" if progress.error is None else "failed",
+        "deleted": progress.deleted,
+        "archived": progress.archived,
+        "batch_size": progress.batch_size,
+        "duration": progress.elapsed,
+        "phases": dict(progress.phases),
+    }
+    table, seconds = progress.table, progress.elapsed
+    if progress.error is None:
+        rows = f"{progress.deleted:,}"
+        logger.log(level, "%s: %s rows deleted in %.3f s", table, rows, seconds, extra=fields)
+        return
+    problem = progress.problem
+    fields |= {"error": problem, "error_type": type(progress.error).__name__}
+    message = "%s: a batch failed after %.3f s: %s"
+    logger.log(level, message, table, seconds, problem, extra=fields)
+
+
+def _log_trouble(command: str, error: Exception, store: object) -> None:
+    """Log what may pass, as INFO: it is tried again for a minute, and nobody would know why."""
+    fields = {
+        "event": "trouble",
+        "backend": backend_of(store),
+        "command": command,
+        "error": str(error),
+        "error_type": type(error).__name__,
+    }
+    logger.info("The database doesn't answer now (%s): %s", command, error, extra=fields)
