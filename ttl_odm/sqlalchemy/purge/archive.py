@@ -56,13 +56,10 @@ def _render_naive_utc_now(_: NaiveUTCNow, compiler: SQLCompiler, **__: Any) -> s
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An archive and the columns that it gets from a table.
+    """An archive, the columns that it gets from a table, and what else it gets, by column.
 
-    Attributes:
-        archive: Without what SQLAlchemy knows of its defaults: in an INSERT from a SELECT it would
-            evaluate one of Python's once for all rows, and the gate would look for keys to free.
-        columns: The columns of the table that it gets.
-        extra: What else it gets, by column.
+    The archive is without what SQLAlchemy knows of its defaults: in an INSERT from a SELECT it
+    would evaluate one of Python's once for all rows, and the gate would look for keys to free.
     """
 
     archive: TableClause
@@ -71,11 +68,7 @@ class Copy:
 
     @classmethod
     def of(cls, binding: Binding, archive: Archive, where: str) -> Copy:
-        """Find what an archive has in common with a table.
-
-        Raises:
-            TTLConfigurationError: It is no table, or lacks a column.
-        """
+        """Find what an archive has in common with a table."""
         table, into = binding.table, _table_of(archive)
         # An archive with a ttl of its own keeps rows from the moment when it gets them; a date that
         # rows bring along is copied.

@@ -57,13 +57,9 @@ CHUNK: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a model says of its expired rows.
+    """What a model says of its expired rows: where they are kept, and whom to call.
 
-    Attributes:
-        copy: To be copied to a table.
-        sink: To be given to a sink.
-        orm: To be deleted through a session, as objects of this class.
-        hooks: Whom to call.
+    With `orm` they are deleted through a session, as objects of that class.
     """
 
     copy: Copy | None = None
@@ -73,11 +69,7 @@ class Mode:
 
 
 def mode_of(binding: Binding) -> Mode:
-    """Read what the owner of a table's policy declares.
-
-    Raises:
-        TTLConfigurationError: It can't be; the message says what to write instead.
-    """
+    """Read what the owner of a table's policy declares; TTLConfigurationError if it can't be."""
     owner = binding.default.owner
     purge, archive = purge_of(owner, PURGES), archive_of(owner)
     hooks = hooks_of(owner, binding.table.fullname)
@@ -128,15 +120,9 @@ def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
 class Removal:
     """Rows of one table that one transaction purges.
 
-    Attributes:
-        connection: The one with that transaction.
-        binding: The table.
-        hooks: Whom to call, besides the sink of the model.
-        reason: Why the rows go.
-        source: Where they are, if not in the binding's table: one of its partitions.
-        archived: How many were archived so far.
-        restricted: How many were refused one by one, in the mode "orm".
-        mode: What the model declares.
+    `source` is where they are, if not in the binding's table: one of its partitions. `archived`
+    counts those that were archived so far, `restricted` those that were refused one by one, in the
+    mode "orm".
     """
 
     connection: Connection
@@ -215,11 +201,8 @@ class Removal:
     ) -> int:
         """Lock rows, copy what has to be copied, delete them, and return how many.
 
-        Args:
-            criteria: What makes a row one to remove; holds the predicate.
-            limit: Rows, at most.
-            waits: Wait for rows that somebody holds, instead of leaving them.
-            chunk: Keys in one statement.
+        The criteria hold the predicate. It `waits` for rows that somebody holds, or leaves them;
+        one statement has `chunk` keys.
         """
         keys = list(key_columns(self._table))
         chosen = select(*self._columns()).where(*criteria).limit(limit)
@@ -236,14 +219,28 @@ class Removal:
         connection, table = self.connection, self._table
         held = _values(keys, rows)
         chosen = is_one_of(keys, held)
-        self._copy(chosen, len(held))
+        copy = self.mode.copy
+        if copy is not None:
+            copied = select(*self._copied(copy), *copy.extra.values()).where(chosen)
+            moved = insert(copy.archive).from_select(copy.names, copied.options(include_expired()))
+            try:
+                with phase("archive"):
+                    _check(self._execute(moved), len(held))
+            except DBAPIError as error:
+                if is_passing(error):
+                    raise
+                raise HookError(
+                    f"The archive {copy.archive.name} didn't take rows of "
+                    f"{self.binding.table.fullname}: {in_short(error)}"
+                ) from error
+            self.archived += len(held)
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
             connection.execute(SweepDelete(sub.table).where(theirs))
         expired = expired_in(connection, self.binding, table)
         deleted = self._execute(SweepDelete(table).where(chosen, expired))
-        if self._is_reported or self.mode.copy is not None:
+        if self._is_reported or copy is not None:
             _check(deleted, len(held))
         self._note(rows)
         return deleted
@@ -279,24 +276,6 @@ class Removal:
         self._note(rows)
         return len(rows)
 
-    def _copy(self, chosen: ColumnElement[bool], rows: int) -> None:
-        copy = self.mode.copy
-        if copy is None:
-            return
-        copied = select(*self._copied(copy), *copy.extra.values()).where(chosen)
-        moved = insert(copy.archive).from_select(copy.names, copied.options(include_expired()))
-        try:
-            with phase("archive"):
-                _check(self._execute(moved), rows)
-        except DBAPIError as error:
-            if is_passing(error):
-                raise
-            raise HookError(
-                f"The archive {copy.archive.name} didn't take rows of "
-                f"{self.binding.table.fullname}: {in_short(error)}"
-            ) from error
-        self.archived += rows
-
     def _copied(self, copy: Copy) -> list[ColumnElement[Any]]:
         return [self._table.c[column.key] for column in copy.columns]
 
@@ -312,11 +291,7 @@ class Removal:
     def report(self) -> list[Purged]:
         """Give the rows to the model's sink, and call the hooks of the transaction.
 
-        Returns:
-            What the hooks after the commit are to get.
-
-        Raises:
-            HookError: One of them raised.
+        Returns what the hooks after the commit are to get. HookError: one of them raised.
         """
         if not self._noted:
             return []
@@ -359,22 +334,11 @@ class Removal:
 
 
 def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElement[bool]) -> int:
-    """Delete rows that are in the way of a write, in the write's transaction.
+    """Delete rows that are in the way of a write, in the write's transaction; return how many.
 
     They are archived like any others, and the hooks of their model that run inside the
     transaction are called. Those after the commit are not: the commit is the application's.
-
-    Args:
-        connection: The one that the write is about to use.
-        binding: The table.
-        doomed: Which rows; holds the predicate.
-
-    Returns:
-        How many.
-
-    Raises:
-        IntegrityError: A live row refers to one of them, and the foreign key restricts it.
-        HookError: A hook or the archive failed.
+    IntegrityError: a live row refers to one of them, and the foreign key restricts it.
     """
     removal = Removal(connection, binding, mode_of(binding).hooks, reason="displaced")
     if removal.takes_statements:

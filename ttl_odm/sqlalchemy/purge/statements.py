@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Delete,
-    UpdateBase,
-    and_,
-    or_,
-    select,
-    tuple_,
-)
+from sqlalchemy import BindParameter, ColumnElement, Delete, UpdateBase, and_, or_, select, tuple_
 from sqlalchemy.sql import visitors
 
 if TYPE_CHECKING:

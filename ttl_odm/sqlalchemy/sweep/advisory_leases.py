@@ -16,16 +16,7 @@ import logging
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    String,
-    false,
-    func,
-    literal,
-    literal_column,
-    select,
-    text,
-)
+from sqlalchemy import BigInteger, String, false, func, literal, literal_column, select, text
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.errors import TTLConfigurationError
@@ -61,10 +52,7 @@ class _Statements(Statements):
         """Take the lock in a session that is to last; False if somebody else has it."""
         session.detach()  # the pool makes another; closing this one ends the session
         limit = func.set_config(
-            "idle_session_timeout",
-            f"{max(1, round(duration * 1000))}",
-            false(),
-            type_=String(),
+            "idle_session_timeout", f"{max(1, round(duration * 1000))}", false(), type_=String()
         )
         key = literal(self.key(session, name), BigInteger())
         with session.begin():
@@ -81,17 +69,6 @@ class _Statements(Statements):
             history=state.history,
             recorded_ago=state.recorded_ago,
         )
-
-
-def _is_alive(session: Connection) -> bool:
-    try:
-        with session.begin():
-            session.execute(_ALIVE)
-    except DBAPIError as error:
-        if not is_passing(error):
-            raise
-        return False
-    return True
 
 
 def _end(session: Connection) -> None:
@@ -156,7 +133,13 @@ class AdvisoryLeases(TableLeases):
         """As in `Leases`."""
         session = self._sessions.get(lease)
         with store_errors():
-            if session is not None and not _is_alive(session):
+            try:
+                if session is not None:
+                    with session.begin():
+                        session.execute(_ALIVE)
+            except DBAPIError as error:
+                if not is_passing(error):
+                    raise
                 self._unlock(lease)
                 session = None
         if session is None:

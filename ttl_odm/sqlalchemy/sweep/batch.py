@@ -48,54 +48,40 @@ if TYPE_CHECKING:
 def purge(
     connection: Connection, binding: Binding, request: BatchRequest, keys: ReferringKeys
 ) -> BatchResult:
-    """Purge one batch; see `ttl_odm.sweeper.Store.purge`.
-
-    Args:
-        connection: One fresh from the pool.
-        binding: The table.
-        request: What to purge.
-        keys: The foreign keys that refer to the store's tables.
-    """
-    with prepared(connection, request.timeout):
-        return _purge(connection, binding, request, keys)
-
-
-def _purge(
-    connection: Connection, binding: Binding, request: BatchRequest, keys: ReferringKeys
-) -> BatchResult:
+    """Purge one batch by a connection fresh from the pool; see `ttl_odm.sweeper.Store.purge`."""
     table, timeout = binding.table, request.timeout
-    if request.resume is None:
-        keys.forget()
-        if not request.force:
-            with reading(connection):
-                keys.check(connection, table)
     batch = None
-    try:
+    with prepared(connection, timeout):
+        if request.resume is None:
+            keys.forget()
+            if not request.force:
+                with reading(connection):
+                    keys.check(connection, table)
         try:
-            # A purge that a crash undoes is only done again, if nobody heard of it.
-            lazily = Removal(connection, binding, request.hooks).leaves_no_trace
-            with writing(connection, table, timeout, lazily=lazily):
-                with phase("find"):
-                    source, rows = _next_range(connection, binding, request)
-                if rows is None or not rows.rows:
-                    return BatchResult(0, rows and rows.resume)
-                batch = _Batch(connection, binding, request, rows, source)
-                return batch.run()
-        except (DBAPIError, StaleDataError) as error:
-            # Without a range it is the table itself that somebody holds.
-            if batch is None or not batch.is_worth_care(error):
-                raise
-        with writing(connection, table, timeout):
-            return _CarefulBatch(
-                connection, binding, request, batch.range, batch.source, keys=keys
-            ).run()
-    except HookError as error:
-        assert batch is not None  # noqa: S101 (there was a batch to report)
-        return _left_behind(batch, Skip.HOOK, error)
-    except IntegrityError:
-        # A foreign key to a row of this range was written a moment ago, or a trigger objects.
-        assert batch is not None  # noqa: S101 (see above)
-        return _left_behind(batch, Skip.RESTRICTED)
+            try:
+                # A purge that a crash undoes is only done again, if nobody heard of it.
+                lazily = Removal(connection, binding, request.hooks).leaves_no_trace
+                with writing(connection, table, timeout, lazily=lazily):
+                    with phase("find"):
+                        source, rows = _next_range(connection, binding, request)
+                    if rows is None or not rows.rows:
+                        return BatchResult(0, rows and rows.resume)
+                    batch = _Batch(connection, binding, request, rows, source)
+                    return batch.run()
+            except (DBAPIError, StaleDataError) as error:
+                # Without a range it is the table itself that somebody holds.
+                if batch is None or not batch.is_worth_care(error):
+                    raise
+            with writing(connection, table, timeout):
+                again = (connection, binding, request, batch.range, batch.source)
+                return _CarefulBatch(*again, keys=keys).run()
+        except HookError as error:
+            assert batch is not None  # noqa: S101 (there was a batch to report)
+            return _left_behind(batch, Skip.HOOK, error)
+        except IntegrityError:
+            # A foreign key to a row of this range was written a moment ago, or a trigger objects.
+            assert batch is not None  # noqa: S101 (see above)
+            return _left_behind(batch, Skip.RESTRICTED)
 
 
 def _next_range(
@@ -132,7 +118,7 @@ class _Batch:
     request: BatchRequest
     range: KeyRange
     source: Table
-    removals: list[Removal] = field(default_factory=list)
+    removals: list[Removal] = field(init=False)
 
     def __post_init__(self) -> None:
         removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
@@ -154,12 +140,7 @@ class _Batch:
         return self.removals[0].mode.copy is not None and not is_passing(error)
 
     def run(self) -> BatchResult:
-        """Remove the rows, and report them.
-
-        Raises:
-            DBAPIError: Somebody holds one of them, or another row refers to one.
-            HookError: A hook or the archive failed.
-        """
+        """Remove the rows, and report them; DBAPIError where one is held, or referred to."""
         deleted = self._remove()
         # The rows before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
@@ -201,9 +182,8 @@ class _Batch:
             # Lock and delete in one: PostgreSQL finds a row again by its physical place.
             free = self._free(source.alias(), table_walk.ctid)
             chosen = table_walk.ctid == any_(func.array(free.scalar_subquery()))
-            return removal.by_statement(
-                SweepDelete(source).where(chosen, self.range.expired(source))
-            )
+            expired = self.range.expired(source)
+            return removal.by_statement(SweepDelete(source).where(chosen, expired))
         # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
         # those that are held.
         return self._remove_by_key(1 if dialect in MYSQL_FAMILY else CHUNK)

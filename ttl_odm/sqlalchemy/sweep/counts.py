@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import (
-    BigInteger,
-    String,
-    and_,
-    column,
-    func,
-    literal,
-    or_,
-    select,
-)
+from sqlalchemy import BigInteger, String, and_, column, func, literal, or_, select
 from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY

@@ -173,13 +173,10 @@ def seconds_of(overdue: Any, clock: Clock) -> float:
 class KeyRange:
     """A stretch of a table with rows to delete.
 
-    Attributes:
-        rows: How many there are, at most. More than a batch may have when the stretch can't be
-            cut smaller; then they are to be deleted by count.
-        bounds: The conditions for a row of the table, or of an alias of it, to be in this range.
-        expired: The predicate for the table or an alias of it, in a DELETE.
-        again: Where this range begins.
-        resume: Where the next one begins; None when this is the last.
+    There are so many `rows` at most: more than a batch may have when the stretch can't be cut
+    smaller; then they are to be deleted by count. `bounds` and `expired` (the predicate, in a
+    DELETE) are for the table or an alias of it. The stretch begins at `again`, and the next one at
+    `resume`; None when this is the last.
     """
 
     rows: int
@@ -194,13 +191,9 @@ class KeyRange:
 
 
 class PartIndex:
-    """The index over one part of a table's rows, by the end of their lives.
+    """The index over one part of a table's rows (any but `Part.ALL`), by the end of their lives.
 
-    Args:
-        binding: The policy of the rows.
-        part: `Part.INHERITING`, `Part.OWN` or `Part.CAPPED`.
-        clock: The database's clock.
-        source: Where they are, if not in the binding's table: one of its partitions.
+    `source` is where they are, if not in the binding's table: one of its partitions.
     """
 
     def __init__(
@@ -301,16 +294,7 @@ class PartIndex:
         return passed(self._binding, self._binding.columns_of(source))
 
     def next_range(self, connection: Connection, size: int, resume: Any) -> KeyRange | None:
-        """Find the range of the next batch.
-
-        Args:
-            connection: Is only read from.
-            size: Rows.
-            resume: What the range before it says; None for the first one.
-
-        Returns:
-            None when nothing is left.
-        """
+        """Find the range of the next batch, by reading only; None when nothing is left."""
         # The shortest of the defaults bounds the stretch; whose rows live longer is left to the
         # predicate.
         seconds = self.shortest

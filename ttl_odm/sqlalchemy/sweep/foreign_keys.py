@@ -10,7 +10,7 @@ The database is asked, not the metadata: other applications have tables too.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, column, exists, inspect, or_, text
@@ -33,19 +33,13 @@ Name = tuple["str | None", str]
 
 @dataclass(frozen=True, slots=True)
 class ReferringKey:
-    """One foreign key.
+    """One foreign key of a table: its columns refer to the referred ones, in the same order.
 
-    Attributes:
-        table: Whose it is.
-        name: Its own; None where the database gives none.
-        columns: Those that refer.
-        referred: Those that are referred to, in the same order.
-        deletes: What it does when a row that is referred to goes: ``CASCADE``, ``SET NULL``...
-        has_index: Whether the rows that refer to a row are found by an index.
+    `deletes` is what it does when a row that is referred to goes: ``CASCADE``, ``SET NULL``...
+    `has_index` says whether the rows that refer to a row are found by an index.
     """
 
     table: Name
-    name: str | None
     columns: tuple[str, ...]
     referred: tuple[str, ...]
     deletes: str
@@ -84,11 +78,8 @@ class ReferringKeys:
         if name not in self._logged:
             self._logged.add(name)
             which = ", ".join(map(str, self.of(connection, name))) or "a trigger"
-            logger.info(
-                "Expired rows of %s stay, as rows elsewhere refer to them: %s",
-                table.fullname,
-                which,
-            )
+            message = "Expired rows of %s stay, as rows elsewhere refer to them: %s"
+            logger.info(message, table.fullname, which)
 
     def of(self, connection: Connection, name: Name) -> list[ReferringKey]:
         """The keys that refer to a table, and whose rules this connection enforces."""
@@ -98,11 +89,7 @@ class ReferringKeys:
         return self._keys[name]
 
     def check(self, connection: Connection, table: Table) -> None:
-        """Refuse to sweep a table that others refer to without an index.
-
-        Raises:
-            StoreError: Says which, and what fixes it.
-        """
+        """Refuse to sweep a table that others refer to without an index."""
         dialect = connection.dialect
         if dialect.name in MYSQL_FAMILY:
             return  # InnoDB makes an index with each key
@@ -121,10 +108,7 @@ class ReferringKeys:
     ) -> ColumnElement[bool] | None:
         """The condition for rows that a foreign key keeps from being deleted; None without any.
 
-        Args:
-            connection: Is asked for the keys.
-            table: What they refer to.
-            source: Where its rows are, if not there: one of its partitions.
+        `source` is where the table's rows are, if not there: one of its partitions.
         """
         name = name_of(connection, table)
         return self._blocks(connection, name, table if source is None else source, (name,))
@@ -167,7 +151,7 @@ def name_of(connection: Connection, table: Table) -> Name:
 
 
 _POSTGRESQL: Final = text("""
-SELECT n.nspname, c.relname, k.conname, k.confdeltype::text,
+SELECT n.nspname, c.relname, k.confdeltype::text,
     ARRAY(SELECT a.attname::text
           FROM unnest(k.conkey) WITH ORDINALITY AS u(number, place)
           JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.number
@@ -200,11 +184,10 @@ def _of_postgresql(connection: Connection, name: Name) -> Iterator[ReferringKey]
     schema, table = name
     quote = connection.dialect.identifier_preparer.quote
     relation = f"{quote(schema)}.{quote(table)}" if schema else quote(table)
-    for theirs, child, key, action, columns, referred, indexed in connection.execute(
-        _POSTGRESQL, {"relation": relation}
-    ):
+    keys = connection.execute(_POSTGRESQL, {"relation": relation})
+    for theirs, child, action, columns, referred, indexed in keys:
         deletes = _ACTIONS.get(action, "RESTRICT")
-        yield ReferringKey((theirs, child), key, tuple(columns), tuple(referred), deletes, indexed)
+        yield ReferringKey((theirs, child), tuple(columns), tuple(referred), deletes, indexed)
 
 
 def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
@@ -217,16 +200,12 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
         for key in keys:
             if (key["referred_table"].lower(), key["referred_schema"]) != (table.lower(), theirs):
                 continue
-            referring = ReferringKey(
-                (theirs, child),
-                key["name"],
-                tuple(key["constrained_columns"]),
-                tuple(key["referred_columns"]),
-                key.get("options", {}).get("ondelete", "RESTRICT").upper(),
-                has_index=dialect in MYSQL_FAMILY,
+            columns = tuple(key["constrained_columns"])
+            deletes = key.get("options", {}).get("ondelete", "RESTRICT").upper()
+            has_index = dialect in MYSQL_FAMILY or _has_index(connection, theirs, child, columns)
+            yield ReferringKey(
+                (theirs, child), columns, tuple(key["referred_columns"]), deletes, has_index
             )
-            has_index = referring.has_index or _has_index(connection, referring)
-            yield replace(referring, has_index=has_index)
 
 
 _SQLITE_INDEXES: Final = text("""
@@ -238,13 +217,13 @@ ORDER BY l.name, i.seqno
 """Not by SQLAlchemy's inspector, which warns of indexes over expressions, as the sweeper's are."""
 
 
-def _has_index(connection: Connection, key: ReferringKey) -> bool:
-    schema, table = key.table
+def _has_index(
+    connection: Connection, schema: str | None, table: str, columns: tuple[str, ...]
+) -> bool:
     primary = inspect(connection).get_pk_constraint(table, schema)["constrained_columns"]
     indexes: dict[str, list[str]] = {"": primary}
-    for index, name in connection.execute(
-        _SQLITE_INDEXES, {"table": table, "schema": schema or "main"}
-    ):
+    names = {"table": table, "schema": schema or "main"}
+    for index, name in connection.execute(_SQLITE_INDEXES, names):
         indexes.setdefault(index, []).append(name)
-    first = len(key.columns)
-    return any(set(columns[:first]) == set(key.columns) for columns in indexes.values())
+    first = len(columns)
+    return any(set(index[:first]) == set(columns) for index in indexes.values())

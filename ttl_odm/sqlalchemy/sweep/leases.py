@@ -38,16 +38,15 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
 
+R = TypeVar("R")
+P = ParamSpec("P")
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from sqlalchemy import ColumnElement, Connection, Engine, Update
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-R = TypeVar("R")
-P = ParamSpec("P")
-
-if TYPE_CHECKING:
     _Work = Callable[Concatenate["Statements", Connection, P], R]
 
 NAME: Final = "ttl_odm_lease"
@@ -161,11 +160,7 @@ class Statements:
         return self._at(lease.name, and_(c.holder == lease.holder, c.token == lease.token))
 
     def _change(self, connection: Connection, name: str, update: Update) -> bool:
-        """Run an UPDATE of a row.
-
-        Raises:
-            _NoRowError: There is none.
-        """
+        """Run an UPDATE of a row; _NoRowError where there is none."""
         if _changes(connection, update):
             return True
         if connection.scalar(select(self.table.c.name).where(self.table.c.name == name)) is None:
@@ -175,8 +170,7 @@ class Statements:
     def create(self, connection: Connection) -> None:
         """Make the table, unless somebody else has just made it.
 
-        Raises:
-            StoreError: The database doesn't let us; it names the statement.
+        Where the database doesn't let us, the error names the statement.
         """
         try:
             with connection.begin():

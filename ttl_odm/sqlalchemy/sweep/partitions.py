@@ -43,11 +43,9 @@ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger g
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a sweep goes on in a partitioned table.
+    """Where a sweep goes on in a partitioned table: in which leaf (a schema and a name), and where.
 
-    Attributes:
-        leaf: The schema and the name of the leaf.
-        resume: Where in it; None for its beginning.
+    None for the leaf's beginning.
     """
 
     leaf: tuple[str, str]
@@ -64,19 +62,21 @@ def next_in_leaves(
     resume: Resume | None,
     next_range: Callable[[Table, Any], KeyRange | None],
 ) -> tuple[Table, KeyRange | None] | None:
-    """Find the next rows of a table, leaf by leaf.
+    """Find the next rows of a table on PostgreSQL, leaf by leaf.
 
-    Args:
-        connection: One to PostgreSQL.
-        table: Partitioned, or not.
-        resume: Where the sweep goes on; None at the beginning.
-        next_range: Finds them in a leaf; gets it, and where in it to go on.
+    `next_range` finds them in a leaf; it gets that, and where in it to go on.
 
     Returns:
-        The leaf and its rows; no rows when nothing is left. None if the table is to be swept as a
-        whole.
+        The leaf and its rows; no rows when nothing is left. None if the table has no partitions, or
+        is to be swept as a whole.
     """
-    leaves = _leaves_of(connection, table)
+    relation = {"relation": qualified_name(connection, table)}
+    catalog = connection.execute(_LEAVES, relation).all()
+    translated = connection.get_execution_options().get("schema_translate_map") or {}
+    leaves: list[tuple[str, str]] = []
+    if all(usable and schema not in translated for schema, _, usable in catalog):
+        # By an order of ours, so that others may be attached and detached meanwhile.
+        leaves = sorted((schema, name) for schema, name, _ in catalog)
     for number, leaf in enumerate(leaves):
         if resume is not None and leaf < resume.leaf:
             continue
@@ -97,14 +97,3 @@ def next_in_leaves(
                 following = Resume(leaves[number + 1])
             return source, replace(rows, again=Resume(leaf, rows.again), resume=following)
     return (table, None) if leaves or resume is not None else None
-
-
-def _leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
-    """The leaves that are to be swept in a table's stead, in order; none for the table itself."""
-    relation = {"relation": qualified_name(connection, table)}
-    leaves = connection.execute(_LEAVES, relation).all()
-    translated = connection.get_execution_options().get("schema_translate_map") or {}
-    if all(usable and schema not in translated for schema, _, usable in leaves):
-        # By an order of ours, so that others may be attached and detached meanwhile.
-        return sorted((schema, name) for schema, name, _ in leaves)
-    return []

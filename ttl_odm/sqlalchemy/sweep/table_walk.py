@@ -11,18 +11,7 @@ from __future__ import annotations
 from operator import gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    ColumnClause,
-    String,
-    and_,
-    cast,
-    column,
-    func,
-    literal,
-    or_,
-    select,
-    tuple_,
-)
+from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, or_, select, tuple_
 from sqlalchemy import table as pg_table
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
@@ -53,12 +42,7 @@ def next_range(
 ) -> KeyRange | None:
     """Find the range of the next batch; see `PartIndex.next_range`.
 
-    Args:
-        connection: Is only read from.
-        binding: The policy of the rows.
-        source: Where they are: the table, or one of its partitions.
-        size: Rows.
-        resume: What the range before it says; None for the first one.
+    `source` is where the rows are: the table, or one of its partitions.
     """
     if connection.dialect.name == "postgresql":
         return _next_pages(connection, binding, source, size, resume)

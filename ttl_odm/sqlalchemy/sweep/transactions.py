@@ -51,11 +51,8 @@ def prepared(connection: Connection, timeout: float | None = None) -> Iterator[N
 
     READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
     unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would be no transaction. The
-    pool sets it back.
-
-    Args:
-        connection: The connection.
-        timeout: Seconds that a statement may take, where that is set for a session (MariaDB).
+    pool sets it back. `timeout`: seconds that a statement may take, where that is set for a session
+    (MariaDB).
     """
     dialect: Any = connection.dialect
     if dialect.name not in MYSQL_FAMILY:
@@ -94,12 +91,9 @@ def reading(
 ) -> Iterator[None]:
     """Begin a transaction that doesn't wait long for a locked table, and commit it.
 
-    Args:
-        connection: A prepared one.
-        timeout: Seconds that a statement may take, where that is set for a transaction
-            (PostgreSQL); None for what the connection has.
-        lazily: Don't wait until the commit is safe on disk, where that is set for a transaction
-            (PostgreSQL). After a crash the latest of such transactions may not have happened.
+    On PostgreSQL, where both are set for a transaction, a statement may take `timeout` seconds, and
+    `lazily` doesn't wait until the commit is safe on disk: after a crash the latest of such
+    transactions may not have happened.
     """
     with ExitStack() as ending, connection.begin():
         if connection.dialect.name == "postgresql":
