@@ -131,7 +131,17 @@ class Ports:
         passes = isinstance(error, TransientStoreError) and not isinstance(command, c.PurgeBatch)
         if passes and str(error) != self.trouble:
             self.trouble = str(error)
-            _log_trouble(type(command).__name__, error, self.store)
+            name = type(command).__name__
+            fields = {
+                "event": "trouble",
+                "backend": backend_of(self.store),
+                "command": name,
+                "error": self.trouble,
+                "error_type": type(error).__name__,
+            }
+            # INFO: it is tried again for a minute, and nobody would know why.
+            message = "The database doesn't answer now (%s): %s"
+            logger.info(message, name, error, extra=fields)
 
 
 def drive(plan: c.Plan[T], ports: Ports) -> T:
@@ -316,15 +326,3 @@ def _log_batch(progress: Progress, store: object) -> None:
     fields |= {"error": problem, "error_type": type(progress.error).__name__}
     message = "%s: a batch failed after %.3f s: %s"
     logger.log(level, message, table, seconds, problem, extra=fields)
-
-
-def _log_trouble(command: str, error: Exception, store: object) -> None:
-    """Log what may pass, as INFO: it is tried again for a minute, and nobody would know why."""
-    fields = {
-        "event": "trouble",
-        "backend": backend_of(store),
-        "command": command,
-        "error": str(error),
-        "error_type": type(error).__name__,
-    }
-    logger.info("The database doesn't answer now (%s): %s", command, error, extra=fields)

@@ -190,6 +190,15 @@ def _of_postgresql(connection: Connection, name: Name) -> Iterator[ReferringKey]
         yield ReferringKey((theirs, child), tuple(columns), tuple(referred), deletes, indexed)
 
 
+_SQLITE_INDEXES: Final = text("""
+SELECT l.name, i.name
+FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
+WHERE l.partial = 0
+ORDER BY l.name, i.seqno
+""")
+"""Not by SQLAlchemy's inspector, which warns of indexes over expressions, as the sweeper's are."""
+
+
 def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
     dialect = connection.dialect.name
     if dialect == "sqlite" and not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
@@ -202,28 +211,15 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
                 continue
             columns = tuple(key["constrained_columns"])
             deletes = key.get("options", {}).get("ondelete", "RESTRICT").upper()
-            has_index = dialect in MYSQL_FAMILY or _has_index(connection, theirs, child, columns)
+            has_index = dialect in MYSQL_FAMILY
+            if not has_index:
+                primary = inspector.get_pk_constraint(child, theirs)["constrained_columns"]
+                indexes: dict[str, list[str]] = {"": primary}
+                names = {"table": child, "schema": theirs or "main"}
+                for index, column_name in connection.execute(_SQLITE_INDEXES, names):
+                    indexes.setdefault(index, []).append(column_name)
+                first, own = len(columns), set(columns)
+                has_index = any(set(index[:first]) == own for index in indexes.values())
             yield ReferringKey(
                 (theirs, child), columns, tuple(key["referred_columns"]), deletes, has_index
             )
-
-
-_SQLITE_INDEXES: Final = text("""
-SELECT l.name, i.name
-FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
-WHERE l.partial = 0
-ORDER BY l.name, i.seqno
-""")
-"""Not by SQLAlchemy's inspector, which warns of indexes over expressions, as the sweeper's are."""
-
-
-def _has_index(
-    connection: Connection, schema: str | None, table: str, columns: tuple[str, ...]
-) -> bool:
-    primary = inspect(connection).get_pk_constraint(table, schema)["constrained_columns"]
-    indexes: dict[str, list[str]] = {"": primary}
-    names = {"table": table, "schema": schema or "main"}
-    for index, name in connection.execute(_SQLITE_INDEXES, names):
-        indexes.setdefault(index, []).append(name)
-    first = len(columns)
-    return any(set(index[:first]) == set(columns) for index in indexes.values())

@@ -244,15 +244,12 @@ def _change(
 
 
 class TableLeases:
-    """`ttl_odm.sweeper.Leases` in a table, over an `Engine`."""
+    """`ttl_odm.sweeper.Leases` in a table, over an `Engine`.
+
+    The table is what `lease_table` made; None for one by the usual name.
+    """
 
     def __init__(self, engine: Engine, table: Table | None = None) -> None:
-        """Name the table.
-
-        Args:
-            engine: Where it is.
-            table: What `lease_table` made; None for one by the usual name.
-        """
         self._engine = engine
         self._statements = Statements(lease_table(MetaData()) if table is None else table)
 
@@ -297,7 +294,6 @@ class AsyncTableLeases:
     _kind: type[TableLeases] = TableLeases
 
     def __init__(self, engine: AsyncEngine, table: Table | None = None) -> None:
-        """Name the table; see `TableLeases`."""
         self._leases = self._kind(engine.sync_engine, table)
 
     async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:

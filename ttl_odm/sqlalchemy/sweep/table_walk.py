@@ -42,31 +42,12 @@ def next_range(
 ) -> KeyRange | None:
     """Find the range of the next batch; see `PartIndex.next_range`.
 
-    `source` is where the rows are: the table, or one of its partitions.
+    `source` is where the rows are: the table, or one of its partitions. On PostgreSQL the range is
+    the next pages; those of a partitioned table are the pages of each partition, at once. It needs
+    PostgreSQL 14, which reads a range of pages without reading the others.
     """
-    if connection.dialect.name == "postgresql":
-        return _next_pages(connection, binding, source, size, resume)
-    return _next_keys(connection, binding, size, resume)
-
-
-def _expired(
-    connection: Connection, binding: Binding
-) -> Callable[[FromClause], ColumnElement[bool]]:
-    predicate = Predicate(clock_of(connection.dialect), writing=True)
-    return lambda source: predicate.expired(binding, binding.columns_of(source))
-
-
-def _next_pages(
-    connection: Connection,
-    binding: Binding,
-    source: Table,
-    size: int,
-    resume: tuple[int, int] | None,
-) -> KeyRange | None:
-    """The next pages. Those of a partitioned table are the pages of each partition, at once.
-
-    Needs PostgreSQL 14, which reads a range of pages without reading the others.
-    """
+    if connection.dialect.name != "postgresql":
+        return _next_keys(connection, binding, size, resume)
     first, pages = resume or (0, count_pages(connection, source))
     end = first + _PAGES
     expired = _expired(connection, binding)
@@ -82,6 +63,13 @@ def _next_pages(
         again=(first, pages),
         resume=(end, pages) if end < pages else None,
     )
+
+
+def _expired(
+    connection: Connection, binding: Binding
+) -> Callable[[FromClause], ColumnElement[bool]]:
+    predicate = Predicate(clock_of(connection.dialect), writing=True)
+    return lambda source: predicate.expired(binding, binding.columns_of(source))
 
 
 class Tid(UserDefinedType[Any]):
