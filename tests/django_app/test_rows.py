@@ -203,6 +203,26 @@ def test_touch_says_that_by_some_policies_no_write_prolongs_a_row(
     assert raw("SELECT * FROM shop_session") == before
 
 
+@pytest.mark.parametrize("policy", [ExpireAt("last_modified"), ExpireAfter("last_modified", 60)])
+def test_a_ttl_that_the_policy_does_not_read_is_not_changed(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    row = Session.objects.create(pk=1, key="a")
+    monkeypatch.setattr(Session, "__ttl__", policy)
+    monkeypatch.setattr(binding_of(Session), "own", None)
+    monkeypatch.setattr(binding_of(Session), "default", DeclaredTTL(Session))
+    before = {name: value for name, value in vars(row).items() if name != "_state"}
+    for call in (
+        row.persist,
+        row.inherit_ttl,
+        lambda: row.expire_in(60),
+        lambda: row.expire_at(datetime(2100, 1, 1, tzinfo=timezone.utc)),
+    ):
+        with pytest.raises(TTLError, match=r"Session\.\w+\(\): by Expire.+'last_modified'"):
+            call()
+    assert {name: value for name, value in vars(row).items() if name != "_state"} == before
+
+
 @pytest.mark.parametrize(
     ("default", "ttl", "granted"),
     [

@@ -136,11 +136,17 @@ class TTLModel(models.Model):
         return False
 
     def persist(self) -> None:
-        """Let the row live for ever (ttl -1), whatever the default."""
+        """Let the row live for ever (ttl -1), whatever the default.
+
+        Raises:
+            TTLError: The policy leaves no room for that; the same goes for the next three.
+        """
+        self._check_own("persist()")
         self.ttl = NEVER
 
     def inherit_ttl(self) -> None:
         """Give up the row's own ttl: the default applies again."""
+        self._check_own("inherit_ttl()")
         self.ttl = None
 
     def expire_in(self, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
@@ -157,6 +163,7 @@ class TTLModel(models.Model):
         Raises:
             InvalidTTL: The number isn't whole, or over 2147483647.
         """
+        self._check_own("expire_in()")
         seconds = lifetime.life_seconds(life, model=type(self).__name__)
         if only_if is not None:
             end = self._database_now() + timedelta(seconds=seconds)
@@ -182,6 +189,7 @@ class TTLModel(models.Model):
         Raises:
             InvalidTTL: The datetime is naive.
         """
+        self._check_own("expire_at()")
         lifetime.check_instant(instant, model=type(self).__name__)
         if only_if is not None and not lifetime.grants(only_if, self.expires_at, instant):
             return False
@@ -202,6 +210,15 @@ class TTLModel(models.Model):
             self.ttl = Unknown()
 
     save_base.alters_data = True  # type: ignore[attr-defined]
+
+    def _check_own(self, call: str) -> None:
+        """Refuse to change a ttl that the policy doesn't read."""
+        binding = self._binding
+        if binding.own is None:
+            raise TTLError(
+                f"{type(self).__name__}.{call}: by {binding.policy!r} a row has no lifetime of its "
+                f"own; set {binding.stamp.name!r} itself, or declare TTL(seconds)."
+            )
 
     @property
     def _binding(self) -> Binding:
