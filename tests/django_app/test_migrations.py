@@ -113,7 +113,7 @@ def _indexes_are_used() -> bool:
     connection = connections["default"]
     if connection.vendor == "mysql":
         return bool(raw("SELECT _ttl_inh, _ttl_own FROM shop_box WHERE 1 = 0") == [])
-    end = clock.family_of(connection).own_end('"_ts"', '"ttl"')
+    end = clock.family_of(connection).own_end.format(stamp='"_ts"', ttl='"ttl"')
     with transaction.atomic():
         raw("SET LOCAL enable_seqscan = off")
         plan = raw(f"EXPLAIN SELECT * FROM shop_box WHERE ttl > 0 AND {end} < now()")  # noqa: S608

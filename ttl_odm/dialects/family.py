@@ -54,6 +54,9 @@ class Family(ABC):
         per_second: Units of ``_ts`` in a second; None where ``_ts`` is a timestamp.
         earliest: The first instant that a datetime can be, in the unit of ``_ts``.
         latest: The first one that it can't.
+        inherited_end: What the index over the inheriting rows orders by, with places for `{stamp}`
+            and for `{table}`, what stands before the stamp's name, up to its dot.
+        own_end: The end of a row's own ttl, spelled as its index has it; with one for `{ttl}`, too.
         ddl_settings: Settings of a session that migrates. They are for what takes long and stalls
             nobody; what stalls has a limit of its own: see `bounded`.
         second: One second, to be multiplied and added to ``_ts``.
@@ -66,6 +69,8 @@ class Family(ABC):
     per_second: ClassVar[int | None] = None
     earliest: ClassVar[str]
     latest: ClassVar[str]
+    inherited_end: ClassVar[str] = "{stamp}"
+    own_end: ClassVar[str]
     pace: ClassVar[Pace]
     ddl_settings: ClassVar[Mapping[str, str]] = {}
     errors: ClassVar[ErrorCodes] = ErrorCodes()
@@ -129,16 +134,6 @@ class Family(ABC):
         """The aware datetime, in UTC, of what the driver reads from one."""
         since: timedelta = value * self._unit
         return EPOCH + since
-
-    # --- indexes -------------------------------------------------------------------------------
-
-    def inherited_end(self, stamp: str) -> str:
-        """What the index over the inheriting rows orders by."""
-        return stamp
-
-    @abstractmethod
-    def own_end(self, stamp: str, ttl: str) -> str:
-        """The end of a row's own ttl, spelled as its index has it."""
 
     # --- DDL on tables that are in use ---------------------------------------------------------
 

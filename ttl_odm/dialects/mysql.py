@@ -35,6 +35,8 @@ class MySQL(Family):
     per_second = 1_000_000
     earliest = "-62135596800000000"
     latest = "253402300800000000"
+    inherited_end = "{table}" + INHERITED_END
+    own_end = "{table}" + OWN_END
     # While an index waits for its last moment, others wait behind it: the least there is, 1 s.
     ddl_settings: ClassVar = {"lock_wait_timeout": "1", "innodb_lock_wait_timeout": "1"}
     pace = Pace(start=1_000, lowest=100, highest=5_000, target=0.1)
@@ -85,14 +87,6 @@ class MySQL(Family):
             # Stored in UTC; any other function would read it in the session's time zone.
             return f"CAST(UNIX_TIMESTAMP({column}) * 1000000 AS SIGNED)"
         return self.instant(column)
-
-    def inherited_end(self, stamp: str) -> str:
-        """The virtual column, in the same table as the stamp."""
-        return f"{stamp.rpartition('.')[0]}.{INHERITED_END}".lstrip(".")
-
-    def own_end(self, stamp: str, ttl: str) -> str:  # noqa: ARG002 (the column is made of it)
-        """The virtual column, in the same table as the stamp."""
-        return f"{stamp.rpartition('.')[0]}.{OWN_END}".lstrip(".")
 
     def virtual_columns(self, stamp: str, ttl: str) -> dict[str, str]:
         """The clauses that add the virtual columns, by the columns' names.

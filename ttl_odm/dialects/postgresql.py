@@ -27,6 +27,8 @@ class PostgreSQL(Family):
     instant_type = "timestamp with time zone"
     earliest = "TIMESTAMPTZ '0001-01-01 00:00:00+00'"
     latest = "TIMESTAMPTZ '10000-01-01 00:00:00+00'"
+    # timestamptz + interval depends on the session's time zone and may not be indexed.
+    own_end = "((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')"
     # Some milliseconds a batch are Python's and the network's, whatever its size.
     pace = Pace(start=1_000, lowest=100, highest=25_000, target=0.1)
     ddl_settings: ClassVar = {"lock_timeout": "0", "statement_timeout": "0"}
@@ -83,13 +85,6 @@ class PostgreSQL(Family):
         """The same in UTC."""
         # psycopg answers in the session's time zone, asyncpg in UTC.
         return value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
-
-    def own_end(self, stamp: str, ttl: str) -> str:
-        """In UTC, without a zone.
-
-        timestamptz + interval depends on the session's time zone and may not be indexed.
-        """
-        return f"((({stamp} AT TIME ZONE 'UTC') + {ttl} * {self.second}) AT TIME ZONE 'UTC')"
 
     # --- DDL on tables that are in use ---------------------------------------------------------
     #

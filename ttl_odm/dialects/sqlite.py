@@ -27,6 +27,7 @@ class SQLite(Family):
     per_second = 1_000
     earliest = "-62135596800000"
     latest = "253402300800000"
+    own_end = "({stamp} + {ttl} * 1000)"
     # One writer at a time: each batch keeps every other user of the file waiting.
     pace = Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0)
 
@@ -57,10 +58,6 @@ class SQLite(Family):
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
         return f"MIN({one}, {other})"
-
-    def own_end(self, stamp: str, ttl: str) -> str:
-        """The end of a row's own ttl."""
-        return f"({stamp} + {ttl} * {self.second})"
 
     def touch_trigger(
         self, schema: str, table: str, trigger: str, stamp: str, key: Sequence[str]

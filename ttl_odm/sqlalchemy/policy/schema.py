@@ -30,7 +30,7 @@ from sqlalchemy.types import Integer
 from ttl_odm.dialects import MYSQL_FAMILY, index_name, ttl_check
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.time.column_types import InheritedEnd, OwnEnd
+from ttl_odm.sqlalchemy.time.column_types import PartEnd
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
@@ -97,8 +97,8 @@ def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any])
     """Add the sweeper's two indexes for whichever database the table is created on."""
     inheriting, own = override.is_(None), type_coerce(override, Integer()) > 0
     for suffix, end, rows in (
-        ("ttl_inherited", InheritedEnd(last_modified), inheriting),
-        ("ttl_own", OwnEnd(last_modified, override), own),
+        ("ttl_inherited", PartEnd(last_modified), inheriting),
+        ("ttl_own", PartEnd(last_modified, override), own),
     ):
         index = Index(index_name(table.name, suffix), end, postgresql_where=rows, sqlite_where=rows)
         index.ddl_if(callable_=_On(("postgresql", "sqlite")))

@@ -39,7 +39,7 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import InheritedEnd, OwnEnd
+from ttl_odm.sqlalchemy.time.column_types import PartEnd
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
@@ -224,8 +224,8 @@ class PartIndex:
         if self._is_by_column:
             return self._format.plain(self._start(source))
         if self._part is Part.INHERITING:
-            return type_coerce(InheritedEnd(columns.last_modified), self._clock.storage)
-        return type_coerce(OwnEnd(columns.last_modified, columns.override), self._clock.storage)
+            return type_coerce(PartEnd(columns.last_modified), self._clock.storage)
+        return type_coerce(PartEnd(columns.last_modified, columns.override), self._clock.storage)
 
     def criteria(self, seconds: int) -> tuple[ColumnElement[bool], ...]:
         """What is in the index, bounds it and makes a row expired, where lives last for so long."""

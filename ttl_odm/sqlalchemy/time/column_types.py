@@ -4,8 +4,7 @@
 datetime; `Seconds` keeps ``ttl`` and refuses what the contract refuses, in every statement
 that writes it: flush, bulk and Core alike. `Native` is the format of ``_ts``: the only
 `ColumnFormat` that costs nothing at all. Those of other columns are in
-`ttl_odm.sqlalchemy.time.formats`. `InheritedEnd` and `OwnEnd` are the ends of lives that the two
-columns make, as the sweeper's indexes have them.
+`ttl_odm.sqlalchemy.time.formats`. `PartEnd` is what the sweeper's indexes are ordered by.
 """
 
 # ruff: noqa: D102 (what a method of a format is for stands where it is declared first)
@@ -218,25 +217,15 @@ class Instants:
         return 1
 
 
-class InheritedEnd(FunctionElement[Any]):
-    """What the index over the inheriting rows orders by: their ``_ts``."""
+class PartEnd(FunctionElement[Any]):
+    """What the index over inheriting rows orders by; given a ttl, that over rows with their own."""
 
     inherit_cache = True
 
 
-class OwnEnd(FunctionElement[Any]):
-    """The end of a row's own ttl, as the index over the rows that have one has it."""
-
-    inherit_cache = True
-
-
-@compiles(InheritedEnd)
-def _render_inherited_end(element: InheritedEnd, compiler: SQLCompiler, **kw: object) -> str:
-    (stamp,) = (compiler.process(column, **kw) for column in element.clauses)
-    return clock_of(compiler.dialect).inherited_end(stamp)
-
-
-@compiles(OwnEnd)
-def _render_own_end(element: OwnEnd, compiler: SQLCompiler, **kw: object) -> str:
-    stamp, ttl = (compiler.process(column, **kw) for column in element.clauses)
-    return clock_of(compiler.dialect).own_end(stamp, ttl)
+@compiles(PartEnd)
+def _render_part_end(element: PartEnd, compiler: SQLCompiler, **kw: object) -> str:
+    stamp, *ttl = (compiler.process(column, **kw) for column in element.clauses)
+    clock = clock_of(compiler.dialect)
+    template = clock.own_end if ttl else clock.inherited_end
+    return template.format(stamp=stamp, ttl="".join(ttl), table=stamp[: stamp.rfind(".") + 1])
