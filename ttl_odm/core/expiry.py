@@ -37,8 +37,7 @@ _UNITS = {
 def effective_ttl(default: int | None, own: int | None) -> int | None:
     """Combine the default (None when TTL is off) with a row's own ttl (None when it inherits).
 
-    Returns:
-        Seconds from the last modification, or None when the row never expires.
+    These are seconds from the last modification, or None when the row never expires.
     """
     if default is None:  # off: a row's own ttl is kept, but not interpreted
         return None
@@ -50,10 +49,7 @@ def own_ttl(policy: TTL, stored: object) -> int | None:
     """Read the own ttl that a row holds.
 
     The reading is lenient in strict mode too: values which raw SQL or another program put there
-    are no override, and never delete a row by accident.
-
-    Returns:
-        Seconds, `NEVER`, or None when the row inherits the default.
+    are no override (None), and never delete a row by accident.
     """
     if policy.override is None:
         return None

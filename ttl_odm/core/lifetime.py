@@ -97,10 +97,8 @@ def interval(at_most_every: float | timedelta) -> timedelta:
 def life_seconds(life: float | timedelta, *, model: str) -> int:
     """Read the life that ``expire_in`` gives a row of a model, in seconds.
 
-    They are 0 where the life is 0 or less, so that the row expires with the write.
-
-    Raises:
-        InvalidTTL: The number isn't whole, or over `MAX_TTL`.
+    They are 0 where the life is 0 or less, so that the row expires with the write. A number that
+    isn't whole, or is over `MAX_TTL`, is an `InvalidTTL`.
     """
     seconds: object = life.total_seconds() if isinstance(life, timedelta) else life
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds <= 0:
@@ -123,10 +121,8 @@ def check_instant(instant: datetime, *, model: str) -> None:
 def seconds_until(instant: datetime, now: datetime, *, model: str) -> int:
     """Return the own ttl that ``expire_at`` stores, where no SQL of the database's counts it.
 
-    These are the whole seconds that are left at the database's now, rounded up; at least 1.
-
-    Raises:
-        InvalidTTL: More are left than a ttl can be: 68 years.
+    These are the whole seconds that are left at the database's now, rounded up; at least 1. More
+    than a ttl can be (68 years) are an `InvalidTTL`.
     """
     left = -((now - instant) // timedelta(seconds=1))
     return life_seconds(max(1, left), model=model)

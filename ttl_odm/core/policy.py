@@ -276,11 +276,10 @@ class ExpireAfter:
         _check_reading(timezone, unit, "ExpireAfter")
         whole = whole_seconds(seconds, lowest=0)
         if whole is None:
-            message = (
+            raise InvalidTTL(
                 f"ExpireAfter.seconds = {short_repr(seconds)} is no duration: give whole seconds "
                 f"from 0 to {MAX_TTL} as an int, an integral float or a timedelta."
             )
-            raise InvalidTTL(message)
         _store(self, field=field, seconds=whole, timezone=timezone, unit=unit)
 
 

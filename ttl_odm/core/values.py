@@ -44,16 +44,7 @@ def default_ttl(value: object, *, where: str = "__ttl__") -> int | None:
 def row_ttl(value: object, *, where: str = "ttl") -> int | None:
     """Normalise a ttl that a program gives to one row, strictly.
 
-    Args:
-        value: None, -1 or 1..MAX_TTL seconds as an int or an integral float, or a timedelta of
-            whole seconds.
-        where: The name of the attribute for the error message, such as ``WebSession.ttl``.
-
-    Returns:
-        Seconds, `NEVER`, or None when the row inherits the default.
-
-    Raises:
-        InvalidTTL: For any other value.
+    As `default_ttl`, but for None, with which the row inherits the default.
     """
     return _strict(value, where, "None (inherit the default), -1 (never expires)")
 
@@ -111,9 +102,8 @@ def _strict(value: object, where: str, special: str) -> int | None:
         return NEVER
     seconds = whole_seconds(value, lowest=1)
     if seconds is None:
-        message = (
+        raise InvalidTTL(
             f"{where} = {short_repr(value)} is no ttl: give {special}, or whole seconds from 1 to "
             f"{MAX_TTL} as an int, an integral float or a timedelta."
         )
-        raise InvalidTTL(message)
     return seconds

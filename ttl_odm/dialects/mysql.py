@@ -69,10 +69,6 @@ class MySQL(Family):
         factor = 1_000_000 // per_second
         return microseconds if factor == 1 else f"({microseconds} DIV {factor})"
 
-    def date(self, moment: str) -> str:
-        """The instant itself."""
-        return moment
-
     def date_ago(self, moment: str, seconds: str) -> str:
         """Some seconds before."""
         return f"({moment} - INTERVAL ({seconds}) SECOND)"

@@ -56,10 +56,6 @@ class PostgreSQL(Family):
         """An integer since 1970."""
         return f"FLOOR(EXTRACT(EPOCH FROM {moment}) * {per_second})::bigint"
 
-    def date(self, moment: str) -> str:
-        """The instant itself: a column of dates is compared with it as ``timestamptz``."""
-        return moment
-
     def date_ago(self, moment: str, seconds: str) -> str:
         """Never by a bound interval: a timedelta of a day has 23 or 25 hours twice a year."""
         return f"({moment} - {seconds} * {self.second})"

@@ -20,8 +20,7 @@ from ttl_odm.sweeper.declarations import Archive
 if TYPE_CHECKING:
     from ttl_odm.django.declare.mixin import TTLModel
     from ttl_odm.django.declare.operations import AddTTL
-    from ttl_odm.django.objects.querysets import TTLManager, TTLQuerySet
-    from ttl_odm.django.objects.save import ExpiredError
+    from ttl_odm.django.objects import ExpiredError, TTLManager, TTLQuerySet
     from ttl_odm.django.policy.indexes import TTLIndex
     from ttl_odm.django.sweep.store import DjangoStore
     from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
@@ -46,14 +45,14 @@ __all__ = [
 _HOMES = {
     "AddTTL": "declare.operations",
     "DjangoStore": "sweep.store",
-    "ExpiredError": "objects.save",
+    "ExpiredError": "objects",
     "InstantField": "time.fields",
     "LastModifiedField": "time.fields",
     "TTLField": "time.fields",
     "TTLIndex": "policy.indexes",
-    "TTLManager": "objects.querysets",
+    "TTLManager": "objects",
     "TTLModel": "models",
-    "TTLQuerySet": "objects.querysets",
+    "TTLQuerySet": "objects",
 }
 
 

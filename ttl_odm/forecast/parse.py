@@ -60,22 +60,19 @@ def planned_policy(
         TTLConfigurationError: The source can't be read, or there are both, or there is no policy.
     """
     if default is not None and source is not None:
-        message = f"{OPTION} and {POLICY_OPTION}: give one of them."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(f"{OPTION} and {POLICY_OPTION}: give one of them.")
     if source is not None:
         return parse_policy(source)
     if current is None:
-        message = f"it has no policy yet: say one with {POLICY_OPTION}."
-        raise TTLConfigurationError(message)
+        raise TTLConfigurationError(f"it has no policy yet: say one with {POLICY_OPTION}.")
     if default is None:
         return None
     where = f"{OPTION} {default}"
     if isinstance(current, ExpireAt):
-        message = (
+        raise InvalidTTL(
             f"{where}: {as_source(current)} has no default, each row has its end. Say another "
             f"policy with {POLICY_OPTION}."
         )
-        raise InvalidTTL(message)
     try:
         if isinstance(current, ExpireAfter):
             return replace(current, seconds=int(default))
@@ -83,8 +80,7 @@ def planned_policy(
         return current.with_default(value)
     except (ValueError, InvalidTTL) as error:
         also = "" if isinstance(current, ExpireAfter) else ", -1 or off"
-        message = f"{where}: give whole seconds from 1 to 2147483647{also}."
-        raise InvalidTTL(message) from error
+        raise InvalidTTL(f"{where}: give whole seconds from 1 to 2147483647{also}.") from error
 
 
 def parse_policy(source: str) -> Policy:

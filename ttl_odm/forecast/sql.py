@@ -90,8 +90,9 @@ def _bindings(
             try:
                 reflected = Table(name, MetaData(), **place)
             except NoSuchTableError as error:
-                message = f"there is no table {table!r} in the database."
-                raise TTLConfigurationError(message) from error
+                raise TTLConfigurationError(
+                    f"there is no table {table!r} in the database."
+                ) from error
         enable(reflected, planned)  # which nobody else will see
         bindings = {"planned": binding_of(reflected)}
     else:

@@ -166,33 +166,17 @@ class TTLMixin(_Base):
         return await lifetime.insert(self, super().insert, *args, **kwargs)
 
     async def update(self, *args: Any, **kwargs: Any) -> Self:
-        """Update the document; see Beanie's own.
-
-        Raises:
-            ExpiredError: It has expired.
-        """
+        """Update the document; see Beanie's own. `ExpiredError` if it has expired."""
         return await lifetime.write(self, super().update, *args, **kwargs)
 
     async def replace(self, *args: Any, **kwargs: Any) -> Self:
-        """Replace the stored document by this one; see Beanie's own.
-
-        Raises:
-            ExpiredError: It has expired.
-        """
+        """Replace the stored document; see Beanie's own. `ExpiredError` if it has expired."""
         return await lifetime.replace(self, super().replace, *args, **kwargs)
 
     async def delete(self, *args: Any, **kwargs: Any) -> DeleteResult | None:
-        """Delete the document; see Beanie's own.
-
-        Raises:
-            ExpiredError: It has expired.
-        """
+        """Delete the document; see Beanie's own. `ExpiredError` if it has expired."""
         return await lifetime.write(self, super().delete, *args, **kwargs)
 
     async def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Read the document again; see Beanie's own.
-
-        Raises:
-            ExpiredError: It has expired.
-        """
+        """Read the document again; see Beanie's own. `ExpiredError` if it has expired."""
         return await lifetime.write(self, super().sync, *args, **kwargs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django.db.models.signals import class_prepared
 
 from ttl_odm.django import gate
-from ttl_odm.django.objects.save import guard
+from ttl_odm.django.objects import guard
 from ttl_odm.django.policy.binding import Binding, bind, bind_subclass, is_historical
 from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
 from ttl_odm.django.purge import removal

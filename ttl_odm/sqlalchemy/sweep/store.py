@@ -48,12 +48,7 @@ if TYPE_CHECKING:
 def open_store(engine: Any, targets: Any) -> SQLAlchemyStore | AsyncSQLAlchemyStore:
     """Make the store of an engine; the entry point ``sqlalchemy`` of ``ttl_odm.stores``.
 
-    Args:
-        engine: An `Engine` or an `AsyncEngine`.
-        targets: A declarative base, a registry, a MetaData, a model, a Table, or a list of these.
-
-    Raises:
-        TTLConfigurationError: One of them isn't.
+    Targets are a declarative base, a registry, a MetaData, a model, a Table, or a list of these.
     """
     if isinstance(engine, Engine):
         return SQLAlchemyStore(engine, targets)
@@ -104,11 +99,7 @@ class _Tables:
 
 
 def bindings_of(targets: Any) -> list[Binding]:
-    """The policies of what a sweeper was given, tables that refer to others before these.
-
-    Raises:
-        TTLConfigurationError: Something in it is no model, or has no TTL.
-    """
+    """The policies of what a sweeper was given, tables that refer to others before these."""
     tables = list(dict.fromkeys(_tables(targets)))
     every = {other for table in tables for other in table.metadata.tables.values()}
     # Unlike MetaData.sorted_tables this takes circles of foreign keys without a warning.

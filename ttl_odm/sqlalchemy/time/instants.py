@@ -41,14 +41,7 @@ _SHORTEST_ISO: Final = 20
 
 
 def instants_of(column: Column[Any], zone: str, unit: str | None, where: str) -> Instants:
-    """How a column keeps instants, as its type and the policy say.
-
-    Args:
-        column: The column.
-        zone: What its naive datetimes and its dates mean: "UTC", "local" or an IANA name.
-        unit: "s", "ms" or "us" for integers, "iso" for strings, None for datetimes and dates.
-        where: The name of the declaration, for error messages.
-    """
+    """How a column keeps instants, as its type and the policy's time zone and unit say."""
     fix = _fix(column.type, unit)
     if fix is not None:
         raise TTLConfigurationError(

@@ -148,11 +148,7 @@ def _listed(self: Lifetime, documents: Any, *, is_judged: bool) -> list[Any]:
 
 
 async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
-    """Refuse to go on where MongoDB is about to delete a document that lives.
-
-    Raises:
-        TTLError: It is.
-    """
+    """Refuse to go on where MongoDB is about to delete a document that lives."""
     binding = handle.binding
     if binding is None or binding.backend != "mongodb" or binding.purge != "native":
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from ttl_odm.testing.rig import CanArchive, CanWrite
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import Purged
+    from ttl_odm.sweeper.hooks import When
     from ttl_odm.testing.rig import StoreRig
 
 both_moments = pytest.mark.parametrize("when", ["transaction", "commit"])
@@ -38,9 +39,7 @@ class HookContract:
     """`BatchRequest.hooks`, `Hooking.hooks`, archives."""
 
     @both_moments
-    def test_hooks_are_told_what_was_deleted(
-        self, rig: StoreRig, when: Literal["transaction", "commit"]
-    ) -> None:
+    def test_hooks_are_told_what_was_deleted(self, rig: StoreRig, when: When) -> None:
         hooked(rig)
         events: list[Purged] = []
         report = rig.sweep(on_purged=Hook(events.append, when=when), batch_size=4)
@@ -57,9 +56,7 @@ class HookContract:
                 assert timedelta(0) <= ago < timedelta(minutes=10)
 
     @both_moments
-    def test_hooks_get_the_rows_if_they_ask(
-        self, rig: StoreRig, when: Literal["transaction", "commit"]
-    ) -> None:
+    def test_hooks_get_the_rows_if_they_ask(self, rig: StoreRig, when: When) -> None:
         hooked(rig)
         events: list[Purged] = []
         rig.sweep(on_purged=Hook(events.append, when=when, rows=True))
@@ -85,9 +82,7 @@ class HookContract:
         assert {purged.table for purged in events} == {"orders"}
 
     @both_moments
-    def test_hooks_may_be_declared_by_the_target(
-        self, rig: StoreRig, when: Literal["transaction", "commit"]
-    ) -> None:
+    def test_hooks_may_be_declared_by_the_target(self, rig: StoreRig, when: When) -> None:
         events: list[Purged] = []
         hooked(rig, Hook(events.append, when=when))
         rig.sweep()
@@ -150,9 +145,7 @@ class HookContract:
         assert rig.written() == [str(sorted(purged.keys)) for purged in kept]
 
     @both_moments
-    def test_asynchronous_hooks_are_awaited_or_refused(
-        self, rig: StoreRig, when: Literal["transaction", "commit"]
-    ) -> None:
+    def test_asynchronous_hooks_are_awaited_or_refused(self, rig: StoreRig, when: When) -> None:
         hooked(rig)
         events: list[Purged] = []
 

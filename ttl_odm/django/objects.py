@@ -1,16 +1,19 @@
-"""What saving an instance of an expired row comes to: an error, never a new row.
+"""Rows in memory: saving one that has expired is an error, never a new row; querysets of live rows.
 
 Django's ``save()`` runs an UPDATE, and an INSERT if that matched nothing. For an instance that was
 read from a row which has expired since, the INSERT would bring it back to life. So where a policy
 is, an instance that came from the database is only ever updated; if its row is gone, it raises.
+
+`TTLQuerySet` has the flags of `ttl_odm.django.policy.options` as methods, for convenience only:
+what hides expired rows is the gate, whatever manager a model has.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from django.db import DatabaseError
+from django.db import DatabaseError, models
 
 from ttl_odm import errors
 from ttl_odm.django.policy import options
@@ -18,8 +21,11 @@ from ttl_odm.django.policy.binding import table_policy
 
 if TYPE_CHECKING:
     from django.db.models import Model as Instance
+    from typing_extensions import Self
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Model
+
+M = TypeVar("M", bound=models.Model)
 
 _MARK: Final = "_ttl_odm_guard"
 
@@ -66,3 +72,40 @@ def guard(model: Model) -> None:
 
     setattr(_do_update, _MARK, True)
     owner._do_update = _do_update
+
+
+class TTLQuerySet(models.QuerySet[M]):
+    """A queryset that can say which rows it reads."""
+
+    def include_expired(self) -> Self:
+        """Read expired rows too, those of joined tables included; nothing revives them."""
+        return options.include_expired(self)
+
+    def only_expired(self) -> Self:
+        """Read the expired rows that were not purged yet, and no others."""
+        return options.only_expired(self)
+
+    def keep_last_modified(self) -> Self:
+        """Let ``update()`` and ``bulk_update()`` leave the rows' lifetime as it is."""
+        return options.keep_last_modified(self)
+
+
+if TYPE_CHECKING:
+
+    class TTLManager(models.Manager[M]):
+        """What `from_queryset` makes, as a type checker can see it."""
+
+        def include_expired(self) -> TTLQuerySet[M]: ...  # noqa: D102
+        def only_expired(self) -> TTLQuerySet[M]: ...  # noqa: D102
+        def keep_last_modified(self) -> TTLQuerySet[M]: ...  # noqa: D102
+else:
+    TTLManager = models.Manager.from_queryset(TTLQuerySet, "TTLManager")
+    """The manager of `TTLQuerySet`."""
+
+
+class AllObjectsManager(TTLManager[M]):
+    """A manager that reads expired rows too."""
+
+    def get_queryset(self) -> models.QuerySet[M]:
+        """All rows."""
+        return options.include_expired(super().get_queryset())
