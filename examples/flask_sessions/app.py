@@ -228,7 +228,7 @@ def in_words(time_left: timedelta | None) -> str:
     seconds = max(0, round(time_left.total_seconds()))
     for unit, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * unit:
-            return f"{seconds // unit} {name}"
+            return f"{round(seconds / unit)} {name}"
     return f"{seconds} s"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from click import testing
 
-TIMEOUT = 60
+TIMEOUT = 600
 
 
 class CliRunner(testing.CliRunner):

@@ -28,7 +28,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
     def run(*words: str) -> str:
         finished = subprocess.run(
-            [program, *words], capture_output=True, text=True, check=False, timeout=60
+            [program, *words], capture_output=True, text=True, check=False, timeout=600
         )
         said = finished.stdout + finished.stderr
         assert finished.returncode == 0, said

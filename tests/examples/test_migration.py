@@ -20,7 +20,7 @@ def test_old_rows_expire_by_their_own_date_once_migrated(backend: Backend) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines() == [

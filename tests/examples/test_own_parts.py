@@ -34,7 +34,7 @@ def output_of(example: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.splitlines()

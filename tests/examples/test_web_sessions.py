@@ -20,7 +20,7 @@ def test_sessions_end_when_their_user_logs_out(backend: Backend) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()

@@ -77,7 +77,7 @@ async def shop(async_engine: AsyncEngine) -> Shop:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not await holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

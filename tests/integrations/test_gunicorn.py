@@ -35,7 +35,7 @@ START = "def post_worker_init(worker): worker.wsgi.extensions['ttl_odm'].start()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -55,7 +55,7 @@ def gunicorn(url: str, folder: Path, *options: str) -> Iterator[tuple[Any, httpx
     transport = httpx.HTTPTransport(uds=str(folder / "shop.sock"), retries=3)
     try:
         wait_until((folder / "shop.sock").exists)
-        with httpx.Client(transport=transport, base_url="http://shop", timeout=60) as client:
+        with httpx.Client(transport=transport, base_url="http://shop", timeout=600) as client:
             yield process, client
     finally:
         process.terminate()

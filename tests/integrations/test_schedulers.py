@@ -103,13 +103,13 @@ def test_the_beat_of_celery_sends_a_task_that_sweeps_or_tells_what_failed(
     task = celery.tasks[entry.task]
     with start_worker(celery, perform_ping_check=False):
         result = task.AsyncResult(beat.apply_async(entry, advance=False).id)
-        report = result.get(timeout=60)
+        report = result.get(timeout=600)
         assert (report["ended"], report["deleted"]) == ("finished", 3)
         assert shop.rows() == 0
         shop.drop()
         result = task.delay()
         with pytest.raises(Exception, match="no such table"):
-            result.get(timeout=60)
+            result.get(timeout=600)
     assert result.state == "FAILURE"
 
 
@@ -152,7 +152,7 @@ async def test_a_job_of_apscheduler_may_be_asynchronous(shop: Shop) -> None:
     for_apscheduler.add_sweep(scheduler, shop.async_sweeper, next_run_time=now)
     scheduler.start()
     try:
-        await asyncio.wait_for(done.wait(), 60)
+        await asyncio.wait_for(done.wait(), 600)
     finally:
         scheduler.shutdown()
     assert shop.rows() == 0
@@ -211,7 +211,7 @@ async def test_an_actor_of_dramatiq_sweeps(shop: Shop, broker: StubBroker, kind:
     worker.start()
     try:
         sweep.send()
-        await asyncio.to_thread(broker.join, "maintenance", timeout=60_000)
+        await asyncio.to_thread(broker.join, "maintenance", timeout=600_000)
         if kind == "async_sweeper":
             # Its connections belong to the loop of the worker.
             future = asyncio.run_coroutine_threadsafe(
@@ -233,7 +233,7 @@ def test_an_actor_of_dramatiq_fails_once_with_what_failed(shop: Shop, broker: St
     try:
         sweep.send()
         with pytest.raises(SweepError, match="no such table"):
-            broker.join(sweep.queue_name, timeout=60_000)
+            broker.join(sweep.queue_name, timeout=600_000)
     finally:
         worker.stop()
     assert len(broker.dead_letters) == 1

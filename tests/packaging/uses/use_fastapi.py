@@ -14,7 +14,7 @@ async def main() -> None:
     sweeper = AsyncSweeper(AsyncInMemoryStore(), on_report=lambda _report: swept.set())
     app = FastAPI(lifespan=Sweeping(sweeper))
     async with app.router.lifespan_context(app):
-        await asyncio.wait_for(swept.wait(), timeout=30)
+        await asyncio.wait_for(swept.wait(), timeout=600)
 
 
 asyncio.run(main())
