@@ -115,7 +115,7 @@ def original(element: Element) -> Element:
     return getattr(element, ANNOTATED, element)
 
 
-def copied(element: Copied, **attributes: Any) -> Copied:
+def copied(element: Copied, /, **attributes: Any) -> Copied:
     """A copy of an element, with other values for some of its (public) attributes."""
     copy: Any = element._clone()
     for name, value in attributes.items():

@@ -95,8 +95,9 @@ class LiveRows:
             if left is source.left and right is source.right:
                 return source
             return copied(source, left=left, right=right)
-        if isinstance(source, FromGrouping):
-            return self.sealed(source.element)
+        if isinstance(source, FromGrouping):  # without its parentheses, SQLite can't read it
+            element = self.sealed(source.element)
+            return source if element is source.element else copied(source, element=element)
         criterion = self._alone(source)
         return source if criterion is None else LiveSource(source, criterion)
 
