@@ -197,6 +197,41 @@ ROWS: list[Row] = [
     *_rows("Asset", "id name", (FRESH, 1, "desk"), (STALE, 2, "chair")),
     *_rows("Car", "id name seats", (FRESH, 3, "coupe", 2), (SHORT, 4, "wagon", 5)),
     *_rows("Truck", "id name tons", (ENDLESS, 5, "tipper", 8), (STALE, 6, "tanker", 9)),
+    *_rows(
+        "Guest",
+        "id first last x y luggage",
+        (FRESH, 1, "gil", "hay", 1, 1, ["bag"]),
+        (STALE, 2, "hal", "ivy", 1, 1, ["bag"]),
+        (ENDLESS, 3, "ida", "joy", 3, 4, None),
+        (SHORT, 4, "jo", "kay", 3, 4, ["hat"]),
+    ),
+    *_rows(
+        "Wish",
+        "id guest_id place what",
+        (FRESH, 1, 1, 0, "tea"),
+        (STALE, 2, 1, 1, "cake"),
+        (FRESH, 3, 1, 2, "milk"),
+        (STALE, 4, 3, 0, "quiet"),
+    ),
+    *_rows(
+        "Room",
+        "id floor number free head_id",
+        (FRESH, 1, 1, 1, False, 1),
+        (STALE, 2, 1, 2, True, 1),
+        (LONG, 3, 2, 1, True, 2),  # its head has expired
+        (SHORT, 4, 2, 2, False, 3),
+        (FRESH, 5, 3, 1, True, None),
+    ),
+    *_rows(
+        "Stay",
+        "id guest_id room_id nights",
+        (FRESH, 1, 1, 1, 1),
+        (STALE, 2, 1, 3, 2),
+        (FRESH, 3, 2, 1, 2),  # of an expired guest
+        (ENDLESS, 4, 3, 3, 4),
+        (FRESH, 5, 3, 2, 5),  # in an expired room
+        (SHORT, 6, 3, 1, 7),
+    ),
 ]
 
 TAGS_OF_CUSTOMERS: list[tuple[int, int]] = [

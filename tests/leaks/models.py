@@ -35,6 +35,8 @@ from sqlalchemy.orm import (
     relationship,
 )
 
+from tests.leaks.models_unusual import hotel, share_tables
+
 HOUR = 3600
 """The default ttl of every class that has one, but for some single-table subclasses."""
 
@@ -47,10 +49,11 @@ class Models:
 
     def __init__(self, mixin: type, base: Any) -> None:
         self.Base = base
-        for declare in (_shop, _ties, _catalogue, _documents, _events, _assets):
+        for declare in (_shop, _ties, _catalogue, _documents, _events, _assets, hotel):
             vars(self).update(declare(mixin, base))
         _expressions(self)
         _over_a_join(self)
+        share_tables(self)
         base.registry.configure()
         _leave_foreign_keys_out(base.metadata)
 

@@ -255,7 +255,8 @@ class Judge:
                 continue
             found[number] = {}
             for table in inspect(getattr(self._world, row.model)).tables:
-                (key,) = table.primary_key
+                # A row with a key of several columns has its number beside it.
+                key = table.c.id if len(table.primary_key) > 1 else next(iter(table.primary_key))
                 sql = f"SELECT * FROM {table.name} WHERE {key.name} = {row.values['id']}"  # noqa: S608
                 for values in connection.exec_driver_sql(sql).mappings():
                     found[number].update(values)

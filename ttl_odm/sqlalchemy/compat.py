@@ -22,15 +22,18 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session, persistence
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.sql.base import CompileState
+from sqlalchemy.sql.elements import _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
+from sqlalchemy.util import immutabledict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, Table
+    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Table
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.orm import InstanceState, Mapper
     from sqlalchemy.sql.base import ExecutableOption, SchemaEventTarget
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -105,6 +108,12 @@ where_criteria: Callable[[Any], tuple[ColumnElement[bool], ...]] = attrgetter("_
 loader_options: Callable[[Any], tuple[ExecutableOption, ...]] = attrgetter("_with_options")
 
 
+def invoked(context: DefaultExecutionContext) -> Any:
+    """The statement that an execution was given; of ``from_statement()``, the one inside."""
+    statement: Any = context.invoked_statement
+    return statement.element if statement.is_from_statement else statement
+
+
 def original(element: Element) -> Element:
     """A FROM element without the ORM's wrapping, or the element itself where it has none.
 
@@ -160,7 +169,7 @@ def with_assignments(statement: Write, pairs: list[Assignment]) -> Write:
     if getattr(statement, "_ordered_values", None) is not None:  # SQLAlchemy 2.0
         copy._ordered_values = pairs
     else:
-        copy._values = dict(pairs)
+        copy._values = immutabledict(pairs)  # `values()` may follow
     return copy  # type: ignore[no-any-return]
 
 
@@ -168,6 +177,11 @@ def is_ordered(statement: Update) -> bool:
     """Whether an UPDATE was given its values in order, and can be given no more of them."""
     in_2_0 = getattr(statement, "_ordered_values", None)
     return bool(in_2_0 or getattr(statement, "_maintain_values_ordering", False))
+
+
+def is_anonymous(value: BindParameter[Any]) -> bool:
+    """Whether SQLAlchemy makes up the name of a bound value."""
+    return isinstance(value.key, _anonymous_label)
 
 
 def value_lists(statement: Insert | Update) -> Sequence[Sequence[Any]]:

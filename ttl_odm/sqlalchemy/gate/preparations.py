@@ -96,7 +96,7 @@ class DeletedReferences:
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired children of the rows that are about to be deleted."""
-        criteria = compat.where_criteria(context.invoked_statement)
+        criteria = compat.where_criteria(compat.invoked(context))
         if writes(*criteria):
             return 0  # which rows it deletes is known once it has run
         reclaimer = KeyReclaimer.of(context, current=current)
@@ -124,7 +124,7 @@ class StampedBase:
             or base_row_written.get()
         ):
             return 0
-        criteria = compat.where_criteria(context.invoked_statement)
+        criteria = compat.where_criteria(compat.invoked(context))
         if writes(*criteria):
             return 0  # which rows it matches is known once it has run
         reclaimer = KeyReclaimer.of(context)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
 from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.compat import original, selected_names, value_lists, where_criteria
+from ttl_odm.sqlalchemy.compat import (
+    invoked,
+    original,
+    selected_names,
+    value_lists,
+    where_criteria,
+)
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, Key, KeyPurge, NamedKey, keys_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
@@ -145,7 +151,7 @@ class InsertedKeys(_KeysOfWrite):
         parameters = context.compiled_parameters
         if self._purge is not None:  # nearly always, from the second time on
             return self._purge.free(reclaimer, parameters)
-        statement: Any = context.invoked_statement
+        statement = invoked(context)
         if not (selected_names(statement) or value_lists(statement)):
             named = [
                 NamedKey(key, names)
@@ -165,7 +171,7 @@ class InnerInserts(_KeysOfWrite):
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which one of them takes."""
         reclaimer = KeyReclaimer.of(context, current=current)
-        whole: Any = context.invoked_statement
+        whole = invoked(context)
         inserts = [
             element
             for element in visitors.iterate(whole)
@@ -187,7 +193,7 @@ class UpdatedKeys(_KeysOfWrite):
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
-        statement: Any = context.invoked_statement
+        statement = invoked(context)
         compiled: Any = context.compiled
         reclaimer = KeyReclaimer.of(context, current=current)
         written = written_columns(statement, compiled)

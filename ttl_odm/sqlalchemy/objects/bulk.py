@@ -60,7 +60,9 @@ def stamping(before_execute: Handler) -> Handler:
             and not compat.is_ordered(statement)
             and not isinstance(params, list)
         ):
-            statement = statement.values({binding.last_modified: Stamp()})
+            # Not by `values()`, which the copy that a lambda makes of an UPDATE doesn't stand.
+            pairs = [*compat.assignments(statement), (binding.last_modified, Stamp())]
+            statement = compat.with_assignments(statement, pairs)
         return before_execute(cls, session, statement, params, options, *rest)
 
     return stamped

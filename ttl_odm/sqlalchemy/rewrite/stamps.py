@@ -256,12 +256,18 @@ def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Ite
 def parameters_of(
     statement: Insert | Update, columns: Iterable[Column[Any]]
 ) -> tuple[str, ...] | None:
-    """The names that columns have in the compiled parameters; None where one is set by SQL."""
+    """The names that columns have in the compiled parameters.
+
+    None where one is set by SQL, or by a value of which only SQLAlchemy knows the name: the
+    INSERT that a write-only relationship makes has such.
+    """
     values = dict(_values_of(statement))
     names = []
     for column in columns:
         value = values.get(column.key)
-        if is_sql(value) and not isinstance(value, BindParameter):
+        if is_sql(value) and not (
+            isinstance(value, BindParameter) and (value.unique or not compat.is_anonymous(value))
+        ):
             return None
         named = column if value is None or not is_sql(value) or _is_renamed(value) else value
         names.append(str(named.key))
@@ -287,7 +293,7 @@ def _plain(value: object, parameters: Mapping[str, object]) -> object:
     if not isinstance(value, BindParameter):
         return value
     # With a name of its own, it may have another value in each execution.
-    return value.effective_value if value.unique else parameters[value.key]
+    return value.effective_value if compat.is_anonymous(value) else parameters[value.key]
 
 
 def _column_key(statement: Insert | Update, column: Any) -> str:
