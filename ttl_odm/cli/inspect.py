@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -12,7 +11,7 @@ import click
 from rich.console import Console
 
 from ttl_odm.cli import urls
-from ttl_odm.cli.application import Application, answer
+from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import load
 from ttl_odm.cli.errors import UsageError, readable_errors
 from ttl_odm.cli.options import json_option
@@ -151,7 +150,7 @@ def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
         finally:
             await answer(engine.dispose())
 
-    return asyncio.run(work())
+    return in_loop(work)
 
 
 def _print(inspection: Inspection, output: Output) -> None:

@@ -365,10 +365,13 @@ def run(interval: float | None) -> None:
             for other in sweepers.values():
                 other.stop()
 
-    threads = [threading.Thread(target=sweep_on, args=(one,)) for one in sweepers.values()]
+    # The second Ctrl-C interrupts the one here, and must find no other that the process waits for.
+    here, *others = sweepers.values()
+    threads = [threading.Thread(target=sweep_on, args=(one,), daemon=True) for one in others]
     with stop_on_signals(*sweepers.values()):
         for thread in threads:
             thread.start()
+        sweep_on(here)
         for thread in threads:
             thread.join()
     if failures:
