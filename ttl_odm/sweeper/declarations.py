@@ -46,6 +46,19 @@ class Archive:
     archived_at: str | None = None
 
 
+def declarations(
+    *, purge: str | None, archive: object, on_purged: object, sweep: str | None
+) -> dict[str, object]:
+    """What ``enable()`` sets on a class beside ``__ttl__``; None leaves what the class has."""
+    attributes = {
+        "__ttl_purge__": purge,
+        "__ttl_archive__": archive,
+        "__ttl_on_purged__": on_purged,
+        "__ttl_sweep__": sweep,
+    }
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
 def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD) -> PurgeT:
     """Who deletes the expired rows of a model, or how: one of those possible, the default first.
 

@@ -21,6 +21,7 @@ from ttl_odm.beanie.policy.binding import collection_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.core.overlay import Overlay
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.declarations import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,13 +66,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     """
     if not (isinstance(target, type) and issubclass(target, Document)):
         raise TTLConfigurationError(f"enable({target!r}): give a document class of Beanie's.")
-    modes = {
-        "__ttl_purge__": purge,
-        "__ttl_archive__": archive,
-        "__ttl_on_purged__": on_purged,
-        "__ttl_sweep__": sweep,
-    }
-    declared = {name: value for name, value in modes.items() if value is not None}
+    declared = declarations(purge=purge, archive=archive, on_purged=on_purged, sweep=sweep)
     attributes = {**declared, "__ttl__": policy, **_machinery(target)}
     with _overlay.put(target, attributes, undone=lambda: _bind_again(target)):
         _check(target)

@@ -27,6 +27,7 @@ from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
+from ttl_odm.sweeper.declarations import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,13 +86,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
             joined subclass of another class, or no class or Table at all.
     """
     as_policy(policy, where=f"enable({_name(target)})")  # raises before anything happens
-    modes = {
-        "__ttl_purge__": purge,
-        "__ttl_archive__": archive,
-        "__ttl_on_purged__": on_purged,
-        "__ttl_sweep__": sweep,
-    }
-    modes = {name: value for name, value in modes.items() if value is not None}
+    modes = declarations(purge=purge, archive=archive, on_purged=on_purged, sweep=sweep)
     with _lock:
         resolved = _Target.of(target)
         resolved.settle()
