@@ -6,7 +6,8 @@ Nothing is changed before every check has passed. What a database does different
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from alembic.operations import Operations
@@ -28,6 +29,8 @@ from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ttl_odm.alembic.steps import Steps
 
 _STEPS: Final[dict[str, type[Steps[Any]]]] = {
@@ -51,18 +54,40 @@ class _Migration:
         self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
         self.dialect = self.runner.dialect
 
-    def read(self) -> ExistingSchema:
+    @cached_property
+    def progress(self) -> Progress:
+        """How far an earlier run of the same revision came."""
+        return Progress(self.runner, self._op.verb, self.target.table.fullname)
+
+    @cached_property
+    def existing(self) -> ExistingSchema:
         """What the table has; nothing for a script."""
         clock_of(self.dialect)  # Says which databases there are.
         if self.runner.offline:
             return ExistingSchema()
         return read_schema(self.runner.connection, self.target)
 
-    def steps(self, existing: ExistingSchema) -> Steps[Any]:
+    def steps(self) -> Steps[Any]:
         """The steps of this database."""
-        return _STEPS[clock_of(self.dialect).family](self.runner, self.target, existing)
+        return _STEPS[clock_of(self.dialect).family](self.runner, self.target, self.existing)
 
-    def index_dates(self, existing: ExistingSchema, sweep: str | None) -> None:
+    @contextmanager
+    def unfinished(self) -> Iterator[Steps[Any] | None]:
+        """The steps, for a block after which the operation is finished; None if it is already.
+
+        Either way this run forgets the progress together with the revision.
+        """
+        if self.progress.state == "finished":
+            self.progress.begin()
+            yield None
+            return
+        with self.runner.outside_transactions():
+            steps = self.steps()
+            self.progress.begin()
+            yield steps
+            self.progress.finish()
+
+    def index_dates(self, sweep: str | None) -> None:
         """A table that has its dates already only gets the index ("index"), or loses it ("scan").
 
         To add it again does no harm.
@@ -75,17 +100,17 @@ class _Migration:
                 f"{', '.join(misplaced)} has no meaning here. Leave it out."
             )
         if not runner.offline:
-            if target.dates not in existing.columns:
+            if target.dates not in self.existing.columns:
                 raise MigrationRefusedError(
                     f"Table {target.label} has no column {target.dates!r}; it has "
-                    f"{', '.join(existing.columns)}."
+                    f"{', '.join(self.existing.columns)}."
                 )
             checks.refuse_without_rights(runner.connection, target)
         with runner.outside_transactions():
             if sweep == "index":
-                self.steps(existing).add_indexes()
+                self.steps().add_indexes()
             elif sweep == "scan":
-                self.steps(existing).drop_indexes()
+                self.steps().drop_indexes()
 
 
 @Operations.implementation_for(AddTTLOp)
@@ -94,19 +119,15 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     _check_options(op)
     runner, target = migration.runner, migration.target
     refuse_unenforceable(op.enforce, runner.dialect.name)
-    progress = Progress(runner, "add", target.table.fullname)
-    existing = migration.read()
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
-        migration.index_dates(existing, "index" if op.sweep == "index" else None)
+        migration.index_dates("index" if op.sweep == "index" else None)
         return
-    source = _check_add(runner, target, existing, op, resumes=progress.resumes)
-    if progress.state == "finished":
-        progress.begin()
-        return
-    with runner.outside_transactions():
-        steps = migration.steps(existing)
-        progress.begin()
+    progress = migration.progress
+    source = _check_add(runner, target, migration.existing, op, resumes=progress.resumes)
+    with migration.unfinished() as steps:
+        if steps is None:
+            return
         never = op.backfill is None
         steps.add_columns(never=never, note=lambda since: progress.note("begun", since=since))
         if progress.state != "backfilled":
@@ -125,7 +146,6 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
             steps.add_trigger()
         if op.enforce:
             Enforcement(steps).change(op.enforce)
-        progress.finish()
 
 
 def _check_add(
@@ -172,15 +192,15 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     _check_options(op)
     runner, target = migration.runner, migration.target
     refuse_unenforceable(op.enforce, runner.dialect.name, off=True)
-    existing = migration.read()
     if target.dates is not None:
-        migration.index_dates(existing, op.sweep)
+        migration.index_dates(op.sweep)
         return
     if runner.offline:
         # The columns and the CHECK are there, or there would be nothing to alter.
-        existing = replace(existing, columns=dict(target.table.c), check="there", stamps=True)
+        columns = dict(target.table.c)
+        migration.existing = ExistingSchema(columns=columns, check="there", stamps=True)
     else:
-        checks.refuse_missing(target, existing)
+        checks.refuse_missing(target, migration.existing)
         checks.refuse_without_rights(runner.connection, target)
         if op.sweep == "index" and not runner.in_transaction:
             checks.refuse_partitioned(runner.connection, target)
@@ -190,7 +210,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
         checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
     with runner.outside_transactions():
-        steps = migration.steps(existing)
+        steps = migration.steps()
         if not runner.offline:
             steps.add_columns(never=False, note=lambda _: None)
             steps.settle()
@@ -207,27 +227,22 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
 def _drop(operations: Operations, op: DropTTLOp) -> None:
     migration = _Migration(operations, op)
     runner, target = migration.runner, migration.target
-    progress = Progress(runner, "drop", target.table.fullname)
-    existing = migration.read()
     if target.dates is not None:
-        migration.index_dates(existing, "scan")
+        migration.index_dates("scan")
         return
-    if not runner.offline and not progress.resumes:
-        checks.refuse_missing(target, existing)
+    if not runner.offline and not migration.progress.resumes:
+        checks.refuse_missing(target, migration.existing)
         checks.refuse_without_rights(runner.connection, target)
-        if not runner.in_transaction and existing.indexes.keys() & set(target.index_names):
+        has_index = migration.existing.indexes.keys() & set(target.index_names)
+        if has_index and not runner.in_transaction:
             checks.refuse_partitioned(runner.connection, target)
-    if progress.state == "finished":
-        progress.begin()
-        return
-    with runner.outside_transactions():
-        steps = migration.steps(existing)
-        progress.begin()
+    with migration.unfinished() as steps:
+        if steps is None:
+            return
         Enforcement(steps).drop()
         steps.drop_trigger()
         steps.drop_indexes()
         steps.drop_columns(keep_ttl=op.keep_ttl)
-        progress.finish()
 
 
 def _check_options(op: AddTTLOp | AlterTTLOp) -> None:

@@ -98,3 +98,10 @@ class MySQLSteps(Steps[MySQL]):
         for column in [stamp] if keep_ttl else [stamp, own]:
             if self.is_there(column.name in self.existing.columns):
                 self._alter(f"DROP COLUMN {self.quote(column.name)}")
+
+    def trigger_statements(self) -> list[str]:
+        """A trigger that changes the row before it is written."""
+        new, old = f"NEW.{self.stamp}", f"OLD.{self.stamp}"
+        stamping = f"SET {new} = IF({new} <=> {old}, {self.family.stamp}, {new})"
+        head = f"CREATE TRIGGER {self.schema}{self.trigger} BEFORE UPDATE ON {self.table}"
+        return [f"{head} FOR EACH ROW {stamping}"]

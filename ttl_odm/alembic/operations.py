@@ -64,7 +64,7 @@ class _Operation(MigrateOperation):
 
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision."""
-        raise NotImplementedError
+        return [written(self.default_ttl), *_as_keywords(self.options())]
 
     def options(self, *without: str) -> dict[str, Any]:
         """The options that differ from their defaults, but for these."""
@@ -235,10 +235,6 @@ class AlterTTLOp(_Operation):
         op.existing_ttl, op.existing_sweep = self.default_ttl, self.sweep
         return op
 
-    def arguments(self) -> list[str]:
-        """What stands behind the table's name in a revision."""
-        return [written(self.default_ttl), *_as_keywords(self.options())]
-
 
 @_register
 @dataclass
@@ -280,6 +276,5 @@ class DropTTLOp(_Operation):
         )
 
     def arguments(self) -> list[str]:
-        """What stands behind the table's name in a revision."""
-        declared = [] if self.default_ttl is None else [written(self.default_ttl)]
-        return [*declared, *_as_keywords(self.options())]
+        """What stands behind the table's name in a revision: no default, unless it has an index."""
+        return super().arguments()[self.default_ttl is None :]

@@ -106,3 +106,24 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         names = [self.stamp] if keep_ttl else [self.stamp, self.own]
         parts = ", ".join(f"DROP COLUMN IF EXISTS {name}" for name in names)
         self.run.briefly([f"ALTER TABLE {self.table} {parts}"])
+
+    @property
+    def _function(self) -> str:
+        return f"{self.schema}{self.trigger}()"
+
+    def trigger_statements(self) -> list[str]:
+        """A trigger, and its function of the same name in the schema of the table."""
+        language = "RETURNS trigger LANGUAGE plpgsql"
+        body = f"BEGIN NEW.{self.stamp} := {self.family.stamp}; RETURN NEW; END"
+        when = f"WHEN (NEW.{self.stamp} IS NOT DISTINCT FROM OLD.{self.stamp})"
+        each_row = f"BEFORE UPDATE ON {self.table} FOR EACH ROW {when}"
+        return [
+            f"CREATE OR REPLACE FUNCTION {self._function} {language} AS $touch$ {body} $touch$",
+            f"CREATE TRIGGER {self.trigger} {each_row} EXECUTE FUNCTION {self._function}",
+        ]
+
+    def drop_trigger(self) -> None:
+        """The trigger, which is in no schema but on a table, and its function."""
+        if self.is_there(self.existing.trigger):
+            drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
+            self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])

@@ -168,6 +168,25 @@ class SQLiteSteps(Steps[SQLite]):
             if self.is_there(name in self.existing.columns):
                 self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {self.quote(name)}"])
 
+    def trigger_statements(self) -> list[str]:
+        """A second UPDATE, of a table that has no schema in front of it inside a trigger.
+
+        Not twice in the same millisecond: with recursive_triggers that would not end.
+        """
+        table, new, old = (
+            self.quote(self.target.table.name),
+            f"NEW.{self.stamp}",
+            f"OLD.{self.stamp}",
+        )
+        key = ["rowid"]
+        if self.existing.without_rowid:
+            key = [self.quote(column.name) for column in self.existing.primary_key]
+        same_row = " AND ".join(f"{column} = NEW.{column}" for column in key)
+        stamping = f"UPDATE {table} SET {self.stamp} = {self.family.stamp} WHERE {same_row}"
+        when = f"FOR EACH ROW WHEN {new} IS {old} AND {new} <> {self.family.stamp}"
+        head = f"CREATE TRIGGER {self.schema}{self.trigger} AFTER UPDATE ON {table}"
+        return [f"{head} {when} BEGIN {stamping}; END"]
+
 
 _NEVER_KNOWN = "946684800000"
 """Stands for the instant in a script (2000-01-01), which sets the real one when it runs."""

@@ -97,20 +97,16 @@ class Steps(ABC, Generic[F]):
     def drop_columns(self, *, keep_ttl: bool) -> None:
         """Drop the columns, or only ``_ts``."""
 
+    @abstractmethod
+    def trigger_statements(self) -> list[str]:
+        """Let the database stamp a row that is written without a new ``_ts``."""
+
     def add_trigger(self) -> None:
         """Let the database stamp rows that others write."""
         if not self.existing.trigger:
-            # SQLite knows most tables' rows by it; the other databases need no key.
-            key = ["rowid"]
-            if self.existing.without_rowid:
-                key = [self.quote(column.name) for column in self.existing.primary_key]
-            name = self.quote(self.target.table.name)
-            self.run.briefly(
-                self.family.touch_trigger(self.schema, name, self.trigger, self.stamp, key)
-            )
+            self.run.briefly(self.trigger_statements())
 
     def drop_trigger(self) -> None:
         """Take that off."""
         if self.is_there(self.existing.trigger):
-            table = self.quote(self.target.table.name)
-            self.run.briefly(self.family.drop_touch_trigger(self.schema, table, self.trigger))
+            self.run.briefly([f"DROP TRIGGER IF EXISTS {self.schema}{self.trigger}"])

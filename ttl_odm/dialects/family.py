@@ -149,20 +149,6 @@ class Family(ABC):
         """The same for a script, which has to try again by itself."""
         return list(statements)
 
-    @abstractmethod
-    def touch_trigger(
-        self, schema: str, table: str, trigger: str, stamp: str, key: Sequence[str]
-    ) -> list[str]:
-        """Let the database stamp a row that is written without a new ``_ts``.
-
-        The schema has a dot behind it, or is empty; the key is the columns that tell a row from all
-        others.
-        """
-
-    @abstractmethod
-    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:
-        """Take that off."""
-
 
 def ttl_check(column: str) -> str:
     """The condition that every ttl of a row's own meets, whoever writes it."""

@@ -118,21 +118,3 @@ class MySQL(Family):
         if not is_mariadb:
             return list(statements)
         return [f"SET STATEMENT max_statement_time = {seconds} FOR {sql}" for sql in statements]
-
-    def touch_trigger(
-        self,
-        schema: str,
-        table: str,
-        trigger: str,
-        stamp: str,
-        key: Sequence[str],  # noqa: ARG002
-    ) -> list[str]:
-        """By a trigger that changes the row before it is written."""
-        new, old = f"NEW.{stamp}", f"OLD.{stamp}"
-        stamping = f"SET {new} = IF({new} <=> {old}, {self.stamp}, {new})"
-        head = f"CREATE TRIGGER {schema}{trigger} BEFORE UPDATE ON {schema}{table}"
-        return [f"{head} FOR EACH ROW {stamping}"]
-
-    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:  # noqa: ARG002
-        """The trigger alone."""
-        return [f"DROP TRIGGER {schema}{trigger}"]

@@ -132,28 +132,3 @@ BEGIN
   END LOOP;
 END $ttl_odm$"""
         ]
-
-    def touch_trigger(
-        self,
-        schema: str,
-        table: str,
-        trigger: str,
-        stamp: str,
-        key: Sequence[str],  # noqa: ARG002
-    ) -> list[str]:
-        """By a function of the same name, in the schema of the table."""
-        head = f"FUNCTION {schema}{trigger}()"
-        body = f"BEGIN NEW.{stamp} := {self.stamp}; RETURN NEW; END"
-        when = f"WHEN (NEW.{stamp} IS NOT DISTINCT FROM OLD.{stamp})"
-        each_row = f"BEFORE UPDATE ON {schema}{table} FOR EACH ROW {when}"
-        return [
-            f"CREATE OR REPLACE {head} RETURNS trigger LANGUAGE plpgsql AS $touch$ {body} $touch$",
-            f"CREATE TRIGGER {trigger} {each_row} EXECUTE {head}",
-        ]
-
-    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:
-        """The trigger and its function."""
-        return [
-            f"DROP TRIGGER IF EXISTS {trigger} ON {schema}{table}",
-            f"DROP FUNCTION IF EXISTS {schema}{trigger}()",
-        ]

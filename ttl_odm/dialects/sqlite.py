@@ -6,13 +6,10 @@ statement ``'now'`` is one instant.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ttl_odm.dialects.family import Family
 from ttl_odm.sweeper import Pace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _DATE: Final = "STRFTIME('%Y-%m-%d %H:%M:%f000', {})"
 """With microseconds, as Python's drivers write them: texts, of which .123 is less than .123000."""
@@ -58,21 +55,3 @@ class SQLite(Family):
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
         return f"MIN({one}, {other})"
-
-    def touch_trigger(
-        self, schema: str, table: str, trigger: str, stamp: str, key: Sequence[str]
-    ) -> list[str]:
-        """By a second UPDATE.
-
-        Not twice in the same millisecond: with recursive_triggers that would not end.
-        """
-        new, old = f"NEW.{stamp}", f"OLD.{stamp}"
-        when = f"FOR EACH ROW WHEN {new} IS {old} AND {new} <> {self.stamp}"
-        same_row = " AND ".join(f"{column} = NEW.{column}" for column in key)
-        stamping = f"UPDATE {table} SET {stamp} = {self.stamp} WHERE {same_row}"
-        head = f"CREATE TRIGGER {schema}{trigger} AFTER UPDATE ON {table}"
-        return [f"{head} {when} BEGIN {stamping}; END"]
-
-    def drop_touch_trigger(self, schema: str, table: str, trigger: str) -> list[str]:  # noqa: ARG002
-        """The trigger alone."""
-        return [f"DROP TRIGGER IF EXISTS {schema}{trigger}"]
