@@ -23,6 +23,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
+from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,6 +49,8 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             table = state.mapper.local_table
             # Most tables have no info at all.
             if getattr(table, "info", None) and root_binding_of(table) is not None:
+                if session.connection_callable is not None:
+                    dialect_of(session, state.obj())  # lets the object have its shard's token
                 key = compat.identity_keys(state.mapper)(state)
                 known = session.identity_map.get(key)
                 if known is not None:
@@ -134,17 +137,13 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         deletes = list(delete)
         if not deletes:
             return
-        explicit = {
-            state.key[1]
-            for state, (is_delete, _) in uow.states.items()
-            if table is binding.table  # a joined sub-table follows its base
-            if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False)
-        }
+        # A joined sub-table follows its base.
+        explicit = _explicitly_deleted(uow) if table is binding.table else frozenset()
         columns = compat.primary_key(mapper, table)
         records = []
         for parameters, connection in deletes:
             key = tuple(parameters[column.key] for column in columns)
-            records.append((parameters, key, connection, key in explicit))
+            records.append((parameters, key, connection, (table, key) in explicit))
         statement = _delete_by_key(base_mapper, mapper, table)
         for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
             for batch in _countable(list(group), connection_at=2):
@@ -159,6 +158,22 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                     raise _expired(uow, mapper, present or keys, "deleted")
 
     return emit_deletes
+
+
+def _explicitly_deleted(uow: UOWTransaction) -> frozenset[tuple[object, Key]]:
+    """What of a flush's was given to ``session.delete()``: tables at the root, and keys.
+
+    Collected once: a flush deletes from several tables, and from one in several batches.
+    """
+    explicit: frozenset[tuple[object, Key]] | None = uow.attributes.get(_EXPLICIT)
+    if explicit is None:
+        explicit = uow.attributes[_EXPLICIT] = frozenset(
+            (binding.table, state.key[1])
+            for state, (is_delete, _) in uow.states.items()
+            if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False)
+            if (binding := root_binding_of(state.mapper.local_table)) is not None
+        )
+    return explicit
 
 
 def _countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:

@@ -22,7 +22,7 @@ from ttl_odm.core import expiry
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
+from ttl_odm.sqlalchemy.time.clock import clock_of, dialect_of, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
     if (
         lifetime is not None
         and _in_doubt(session, state, lifetime)
-        and session.get(cls, key[1]) is None
+        and session.get(cls, key[1], identity_token=key[2]) is None
     ):
         session.expunge(known)
 
@@ -96,7 +96,7 @@ def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -
     if any(key not in stored for key in lifetime.attributes):
         return True
     if lifetime.binding.is_adopted:
-        if not _is_readable(lifetime, stored, session.get_bind(state.mapper).dialect):
+        if not _is_readable(lifetime, stored, dialect_of(session, state.obj())):
             return True
         end = lifetime.end(stored)
     else:
@@ -110,7 +110,7 @@ def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -
         end = None if seconds is None else stamp + timedelta(seconds=seconds)
     if end is None:
         return False
-    sample = sample_of(session.get_bind(state.mapper).dialect)
+    sample = sample_of(dialect_of(session, state.obj()))
     # Without a sample (an unpickled object): ask.
     return sample is None or end <= sample.now()
 

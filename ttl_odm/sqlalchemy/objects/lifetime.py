@@ -33,7 +33,7 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
-from ttl_odm.sqlalchemy.time.clock import database_now
+from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _last_written(row: object, lifetime: Lifetime) -> datetime | None:
         session = state.session
         if session is None or not state.has_identity:
             return None
-        if session.get_bind(state.mapper).dialect.is_async and not in_greenlet():
+        if dialect_of(session, row).is_async and not in_greenlet():
             return None  # it can't be loaded here
     try:
         value = getattr(row, lifetime.stamp)

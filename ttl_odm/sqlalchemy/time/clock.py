@@ -17,7 +17,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import cache, partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -32,7 +33,10 @@ from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy.engine import Connection, Dialect, Engine
+    from sqlalchemy.orm import Session
     from sqlalchemy.types import TypeEngine
 
 FOREVER: Final = 100_000_000_000
@@ -166,9 +170,7 @@ def database_now(row: object) -> datetime:
     TTL table it is a TTLError.
     """
     session = object_session(row)
-    sample = None
-    if session is not None:
-        sample = sample_of(session.get_bind(inspect(row).mapper).dialect)
+    sample = None if session is None else sample_of(dialect_of(session, row))
     if sample is None:
         if not _latest:
             raise TTLError(
@@ -177,6 +179,24 @@ def database_now(row: object) -> datetime:
             )
         (sample,) = _latest
     return sample.now()
+
+
+def dialect_of(session: Session, row: object) -> Dialect:
+    """The dialect of the database that a session has an object in.
+
+    A flush asks for an object's own database where sessions have one for each (horizontal
+    sharding), and for that of its class elsewhere; so `get_bind()` is asked for no more than that.
+    """
+    own: dict[str, Any] = {}
+    if session.connection_callable is not None and _takes_instance(type(session).get_bind):
+        own["instance"] = row
+    return session.get_bind(inspect(row).mapper, **own).dialect
+
+
+@cache
+def _takes_instance(get_bind: Callable[..., object]) -> bool:
+    parameters = signature(get_bind).parameters.values()
+    return any(p.name == "instance" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def forget_compiled_statements() -> None:
