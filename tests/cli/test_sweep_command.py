@@ -119,6 +119,12 @@ def test_the_exit_status_tells_what_happened(engine: Engine, url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE carts"))
     finished = call(*app)
+    assert finished.exit_code == 0
+    assert "carts is MISSING: the database has no such table." in finished.stdout
+
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE carts (id INT PRIMARY KEY)"))
+    finished = call(*app)
     assert finished.exit_code == 1
     assert "carts FAILED" in finished.stdout
 

@@ -71,7 +71,12 @@ def test_exit_statuses_say_what_went_wrong(
     assert not Session.all_objects.exists()
     raw("DROP TABLE shop_seat")
     try:
+        status, (report,) = swept(capsys, "--model", "shop.Seat", "--model", "shop_nick")
+        missing = {target["table"]: target["missing"] for target in report["targets"]}
+        assert (status, missing) == (0, {"shop_seat": True, "shop_nick": False})
+        raw("CREATE TABLE shop_seat (id INT PRIMARY KEY)")
         assert swept(capsys, "--model", "shop.Seat", "--model", "shop_nick")[0] == 1
+        raw("DROP TABLE shop_seat")
         assert swept(capsys, "--except", "shop.Seat")[0] == 0
     finally:
         with connections["default"].schema_editor() as editor:

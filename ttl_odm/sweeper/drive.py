@@ -285,8 +285,9 @@ def _not_released(error: Exception) -> None:
 
 
 def _log_report(report: SweepReport, store: object) -> None:
-    """Log a sweep: INFO, or WARNING when something failed."""
-    level = logging.WARNING if report.problems else logging.INFO
+    """Log a sweep: INFO, or WARNING when something failed or is missing."""
+    is_amiss = report.problems or any(target.missing for target in report.targets)
+    level = logging.WARNING if is_amiss else logging.INFO
     fields: dict[str, Any] = {
         "event": "sweep",
         "backend": backend_of(store),
@@ -313,6 +314,7 @@ def _log_batch(progress: Progress, store: object) -> None:
         "outcome": "committed" if progress.error is None else "failed",
         "deleted": progress.deleted,
         "archived": progress.archived,
+        "referring": dict(progress.referring),
         "batch_size": progress.batch_size,
         "duration": progress.elapsed,
         "phases": dict(progress.phases),

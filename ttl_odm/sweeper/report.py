@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import text
+from ttl_odm.sweeper.store import Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import Skip
 
 
 class Ending(Enum):
@@ -81,6 +81,7 @@ class Progress:
         phases: What the batch took its time for, in seconds; `elapsed` is all but "after_commit".
         error: What it failed with, so that nothing of it was deleted; it may be tried again. None
             if it was committed.
+        referring: Expired rows of other tables that referred to these and went before, by table.
     """
 
     table: str
@@ -91,6 +92,7 @@ class Progress:
     archived: int = 0
     phases: Mapping[Phase, float] = field(default_factory=dict)
     error: Exception | None = None
+    referring: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def problem(self) -> str | None:
@@ -118,6 +120,8 @@ class TargetReport:
         rows: All rows at that time, perhaps as an estimate.
         error: What ended the work on this target (a `FuseError` is one), or what the first hook
             that failed has raised; None when nothing did.
+        missing: Whether the database has no such table, which is no error.
+        referring: Expired rows of other tables that referred to these and went before, by table.
     """
 
     table: str
@@ -131,6 +135,8 @@ class TargetReport:
     due: int | None = None
     rows: int | None = None
     error: Exception | None = None
+    missing: bool = False
+    referring: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def skipped(self) -> int:
@@ -156,7 +162,23 @@ class TargetReport:
             "due": self.due,
             "rows": self.rows,
             "error": _error_dict(self.error),
+            "missing": self.missing,
+            "referring": dict(self.referring),
         }
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """What a table of numbers doesn't say, a line each."""
+        if self.missing:
+            yield f"{self.table} is MISSING: the database has no such table."
+        for table, rows in self.referring.items():
+            number = text.counted(rows, "row")
+            yield f"{self.table}: deleted {number} of {table} as well, which referred to it"
+        if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
+            left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)
+            yield f"{self.table}: skipped {', '.join(left)}"
+        if self.error is not None:
+            yield f"{self.table} FAILED: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +207,8 @@ class SweepReport:
 
     @property
     def deleted(self) -> int:
-        """Rows, of all targets."""
-        return sum(target.deleted for target in self.targets)
+        """Rows, of all targets, and those that referred to them."""
+        return sum(target.deleted + sum(target.referring.values()) for target in self.targets)
 
     @property
     def archived(self) -> int:
@@ -259,7 +281,7 @@ class SweepReport:
             cells = _OF_A_DRY_RUN if self.dry_run else _OF_A_SWEEP
             rows = ([cell(target) for cell in cells.values()] for target in self.targets)
             lines += text.aligned([tuple(cells), *rows])
-        lines += [f"{target.table} FAILED: {target.problem}" for target in self.failed]
+        lines += [remark for target in self.targets for remark in target.remarks]
         if ending := _ENDINGS[self.ended]:
             lines.append(ending.format(holder=f": {self.holder}" if self.holder else ""))
         if self.error is not None:
@@ -290,6 +312,12 @@ _ENDINGS: Final = {
     Ending.LEASE_HELD: "Another sweeper is at work{holder}.",
     Ending.LEASE_LOST: "The lease was lost: another sweeper goes on from here.",
     Ending.FAILED: "The sweep FAILED.",
+}
+
+_SKIPS: Final = {
+    Skip.LOCKED: "that somebody holds",
+    Skip.RESTRICTED: "that a foreign key keeps",
+    Skip.HOOK: "whose hook or archive failed",
 }
 
 _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {

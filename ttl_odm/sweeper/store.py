@@ -51,6 +51,10 @@ class UnreachableStoreError(TransientStoreError):
     """The database isn't there for now: a lost connection, a server that is restarted."""
 
 
+class MissingTargetError(StoreError):
+    """The database has no such table."""
+
+
 class Part(Enum):
     """A share of a target's expired rows that is purged by itself.
 
@@ -148,6 +152,8 @@ class BatchResult:
             deleted; `skipped` counts its rows, and `resume` leads past them.
         elapsed: Seconds that the store took. The driver fills this in, and the next.
         phases: What it took them for, see `ttl_odm.sweeper.phases`.
+        referring: Rows of other tables, by these, that had expired too and were deleted before,
+            since they referred to rows of the target.
     """
 
     deleted: int
@@ -158,6 +164,7 @@ class BatchResult:
     failure: HookError | None = None
     elapsed: float = 0.0
     phases: Mapping[Phase, float] = field(default_factory=dict)
+    referring: Mapping[str, int] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -178,6 +185,7 @@ class Store(Protocol):
 
         Raises:
             TransientStoreError: Trying again may help.
+            MissingTargetError: There is nothing to sweep, which is no failure.
         """
         ...
 

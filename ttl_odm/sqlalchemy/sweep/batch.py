@@ -12,6 +12,7 @@ Everything goes through a `Connection`; asynchronous engines run it by ``run_syn
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,7 @@ class _Batch:
     range: KeyRange
     source: Table
     removals: list[Removal] = field(init=False)
+    referring: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
@@ -146,11 +148,13 @@ class _Batch:
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
         again = self._is_crowded and deleted == self.request.size
         skips = self._skips() if deleted < self.range.rows and not again else {}
+        own = self.referring.pop(self.binding.table.fullname, 0)
         return BatchResult(
-            deleted,
+            deleted + own,
             self.range.again if again else self.range.resume,
             archived=self.removals[0].archived,
             skipped={reason: rows for reason, rows in skips.items() if rows},
+            referring=self.referring,
             purged=tuple(purged),
         )
 
@@ -248,7 +252,8 @@ class _CarefulBatch(_Batch):
                 self._remove_referring(child, theirs, (*above, child.table))
             blocked = self.keys.blocks(self.connection, child.table)
             free = [] if blocked is None else [not_(blocked)]
-            removal.by_key([*theirs, *free], limit=self.request.size)
+            deleted = removal.by_key([*theirs, *free], limit=self.request.size)
+            self.referring += Counter({child.table.fullname: deleted})
             self.removals.append(removal)
 
     def _skips(self) -> dict[Skip, int]:

@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Engine, MetaData, Table, inspect, select
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Mapper
 from sqlalchemy.schema import sort_tables_and_constraints
 
+from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
@@ -23,11 +25,11 @@ from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.batch import purge
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Hooks
+from ttl_odm.sweeper import Hooks, MissingTargetError
 from ttl_odm.sweeper.declarations import hooks_of
 
 R = TypeVar("R")
@@ -150,6 +152,27 @@ def now(connection: Connection) -> datetime:
     return clock.from_storage(instant)
 
 
+def on_table(
+    connection: Connection,
+    work: Callable[Concatenate[Connection, Binding, P], R],
+    binding: Binding,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> R:
+    """Work on a table; that the database has none is an error of its own."""
+    try:
+        return work(connection, binding, *args, **kwargs)
+    except (DBAPIError, NoSuchTableError) as error:
+        if isinstance(error, DBAPIError) and not is_missing_table(error.orig):
+            raise
+        # It may be another one: an archive, a sub-table, one that refers to this.
+        connection.rollback()
+        schema, table = name_of(connection, binding.table)
+        if inspect(connection).has_table(table, schema):
+            raise
+        raise MissingTargetError(f"There is no table {binding.table.fullname!r}.") from error
+
+
 class SQLAlchemyStore(_Tables):
     """A `ttl_odm.sweeper.Store` over an `Engine`, with all that a store may offer."""
 
@@ -164,15 +187,15 @@ class SQLAlchemyStore(_Tables):
 
     def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return self._run(find_due, self._bindings[target])
+        return self._run(on_table, find_due, self._bindings[target])
 
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        return self._run(purge, self._bindings[request.target], request, self._keys)
+        return self._run(on_table, purge, self._bindings[request.target], request, self._keys)
 
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return self._run(count, self._bindings[target])
+        return self._run(on_table, count, self._bindings[target])
 
     def now(self) -> datetime:
         """Return the database's present instant."""
@@ -197,15 +220,16 @@ class AsyncSQLAlchemyStore(_Tables):
 
     async def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return await self._run(find_due, self._bindings[target])
+        return await self._run(on_table, find_due, self._bindings[target])
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        return await self._run(purge, self._bindings[request.target], request, self._keys)
+        binding = self._bindings[request.target]
+        return await self._run(on_table, purge, binding, request, self._keys)
 
     async def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return await self._run(count, self._bindings[target])
+        return await self._run(on_table, count, self._bindings[target])
 
     async def now(self) -> datetime:
         """Return the database's present instant."""
