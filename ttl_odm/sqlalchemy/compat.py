@@ -16,20 +16,20 @@ from inspect import getattr_static
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import ClauseElement, Delete, Insert, Select, Update
+from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session, persistence
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.sql.base import CompileState
-from sqlalchemy.sql.elements import _anonymous_label
+from sqlalchemy.sql.elements import ColumnClause, _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.util import immutabledict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Table
+    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Subquery, Table
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
@@ -199,6 +199,56 @@ def with_value_lists(statement: Insert, lists: Iterable[Sequence[Any]]) -> Inser
 def selected_names(statement: Insert | Update) -> Sequence[str]:
     """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
     return statement._select_names or ()
+
+
+def named_rows(rows: Any) -> Subquery:
+    """What an INSERT selects, as a subquery.
+
+    A literal column has no name there by which the rest of a statement could refer to it.
+    """
+
+    def named(element: Any) -> Any:
+        if isinstance(element, CompoundSelect):  # named as its first SELECT is
+            first, *rest = element.selects
+            return copied(element, selects=[named(first), *rest])
+        columns = element._all_selected_columns if isinstance(element, Select) else ()
+        if not any(isinstance(column, ColumnClause) and column.is_literal for column in columns):
+            return element
+        return element.with_only_columns(
+            *(
+                column.label(None) if getattr(column, "is_literal", False) else column
+                for column in columns
+            )
+        )
+
+    return named(rows).subquery()  # type: ignore[no-any-return]
+
+
+def with_selection(
+    statement: Insert, names: Sequence[str], columns: Iterable[ColumnElement[Any]]
+) -> Insert:
+    """An INSERT FROM SELECT of other columns."""
+    # SQLite takes the ON of an ON CONFLICT that follows a FROM clause for that of a join.
+    rows = select(*columns).where(true())
+    return copied(statement, select=rows, _select_names=list(names))
+
+
+def emitted(statement: Insert) -> Insert:
+    """An INSERT as it is rendered: the ORM's bulk INSERT of a joined subclass, for one table.
+
+    It is the same statement for each of the class's tables, but for an annotation.
+    """
+    table = statement._annotations.get("_emit_insert_table")
+    if table is None or table is original(statement.table):
+        return statement
+    attributes: Any = attributes_of(statement)
+    copy: Any = copied(statement, table=table)
+    copy._values = {
+        key: value
+        for key, value in (statement._values or {}).items()
+        if original(attributes.get(key) if isinstance(key, str) else key).table is table
+    }
+    return copy  # type: ignore[no-any-return]
 
 
 def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:

@@ -34,7 +34,7 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     overruled,
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource
 from ttl_odm.sqlalchemy.rewrite.stamps import (
     has_key_column,
@@ -42,7 +42,11 @@ from ttl_odm.sqlalchemy.rewrite.stamps import (
     stamped_update,
     written_columns,
 )
-from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
+from ttl_odm.sqlalchemy.rewrite.upserts import (
+    gated_on_conflict,
+    gated_on_duplicate_key,
+    refuse_for_subclass,
+)
 from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
 if TYPE_CHECKING:
@@ -84,11 +88,12 @@ class _Mode(NamedTuple):
     """What the statement that is being rendered does.
 
     It, or one around it, reads expired rows too (`including`); it is an UPDATE or DELETE
-    (`writing`; a SELECT inside one reads).
+    (`writing`; a SELECT inside one reads); it picks expired rows itself (`sweeping`).
     """
 
     including: bool
     writing: bool
+    sweeping: bool
 
 
 class GatedCompiler(Compiler):
@@ -101,12 +106,13 @@ class GatedCompiler(Compiler):
     ttl_preparation: Preparation | None = None
     ttl_gated: bool = False
 
-    ttl_mode = _Mode(including=False, writing=False)
+    ttl_mode = _Mode(including=False, writing=False, sweeping=False)
 
     def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
         """SELECT: the predicate is added where its body is composed."""
         including = self.ttl_mode.including or includes_expired(select_stmt)
-        with _mode(self, including=including):
+        sweeping = isinstance(select_stmt, SweepSelect)
+        with _mode(self, including=including, sweeping=sweeping):
             return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> Any:
@@ -127,7 +133,7 @@ class GatedCompiler(Compiler):
     ) -> Any:
         # Every SELECT comes through here with the FROM elements that it really renders, that
         # is, without those that are correlated to an enclosing statement.
-        if not self.ttl_mode.including:
+        if not (self.ttl_mode.including or self.ttl_mode.sweeping):
             conditions = compat.where_criteria(select)
             criteria = _live_rows(self).where(froms, conditions)
             if criteria:
@@ -191,6 +197,8 @@ class GatedCompiler(Compiler):
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
+        if not self.stack:
+            insert_stmt = compat.emitted(insert_stmt)
         table = insert_stmt.table
         binding = binding_of(table)
         if binding is not None:
@@ -204,6 +212,7 @@ class GatedCompiler(Compiler):
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
+        refuse_for_subclass(insert.table)
         binding = binding_of(insert.table)
         if binding is not None:
             predicate = Predicate(clock_of(self.dialect), writing=True)
@@ -213,6 +222,7 @@ class GatedCompiler(Compiler):
     def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
         """An upsert's update half, on MariaDB and MySQL."""
         insert: Any = self.current_executable
+        refuse_for_subclass(insert.table)
         binding = binding_of(insert.table)
         if binding is not None:
             predicate = Predicate(clock_of(self.dialect), writing=True)
@@ -262,10 +272,14 @@ def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, objec
 
 @contextmanager
 def _mode(
-    compiler: GatedCompiler, *, including: bool = False, writing: bool = False
+    compiler: GatedCompiler,
+    *,
+    including: bool = False,
+    writing: bool = False,
+    sweeping: bool = False,
 ) -> Iterator[None]:
     before = compiler.ttl_mode
-    compiler.ttl_mode = _Mode(including, writing)
+    compiler.ttl_mode = _Mode(including, writing, sweeping)
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import RestrictingKey, restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
-from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, has_cte, in_subquery, is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,17 +95,17 @@ class KeyReclaimer:
 
     def expired_rows(self, binding: Binding, columns: Iterable[ColumnElement[Any]]) -> Select[Any]:
         """A SELECT of expired rows."""
-        rows = select(*columns).where(expired_in(self.connection, binding))
-        if self.current:
-            rows = rows.with_for_update(read=True)
-        return rows.options(include_expired())
+        rows = SweepSelect(*columns).where(expired_in(self.connection, binding))
+        return rows.with_for_update(read=True) if self.current else rows
 
     def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Delete the expired rows of a table that a condition finds, and expired rows below them.
 
         Returns how many of its own are gone. It is an IntegrityError if a live row refers to one.
         """
-        if any(True for _ in restricting_children(binding.table)):
+        restricted = any(True for _ in restricting_children(binding.table))
+        # MariaDB's DELETE takes no WITH.
+        if restricted or (self.dialect.name in MYSQL_FAMILY and has_cte(criterion)):
             total = 0
             while True:
                 keys = self._keys(binding, criterion, limit=_BATCH)

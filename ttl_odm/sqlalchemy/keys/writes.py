@@ -18,7 +18,9 @@ from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.compat import (
+    emitted,
     invoked,
+    named_rows,
     original,
     selected_names,
     value_lists,
@@ -97,7 +99,7 @@ class TakenKeys:
         if not columns:
             return self.free(reclaimer, list(rows))
         selected: Any = statement.select
-        values = selected.subquery()
+        values = named_rows(selected)
         # What writes would write; what text selects has no names.
         if writes(selected) or len(values.c) != len(columns):
             return 0
@@ -151,7 +153,7 @@ class InsertedKeys(_KeysOfWrite):
         parameters = context.compiled_parameters
         if self._purge is not None:  # nearly always, from the second time on
             return self._purge.free(reclaimer, parameters)
-        statement = invoked(context)
+        statement = emitted(invoked(context))
         if not (selected_names(statement) or value_lists(statement)):
             named = [
                 NamedKey(key, names)

@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expir
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import HookError, Hooks, Purged, TransientStoreError, archive, archive_async
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
@@ -205,8 +205,8 @@ class Removal:
         one statement has `chunk` keys.
         """
         keys = list(key_columns(self._table))
-        chosen = select(*self._columns()).where(*criteria).limit(limit)
-        chosen = chosen.with_for_update(skip_locked=not waits).options(include_expired())
+        chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
+        chosen = chosen.with_for_update(skip_locked=not waits)
         with phase("find"):
             rows = self.connection.execute(chosen).all()
         remove = self._remove_objects if self.mode.orm else self._remove

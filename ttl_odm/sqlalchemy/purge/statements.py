@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, ColumnElement, Delete, UpdateBase, and_, or_, select, tuple_
+from sqlalchemy import (
+    CTE,
+    BindParameter,
+    ColumnElement,
+    Delete,
+    Select,
+    UpdateBase,
+    and_,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.sql import visitors
 
 if TYPE_CHECKING:
@@ -18,6 +29,12 @@ class SweepDelete(Delete):
 
     Being a class of its own, it has cache keys of its own.
     """
+
+    inherit_cache = True
+
+
+class SweepSelect(Select[Any]):
+    """A SELECT of expired rows, which the gate lets through; a subquery in it sees live ones."""
 
     inherit_cache = True
 
@@ -54,6 +71,11 @@ def filled(statement: Any, parameters: Mapping[str, Any]) -> Any:
     return (
         statement.params({name: parameters[name] for name in required}) if required else statement
     )
+
+
+def has_cte(element: Any) -> bool:
+    """Whether a statement with this inside begins with WITH."""
+    return any(isinstance(inner, CTE) for inner in visitors.iterate(element))
 
 
 def writes(*elements: Any) -> bool:

@@ -21,12 +21,12 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Integer,
+    Select,
     UniqueConstraint,
     bindparam,
     case,
     func,
     literal,
-    select,
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -134,16 +134,9 @@ def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -
     """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
     if not binding.stamps:
         return statement
-    column = binding.last_modified
-    names, lists = compat.selected_names(statement), compat.value_lists(statement)
-    if names:
-        is_stamp = [_is(name, column) for name in names]
-        if not any(is_stamp):
-            return statement
-        rows: Any = statement.select
-        values = zip(rows.subquery().c, is_stamp, strict=True)
-        columns = (_inserted_stamp(binding, c) if is_one else c for c, is_one in values)
-        return compat.copied(statement, select=select(*columns))
+    if compat.selected_names(statement):
+        return _stamped_selection(statement, binding)
+    column, lists = binding.last_modified, compat.value_lists(statement)
     if lists:
         return compat.with_value_lists(
             statement, [[_stamped_row(row, binding) for row in rows] for rows in lists]
@@ -154,6 +147,21 @@ def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -
         return statement
     stamp = _inserted_stamp(binding, value)
     return compat.with_assignments(statement, _replaced(pairs, column, stamp))
+
+
+def _stamped_selection(statement: Insert, binding: Binding) -> Insert:
+    """The same for an INSERT FROM SELECT."""
+    column, names, rows = binding.last_modified, compat.selected_names(statement), statement.select
+    is_stamp = [_is(name, column) for name in names]
+    if any(is_stamp):
+        values = zip(compat.named_rows(rows).c, is_stamp, strict=True)
+        columns = [_inserted_stamp(binding, c) if is_one else c for c, is_one in values]
+        return compat.with_selection(statement, names, columns)
+    if isinstance(rows, Select) and statement.include_insert_from_select_defaults:
+        return statement
+    # SQLAlchemy has no place for a default in a UNION, or was told to leave defaults out.
+    columns = [*compat.named_rows(rows).c, binding.instants.stored(Stamp())]
+    return compat.with_selection(statement, [*names, column.key], columns)
 
 
 def _stamped_row(row: Any, binding: Binding) -> Any:

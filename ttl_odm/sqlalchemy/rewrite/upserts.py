@@ -15,8 +15,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.policy.binding import sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import grouped
 from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept
+from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
@@ -59,6 +61,25 @@ def gated_on_duplicate_key(
     reset = stamp_unless_kept(binding, value) if binding.stamps else value
     values = {stamp.key: case((live, reset), else_=_Failure(stamp)), **values}
     return compat.with_duplicate_values(clause, values, first=stamp.key)
+
+
+def refuse_for_subclass(table: object) -> None:
+    """Refuse the update half of an upsert in the table of a joined subclass.
+
+    It would write to rows whose lifetime is in another table, which no such clause can reach: their
+    ``_ts`` would stay, and expired ones be changed.
+
+    Raises:
+        TTLConfigurationError: It is such a table.
+    """
+    sub = sub_binding_of(table)
+    if sub is not None:
+        raise UnwrappedConfigurationError(
+            f"An upsert that updates rows of {sub.table.fullname!r} can't reset their "
+            f"{sub.base.last_modified.name!r}, which is in {sub.base.table.fullname!r} "
+            f"(model {sub.base.name}): use session.merge(), or an UPDATE and then an INSERT that "
+            "does nothing on a conflict."
+        )
 
 
 class _Failure(FunctionElement[Any]):
