@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from tests.backends import Backend
+    from ttl_odm.testing import TTLClock
 
 HOUR = 3600
 
@@ -218,7 +219,7 @@ def test_the_keys_of_an_expired_row_are_free_and_those_of_a_live_one_are_not(
         session.flush()
 
 
-def test_lifetimes_can_be_changed(kind: Kind, engine: Engine) -> None:
+def test_lifetimes_can_be_changed(kind: Kind, engine: Engine, ttl_clock: TTLClock) -> None:
     session, model = kind
     live = session.get(model, "live")
     before = live.last_modified
@@ -227,10 +228,11 @@ def test_lifetimes_can_be_changed(kind: Kind, engine: Engine) -> None:
     session.refresh(live)
     assert live.last_modified > before
     assert live.expires_at == live.last_modified + timedelta(seconds=HOUR)
-    live.expire_in(60)
-    session.commit()
-    assert (live.ttl, live.is_expired) == (60, False)
-    assert timedelta(0) < live.time_left <= timedelta(seconds=60)
+    with ttl_clock.freeze():
+        live.expire_in(60)
+        session.commit()
+        assert (live.ttl, live.is_expired) == (60, False)
+        assert live.time_left == timedelta(seconds=60)
     live.ttl = timedelta(minutes=5)
     session.commit()
     assert live.ttl == 300

@@ -40,7 +40,7 @@ def test_it_shows_targets_the_lease_and_the_last_sweep(engine: Engine, app: list
     assert seen["lease"]["last_sweep_seconds_ago"] is None
 
     assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
-    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "node-7", 60)
+    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "node-7", 86_400)
     finished = CliRunner().invoke(cli, ["status", *app])
     assert finished.exit_code == 0
     assert "node-7 holds the lease for" in finished.stdout

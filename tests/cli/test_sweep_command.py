@@ -72,7 +72,7 @@ def test_it_deletes_what_has_expired_and_prints_the_report(engine: Engine, url: 
 def test_a_dry_run_counts_and_deletes_nothing_whoever_has_the_lease(
     engine: Engine, url: str
 ) -> None:
-    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "somebody", 60)
+    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "somebody", 86_400)
     report = swept("--app", "tests.cli.shop:Base", "--url", url, "--dry-run")
     assert (report["dry_run"], report["due"], report["deleted"]) == (True, 20, 0)
     assert stored(engine) == 15
@@ -104,7 +104,7 @@ def test_the_exit_status_tells_what_happened(engine: Engine, url: str) -> None:
             rows,
         )
     leases = SQLAlchemyStore(engine, shop.Base).leases
-    held = leases.acquire("ttl_odm", "somebody", 60)
+    held = leases.acquire("ttl_odm", "somebody", 86_400)
     assert held is not None
     finished = call(*app)
     assert (finished.exit_code, "somebody" in finished.stdout) == (4, True)

@@ -60,7 +60,7 @@ def test_exit_statuses_say_what_went_wrong(
     one = ("--model", "shop.Session")
     assert swept(capsys, *one, "--max-fraction", "0.5")[0] == 3
     leases = DjangoStore("default").leases
-    lease = leases.acquire("ttl_odm", "somebody", 60)
+    lease = leases.acquire("ttl_odm", "somebody", 86_400)
     assert lease is not None
     assert swept(capsys, *one)[0] == 4
     leases.release(lease)

@@ -48,7 +48,7 @@ def create_app() -> Flask:
     app.config.update(
         SQLALCHEMY_DATABASE_URI=os.environ["SHOP_DATABASE"],
         TTL_SWEEP_INTERVAL=0.1,
-        TTL_LEASE_DURATION=1.5,
+        TTL_LEASE_DURATION=86_400,  # no machine is so slow that it ends by itself
         TTL_ON_PURGED=note,
     )
     db.init_app(app)

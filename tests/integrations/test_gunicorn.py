@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from tests.integrations.gunicorn_shop import Batch, Cart, db
 from tests.sql.sweeping import HOUR, add, left
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def gunicorn(url: str, folder: Path, *options: str) -> Iterator[tuple[Any, httpx
     """Serve the shop on a socket; give the process, and a client."""
     command = [
         *(sys.executable, "-m", "gunicorn", "--workers", str(WORKERS), *options),
+        *("--timeout", "0", "--graceful-timeout", "600"),  # nor is a slow worker a dead one
         *("--bind", "unix:shop.sock", "tests.integrations.gunicorn_shop:create_app()"),
     ]
     environment = {**os.environ, "SHOP_DATABASE": url, "PYTHONPATH": str(ROOT)}
@@ -59,7 +61,7 @@ def gunicorn(url: str, folder: Path, *options: str) -> Iterator[tuple[Any, httpx
             yield process, client
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(600)
         assert process.stderr is not None
         process.stderr.close()
 
@@ -93,6 +95,14 @@ class Shop:
         """The process that holds the lease."""
         holder = self.sweeper.status().holder
         return None if holder is None else int(holder.split(":")[1])
+
+    def end_lease(self) -> None:
+        """Let the lease be as one whose time has come."""
+        ended = text(
+            f"UPDATE ttl_odm_lease SET acquired_until = {clock_of(self.engine.dialect).now}"
+        )
+        with self.engine.begin() as connection:
+            assert connection.execute(ended).rowcount == 1
 
     def sweep_something(self) -> set[int]:
         """Let rows expire; return the processes that have deleted them."""
@@ -144,9 +154,10 @@ def takes_over(shop: Shop, server: Any, client: httpx.Client) -> None:
     assert shop.sweeper.status().token == 1  # it has never changed hands
     (killed,) = first
     os.kill(killed, signal.SIGKILL)
+    shop.end_lease()
     second = shop.sweep_something() | shop.sweep_something()
     assert second == {shop.holder()}
     assert second != first
     assert shop.sweeper.status().token == 2
     server.terminate()
-    assert server.wait(60) == 0
+    assert server.wait(600) == 0
