@@ -107,7 +107,7 @@ def main() -> None:
             )
             connection.executemany(
                 f"INSERT INTO cache VALUES (?, {NOW} - ?, ?)",
-                [(key, key * 10, None if key % 10 else -1) for key in range(1_000)],
+                [(key, key // 400 * 7200, None if key % 10 else -1) for key in range(1_000)],
             )
         store = PlainSQLiteStore(file, {"cache": 3600})
         print(Sweeper(store, dry_run=True).run_once())

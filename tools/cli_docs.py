@@ -53,6 +53,7 @@ url = "$DATABASE_URL"
 [tool.ttl_odm.sweep]
 max_fraction = 0.9
 """
+# The next row expires in half an hour, so that the blocks are the same on the slowest machine.
 FILL: Final = """
 import shop
 from sqlalchemy import create_engine, text
@@ -65,7 +66,7 @@ with engine.begin() as connection:
         connection.execute(text(
             f"INSERT INTO {table} (id, ttl, _ts) {numbers} "
             f"SELECT i, CASE WHEN i % 10 = 0 THEN {2 * life} END, "
-            f"{now} - (i % 1000 / 100 * 100 + 50) * {life} * 2 FROM n"
+            f"{now} - (i % 1000 / 100 * 50 + i % 1000 / 500 * 200 + 100) * {life} * 2 FROM n"
         ))
 legacy = create_engine("sqlite:///legacy.sqlite3")
 with legacy.begin() as connection:

@@ -385,7 +385,7 @@ def test_kinds_of_rows_have_the_one_default_that_is_planned(engine: Engine) -> N
             )
     table = binding_of(Note.__table__)
     assert table is not None
-    for planned_, expired in ((None, 1), (TTL(30), 2), (TTL(300), 0)):
+    for planned_, expired in ((None, 1), (TTL(30), 2), (TTL(86_400), 0)):
         with engine.connect() as connection:
             measured = measure(connection, table.table, planned_)
         scenario = "current" if planned_ is None else "planned"

@@ -22,9 +22,12 @@ from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from ttl_odm.testing import TTLClock
+
 
 @pytest.fixture
-def app(engine: Engine) -> list[str]:
+def app(engine: Engine, ttl_clock: TTLClock) -> list[str]:
+    ttl_clock.freeze()
     shop.fill(engine)
     url = engine.url.render_as_string(hide_password=False)
     return ["--app", "tests.cli.shop:Base", "--url", url]
@@ -35,7 +38,7 @@ def test_it_shows_targets_the_lease_and_the_last_sweep(engine: Engine, app: list
     targets = {each["target"]: each for each in seen["targets"]}
     assert targets["carts"]["last_rows_per_second"] is None
     assert (targets["carts"]["rows"], targets["carts"]["expired"]) == (15, 10)
-    assert targets["carts"]["oldest_expired_age"] == pytest.approx(7200, abs=60)
+    assert targets["carts"]["oldest_expired_age"] == pytest.approx(7200)
     assert targets["wishes"]["is_on"] is False
     assert seen["lease"]["last_sweep_seconds_ago"] is None
 

@@ -19,7 +19,12 @@ MANAGE = Path(__file__).parents[2] / "examples" / "django_project" / "manage.py"
 PAGES = """
 from django.test import Client
 from pastes.models import Comment, Paste
-from ttl_odm.django import only_expired
+from ttl_odm.django import include_expired, only_expired
+from ttl_odm.testing import TTLClock
+
+# As if the demo had just begun: one of its pastes lives for a minute.
+clock = TTLClock().__enter__()
+clock.freeze(include_expired(Paste.objects).get(slug="gone").expires_at)
 
 page = Client()
 told = page.get("/").content.decode()
@@ -32,7 +37,7 @@ paste = Paste.objects.get(slug="default")
 assert (paste.views, paste.last_modified) == (1, before)
 
 # The name of an expired paste is free, that of a live one is not.
-made = page.post("/", {"slug": "gone", "text": "again", "ttl": "60"}, follow=True)
+made = page.post("/", {"slug": "gone", "text": "again", "ttl": "86400"}, follow=True)
 assert b"again" in made.content, made.content
 taken = page.post("/", {"slug": "gone", "text": "once more", "ttl": ""})
 assert b"already exists" in taken.content, taken.content
@@ -60,6 +65,9 @@ removed = page.post(f"/admin/pastes/paste/{live.pk}/delete/", {"post": "yes"})
 assert removed.status_code == 302
 assert not Paste.objects.filter(slug="welcome").exists()
 assert Comment.objects.filter(paste__slug="welcome").count() == 0
+
+# By the real time that minute may be over, or may not.
+Paste.objects.filter(slug="minute").update(ttl=-1)
 """
 
 

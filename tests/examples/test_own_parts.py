@@ -46,8 +46,8 @@ def part_of(example: str, name: str) -> Any:
 
 def test_the_store_counts_sweeps_and_keeps_what_lives() -> None:
     lines = output_of("own_store.py")
-    assert lines[0].endswith("576 rows expired.")
-    assert lines[-1] == "left: 424 rows"
+    assert lines[0].endswith("540 rows expired.")
+    assert lines[-1] == "left: 460 rows"
 
 
 def test_the_pace_grows_by_steps() -> None:

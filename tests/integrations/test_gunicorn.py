@@ -98,9 +98,8 @@ class Shop:
 
     def end_lease(self) -> None:
         """Let the lease be as one whose time has come."""
-        ended = text(
-            f"UPDATE ttl_odm_lease SET acquired_until = {clock_of(self.engine.dialect).now}"
-        )
+        now = clock_of(self.engine.dialect).now
+        ended = text(f"UPDATE ttl_odm_lease SET acquired_until = {now}")  # noqa: S608
         with self.engine.begin() as connection:
             assert connection.execute(ended).rowcount == 1
 
