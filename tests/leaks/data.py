@@ -244,3 +244,53 @@ TAGS_OF_CUSTOMERS: list[tuple[int, int]] = [
     (4, 3),
     (6, 3),
 ]
+
+# Rows whose foreign keys are enforced: live ones refer to nothing that has expired.
+ROWS += [
+    *_rows(
+        "Firm",
+        "id code",
+        (ALWAYS, 1, "visited"),
+        (ALWAYS, 2, "badged"),
+        (ALWAYS, 3, "host"),
+        (ALWAYS, 4, "branched"),
+        (ALWAYS, 5, "ticketed"),
+        (ALWAYS, 6, "permitted"),
+        (ALWAYS, 7, "alone"),
+        (ALWAYS, 8, "busy"),  # live rows refer to it
+    ),
+    *_rows("Visit", "id firm_id", (STALE, 1, 1), (SHORT, 2, 1), (STALE, 3, 8), (FRESH, 4, 8)),
+    *_rows("Badge", "id firm_code", (STALE, 1, "badged"), (SHORT, 2, "badged"), (LONG, 3, "busy")),
+    *_rows(
+        "Guest",
+        "id host_id name",
+        (STALE, 1, 3, "ann"),
+        (SHORT, 2, 3, "bob"),
+        (FRESH, 3, 8, "cid"),
+        (STALE, 4, None, "dan"),
+    ),
+    *_rows("Meal", "id guest_id", (STALE, 1, 1), (STALE, 2, 4), (FRESH, 3, 3)),
+    *_rows("Branch", "id firm_id", (ALWAYS, 1, 4), (ALWAYS, 2, 4), (ALWAYS, 3, 8)),
+    *_rows("Desk", "id branch_id", (STALE, 1, 1), (SHORT, 2, 2), (FRESH, 3, 3)),
+    *_rows("Ticket", "id firm_id", (FRESH, 1, 5), (STALE, 2, 5), (FRESH, 3, 8)),
+    *_rows(
+        "Reply",
+        "id ticket_id reply_id",
+        (STALE, 1, 1, None),
+        (STALE, 2, 1, 1),
+        (STALE, 3, 2, None),
+        (FRESH, 4, 3, None),
+    ),
+    *_rows("Permit", "id firm_id", (STALE, 1, 6), (FRESH, 2, 8)),
+    *_rows(
+        "Folder",
+        "id parent_id",
+        (ALWAYS, 1, None),
+        (ALWAYS, 2, 1),
+        (ALWAYS, 3, 2),
+        (ALWAYS, 4, None),
+    ),
+    *_rows("Paper", "id folder_id", (STALE, 1, 3), (SHORT, 2, 2), (FRESH, 3, 4)),
+    *_rows("Room", "house number", (ALWAYS, 1, 1), (ALWAYS, 1, 2), (ALWAYS, 2, 1)),
+    *_rows("Stay", "id house number", (STALE, 1, 1, 1), (STALE, 2, 1, 2), (FRESH, 3, 2, 1)),
+]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from tests.leaks.data import ROWS, TAGS_OF_CUSTOMERS, Row
@@ -55,7 +55,10 @@ class TimelessWorld:
     def __init__(self, url: str) -> None:
         self._models = make_models(self.mixin, type("Base", (DeclarativeBase,), {}))
         self.engine: Engine = create_engine(url)
-        self._models.Base.metadata.create_all(self.engine)
+        if self.engine.dialect.name == "sqlite":
+            event.listen(self.engine, "connect", _enforce_foreign_keys)
+        for base in (self._models.Base, self._models.Elsewhere):
+            base.metadata.create_all(self.engine)
         with self.engine.begin() as connection:
             for row in filter(self.holds, ROWS):
                 self._insert(connection, row, inspect(getattr(self, row.model)))
@@ -101,6 +104,11 @@ class TimelessWorld:
 
 
 World = TimelessWorld
+
+
+def _enforce_foreign_keys(connection: Any, _: object) -> None:
+    """Let SQLite do as the others do."""
+    connection.execute("PRAGMA foreign_keys = ON")
 
 
 def lasting_table(mapper: Mapper[Any]) -> Table:

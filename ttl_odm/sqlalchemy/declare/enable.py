@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of, bound_tables, root_binding_of
-from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
+from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -258,9 +258,8 @@ class _Target:
         names: set[str] = set()
         for table in tables:
             if isinstance(table, Table):
-                # Deleting from what it refers to deletes the expired rows here first.
-                parents = map(referred_table, table.foreign_key_constraints)
-                names |= {table.name, *(parent.name for parent in parents if parent is not None)}
+                # Writing to what it refers to deletes the expired rows here first.
+                names |= {table.name, *names_above([table])}
             _unbind(table)
         if hasattr(self.owner, "__ttl__"):
             # A ``_ts`` that was reflected, or declared by somebody else, is read as TTLMixin does.

@@ -23,7 +23,7 @@ from sqlalchemy import Delete, Update, and_
 from sqlalchemy.engine.interfaces import CacheStats
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.preparations import DeletedReferences, Several, StampedBase, try_twice
+from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase, try_twice
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import (
@@ -176,11 +176,12 @@ class GatedCompiler(Compiler):
             binding, sub = binding_of(table), sub_binding_of(table)
             if binding is not None:
                 update_stmt = stamped_update(update_stmt, binding, self)
-            if not self.stack and (binding is not None or sub is not None):
+            if not self.stack:
                 if sub is not None:
                     _prepare(self, StampedBase(sub))
                 written = written_columns(update_stmt, self)
                 if has_key_column(table, written):
+                    _prepare(self, ChangedReferences.of(table, written))
                     _prepare(self, UpdatedKeys.of(table, written))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
@@ -192,7 +193,7 @@ class GatedCompiler(Compiler):
             if not isinstance(delete_stmt, SweepDelete):
                 delete_stmt = _only_live(self, delete_stmt, kw)
                 if not self.stack:
-                    _prepare(self, DeletedReferences.of(delete_stmt.table))
+                    _prepare(self, ChangedReferences.of(delete_stmt.table))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:

@@ -17,20 +17,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import Alias, Table, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
+from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sqlalchemy import FromClause
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.engine.interfaces import DBAPICursor
@@ -81,30 +82,47 @@ class Several:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedReferences:
-    """Before a DELETE: the expired rows that refer to its rows and would restrict it."""
+class ChangedReferences:
+    """Before a DELETE, or an UPDATE of a key: the expired rows that refer to its rows."""
 
-    table: Table
+    change: Change
 
     @classmethod
-    def of(cls, table: object) -> DeletedReferences | None:
-        """For a DELETE from this table; None where no TTL table refers to it."""
-        table = compat.original(table)
+    def of(cls, source: Any, written: set[str] | None = None) -> ChangedReferences | None:
+        """For a statement that writes these columns, or deletes; None where nothing refers to it.
+
+        That is, no TTL table does, nor one that hangs on the rows.
+        """
+        table = compat.original(source)
+        table = compat.original(table.element) if isinstance(table, Alias) else table
         if not isinstance(table, Table):  # a lightweight table(), a join: nothing refers to it
             return None
-        return cls(table) if any(True for _ in restricting_children(table)) else None
+        change = Change(table, None if written is None else frozenset(written))
+        return cls(change) if change.consequences() else None
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Delete the expired children of the rows that are about to be deleted."""
-        criteria = compat.where_criteria(compat.invoked(context))
+        """Delete the expired rows that would keep the statement's rows as they are."""
+        statement = compat.invoked(context)
+        criteria = compat.where_criteria(statement)
         if writes(*criteria):
-            return 0  # which rows it deletes is known once it has run
+            return 0  # which rows it changes is known once it has run
         reclaimer = KeyReclaimer.of(context, current=current)
+        source: FromClause = compat.original(statement.table)  # the table, or an alias of it
+        executions = context.compiled_parameters
+        rows = executions if self.change.columns is None else rows_of(statement, executions)
         deleted = 0
-        for parameters in context.compiled_parameters:
-            for child, key in restricting_children(self.table):
-                doomed = filled(select(*key.referred_columns).where(*criteria), parameters)
-                deleted += reclaimer.displace(child, in_subquery(key.columns, doomed))
+        for parameters, row in zip(executions, rows, strict=True):
+            for consequence in self.change.consequences():
+                conditions = [*criteria]
+                if self.change.columns is not None:  # a key that stays as it is needs no room
+                    moves = (
+                        source.c[column.key].is_distinct_from(row.get(column.key))
+                        for column in consequence.referred
+                        if column.key in self.change.columns
+                    )
+                    conditions.append(or_(*moves))
+                changed = referred_rows(consequence, self.change.table, *conditions, source=source)
+                deleted += reclaimer.make_way(consequence, filled(changed, parameters))
         return deleted
 
 

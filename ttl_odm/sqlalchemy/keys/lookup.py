@@ -21,15 +21,13 @@ from sqlalchemy import (
     and_,
     bindparam,
     or_,
-    select,
     tuple_,
 )
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
 from ttl_odm.sqlalchemy.rewrite.stamps import unique_parts
 
 if TYPE_CHECKING:
@@ -123,10 +121,7 @@ class ConflictingRows:
 
     def with_keys(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
         """A condition on the table of the keys, as one on the table that has the policy."""
-        if self.sub is None:
-            return condition
-        own, roots = zip(*self.sub.keys, strict=True)
-        return in_subquery(roots, select(*own).where(condition).options(include_expired()))
+        return at_root(self.sub, condition)
 
 
 class NamedKey:

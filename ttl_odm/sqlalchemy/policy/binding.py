@@ -195,7 +195,8 @@ bound_tables: WeakSet[Table] = WeakSet()
 
 def bind(table: Table, binding: Binding | SubBinding) -> None:
     """Put a policy on a table."""
-    table.info[INFO_KEY] = binding
+    # Not into the dict that is there: tables of one abstract base may share it.
+    table.info = {**table.info, INFO_KEY: binding}
     bound_tables.add(table)
 
 
@@ -215,6 +216,13 @@ def root_binding_of(table: object) -> Binding | None:
     """The policy of a class's table, or of the table at the root that it hangs on."""
     info = _info_of(table)
     return info.base if isinstance(info, SubBinding) else info
+
+
+def all_subtables(binding: Binding) -> list[SubBinding]:
+    """The sub-tables of a table, the farthest first."""
+    # A class is mapped after those that it inherits from, and its table is made with it.
+    every = map(sub_binding_of, binding.table.metadata.tables.values())
+    return [sub for sub in every if sub is not None and sub.base is binding][::-1]
 
 
 def _info_of(table: object) -> Binding | SubBinding | None:

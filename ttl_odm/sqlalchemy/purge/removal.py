@@ -25,7 +25,7 @@ from sqlalchemy.util import await_only
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import SubBinding, key_columns, sub_binding_of
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, key_columns
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.archive import Copy
@@ -89,13 +89,6 @@ def mode_of(binding: Binding) -> Mode:
     if isinstance(archive, Archive):
         return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)
     return Mode(sink=archive, hooks=hooks)
-
-
-def all_subtables(binding: Binding) -> list[SubBinding]:
-    """The sub-tables of a table, the farthest first."""
-    # A class is mapped after those that it inherits from, and its table is made with it.
-    every = map(sub_binding_of, binding.table.metadata.tables.values())
-    return [sub for sub in every if sub is not None and sub.base is binding][::-1]
 
 
 def subtables(binding: Binding, dialect: str) -> list[SubBinding]:

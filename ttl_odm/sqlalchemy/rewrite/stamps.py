@@ -22,6 +22,7 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Select,
+    Table,
     UniqueConstraint,
     bindparam,
     case,
@@ -43,7 +44,7 @@ from ttl_odm.sqlalchemy.time.instants import Stored
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from sqlalchemy import Insert, Table, Update
+    from sqlalchemy import Insert, Update
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -222,9 +223,10 @@ def unique_parts(table: Table) -> list[tuple[Any, ...]]:
 
 def has_key_column(table: Any, written: Collection[str]) -> bool:
     """Whether one of the columns that are written is in something unique."""
-    return any(
+    table = compat.original(table)
+    return isinstance(table, Table) and any(
         isinstance(element, Column) and element.key in written
-        for parts in unique_parts(compat.original(table))
+        for parts in unique_parts(table)
         for part in parts
         for element in visitors.iterate(part)
     )

@@ -16,17 +16,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import any_, func, not_, or_, select, tuple_
+from sqlalchemy import any_, func, not_, select, tuple_
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
@@ -222,7 +223,8 @@ class _CarefulBatch(_Batch):
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
             return self._remove_by_key(1)
         table = self.binding.table
-        self._remove_referring(self.binding, self.range.criteria(table), (table,))
+        change = Change(table)
+        self._remove_referring(change, self.range.criteria(table), (change,))
         self._blocked = self.keys.blocks(self.connection, table, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None:
             return self._remove_free()
@@ -232,24 +234,29 @@ class _CarefulBatch(_Batch):
         return self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
 
     def _remove_referring(
-        self, binding: Binding, doomed: Sequence[ColumnElement[bool]], above: tuple[Table, ...]
+        self, change: Change, doomed: Sequence[ColumnElement[bool]], above: tuple[Change, ...]
     ) -> None:
         """Remove expired rows that refer to these, whatever their tables' place in the sweep.
 
         Their tables are swept first. But rows that are written together expire together, perhaps
         between the sweep of the one table and that of the other.
         """
-        for child, key in restricting_children(binding.table):
-            removal = Removal(self.connection, child, self.request.hooks)
-            if child.table in above[1:] or removal.mode.orm is not None:
+        for consequence in change.consequences():
+            child = consequence.binding
+            below = consequence.change if child is None else Change(child.table)
+            if below is None or below in above[1:] or not consequence.is_certain:
                 continue
-            referred = select(*key.referred_columns).where(*doomed).options(include_expired())
-            theirs = [in_subquery(key.columns, referred), expired_in(self.connection, child)]
-            if child.table is binding.table:  # a row that refers to itself goes by itself
-                pairs = zip(key.columns, key.referred_columns, strict=True)
-                theirs.append(or_(*(own != other for own, other in pairs)))
-            else:
-                self._remove_referring(child, theirs, (*above, child.table))
+            referred = referred_rows(consequence, change.table, *doomed)
+            theirs = [referring(consequence, referred.options(include_expired()))]
+            if child is None:
+                self._remove_referring(below, theirs, (*above, below))
+                continue
+            removal = Removal(self.connection, child, self.request.hooks)
+            if removal.mode.orm is not None:
+                continue
+            theirs.append(expired_in(self.connection, child))
+            if below != change:
+                self._remove_referring(below, theirs, (*above, below))
             blocked = self.keys.blocks(self.connection, child.table)
             free = [] if blocked is None else [not_(blocked)]
             deleted = removal.by_key([*theirs, *free], limit=self.request.size)
