@@ -32,6 +32,7 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
 
         id: Mapped[Key]
         code: Mapped[str] = mapped_column(String(10), unique=True)
+        name: Mapped[str | None] = mapped_column(String(10))
         visits = relationship("Visit")
         branches = relationship("Branch", passive_deletes=True)
         tickets = relationship("Ticket", cascade="all, delete-orphan")

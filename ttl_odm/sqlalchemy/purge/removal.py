@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import insert, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
@@ -114,8 +114,8 @@ class Removal:
     """Rows of one table that one transaction purges.
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
-    counts those that were archived so far, `restricted` those that were refused one by one, in the
-    mode "orm".
+    counts those that were archived so far. With `tries_each` (and in the mode "orm") a row that
+    something refuses to let go alone stays, and is counted in `restricted`.
     """
 
     connection: Connection
@@ -125,6 +125,7 @@ class Removal:
     source: Table | None = None
     archived: int = 0
     restricted: int = 0
+    tries_each: bool = False
     mode: Mode = field(init=False)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
@@ -202,10 +203,19 @@ class Removal:
         chosen = chosen.with_for_update(skip_locked=not waits)
         with phase("find"):
             rows = self.connection.execute(chosen).all()
-        remove = self._remove_objects if self.mode.orm else self._remove
+        remove = self._try if self.tries_each else self._remove
+        remove = self._remove_objects if self.mode.orm else remove
         return sum(
             remove(keys, rows[start : start + chunk]) for start in range(0, len(rows), chunk)
         )
+
+    def _try(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
+        try:
+            with self.connection.begin_nested():
+                return self._remove(keys, rows)
+        except IntegrityError:
+            self.restricted += len(rows)
+            return 0
 
     def _remove(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
         """Copy and delete rows that this transaction has locked."""

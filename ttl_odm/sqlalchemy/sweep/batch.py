@@ -225,13 +225,20 @@ class _CarefulBatch(_Batch):
         table = self.binding.table
         change = Change(table)
         self._remove_referring(change, self.range.criteria(table), (change,))
-        self._blocked = self.keys.blocks(self.connection, table, self.source)
+        self._blocked = self.keys.blocks(self.connection, self.binding, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None:
             return self._remove_free()
         # By its key a row is copied and deleted by a statement each, of which one will say what
         # is wrong.
         free = [] if self._blocked is None else [not_(self._blocked)]
-        return self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
+        chunk = 1 if self._dialect in MYSQL_FAMILY else CHUNK
+        try:
+            with self.connection.begin_nested():
+                return self._remove_by_key(chunk, *free)
+        except IntegrityError:  # something far below holds a row, or a trigger does
+            again = (self.connection, self.binding, self.request.hooks)
+            self.removals[0] = Removal(*again, source=self.source, tries_each=True)
+            return self._remove_by_key(1, *free)
 
     def _remove_referring(
         self, change: Change, doomed: Sequence[ColumnElement[bool]], above: tuple[Change, ...]
@@ -257,7 +264,7 @@ class _CarefulBatch(_Batch):
             theirs.append(expired_in(self.connection, child))
             if below != change:
                 self._remove_referring(below, theirs, (*above, below))
-            blocked = self.keys.blocks(self.connection, child.table)
+            blocked = self.keys.blocks(self.connection, child)
             free = [] if blocked is None else [not_(blocked)]
             deleted = removal.by_key([*theirs, *free], limit=self.request.size)
             self.referring += Counter({child.table.fullname: deleted})
@@ -267,7 +274,7 @@ class _CarefulBatch(_Batch):
         rows = self.count()
         restricted = self.removals[0].restricted
         if self._blocked is not None and rows:
-            restricted = self.count(self._blocked)
+            restricted += self.count(self._blocked)
         if restricted:
             self.keys.log(self.connection, self.binding.table)
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}

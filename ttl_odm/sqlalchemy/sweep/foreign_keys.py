@@ -17,13 +17,16 @@ from sqlalchemy import and_, column, exists, inspect, or_, text
 from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
     from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
 
 logger = logging.getLogger("ttl_odm.sweeper")
 
@@ -104,26 +107,51 @@ class ReferringKeys:
             )
 
     def blocks(
-        self, connection: Connection, table: Table, source: FromClause | None = None
+        self, connection: Connection, binding: Binding, source: FromClause | None = None
     ) -> ColumnElement[bool] | None:
         """The condition for rows that a foreign key keeps from being deleted; None without any.
 
         `source` is where the table's rows are, if not there: one of its partitions.
         """
-        name = name_of(connection, table)
-        return self._blocks(connection, name, table if source is None else source, (name,))
+        name = self._place(connection, binding.table)
+        source = binding.table if source is None else source
+        parts = {self._place(connection, sub.table): sub for sub in all_subtables(binding)}
+        conditions = [self._blocks(connection, name, source, (name,), parts)]
+        for part, sub in parts.items():  # the rest of the rows, which goes before
+            names = {own.name for own, _ in sub.keys}
+            rest = _bare(part, names.union(*(key.referred for key in self.of(connection, part))))
+            below = self._blocks(connection, part, rest, (name, part), parts)
+            if below is not None:
+                is_rest = (rest.c[own.name] == source.c[root.name] for own, root in sub.keys)
+                conditions.append(exists().select_from(rest).where(*is_rest, below))
+        some = [condition for condition in conditions if condition is not None]
+        return or_(*some) if some else None
+
+    def _place(self, connection: Connection, table: Table) -> Name:
+        """Where a table is, as the keys of others name it."""
+        schema, name = name_of(connection, table)
+        if schema is None and connection.dialect.name == "postgresql":
+            quoted = connection.dialect.identifier_preparer.quote(name)
+            schema = connection.execute(_SCHEMA, {"relation": quoted}).scalar()
+        return schema, name
 
     def _blocks(
-        self, connection: Connection, name: Name, source: FromClause, above: tuple[Name, ...]
+        self,
+        connection: Connection,
+        name: Name,
+        source: FromClause,
+        above: tuple[Name, ...],
+        parts: Mapping[Name, SubBinding] | None = None,
     ) -> ColumnElement[bool] | None:
         conditions = []
         for key in self.of(connection, name):
-            if key.deletes.startswith("SET"):
+            part = (parts or {}).get(key.table)
+            if key.deletes.startswith("SET") or (
+                part is not None and {own.name for own, _ in part.keys}.issuperset(key.columns)
+            ):
                 continue
-            schema, table = key.table
             others = self.of(connection, key.table)
-            columns = {*key.columns, *(name for other in others for name in other.referred)}
-            child = bare_table(table, *map(column, columns), schema=schema).alias()
+            child = _bare(key.table, {*key.columns}.union(*(other.referred for other in others)))
             refers = and_(
                 *(child.c[a] == source.c[b] for a, b in zip(key.columns, key.referred, strict=True))
             )
@@ -142,6 +170,12 @@ class ReferringKeys:
                 refers = and_(refers, below)
             conditions.append(exists().select_from(child).where(refers))
         return or_(*conditions) if conditions else None
+
+
+def _bare(name: Name, columns: set[str]) -> FromClause:
+    """An alias of a table, which the gate knows nothing of."""
+    schema, table = name
+    return bare_table(table, *map(column, sorted(columns)), schema=schema).alias()
 
 
 def name_of(connection: Connection, table: Table) -> Name:
@@ -176,6 +210,11 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE k.contype = 'f' AND k.conparentid = 0 AND k.confrelid = CAST(:relation AS text)::regclass
 """)
 """Not by SQLAlchemy's inspector, which would read all keys of all tables, of one schema only."""
+
+_SCHEMA: Final = text("""
+SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(CAST(:relation AS text))
+""")
 
 _ACTIONS: Final = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 
