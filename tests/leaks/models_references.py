@@ -1,6 +1,6 @@
 """The part of the schema whose foreign keys the databases enforce.
 
-Rows of `Firm`, `Folder` and `Room` live for ever. What refers to them is expired or not, by each
+Rows of `Firm`, `Folder` and `Hall` live for ever. What refers to them is expired or not, by each
 kind of key that may keep them from being deleted, and from getting another key.
 """
 
@@ -58,23 +58,23 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
         kind: Mapped[Text]
         __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "party"}
 
-    class Guest(Party):
+    class Caller(Party):
         """Refers from the table of a joined subclass, and is referred to there."""
 
-        __tablename__ = "guests"
+        __tablename__ = "callers"
 
         id: Mapped[int] = mapped_column(
             ForeignKey("parties.id"), primary_key=True, autoincrement=False
         )
         host_id: Mapped[int | None] = mapped_column(ForeignKey("firms.id"), index=True)
         name: Mapped[str] = mapped_column(String(10), unique=True)
-        __mapper_args__ = {"polymorphic_identity": "guest"}
+        __mapper_args__ = {"polymorphic_identity": "caller"}
 
     class Meal(mixin, Enforced, ttl=HOUR):
         __tablename__ = "meals"
 
         id: Mapped[Key]
-        guest_id: Mapped[int] = mapped_column(ForeignKey("guests.id"), index=True)
+        caller_id: Mapped[int] = mapped_column(ForeignKey("callers.id"), index=True)
 
     class Branch(Enforced):
         """Goes with its firm, unless an expired desk holds it."""
@@ -116,7 +116,7 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
         id: Mapped[Key]
         firm_id: Mapped[int] = mapped_column(ForeignKey(Firm.id), index=True)
 
-    classes = (Firm, Visit, Badge, Party, Guest, Meal, Branch, Desk, Ticket, Reply, Permit)
+    classes = (Firm, Visit, Badge, Party, Caller, Meal, Branch, Desk, Ticket, Reply, Permit)
     return {model.__name__: model for model in classes} | {"Elsewhere": Elsewhere}
 
 
@@ -139,18 +139,18 @@ def declare_folders(mixin: type, base: Any) -> dict[str, Any]:
         id: Mapped[Key]
         folder_id: Mapped[int] = mapped_column(ForeignKey("folders.id"), index=True)
 
-    class Room(base):
-        __tablename__ = "rooms"
+    class Hall(base):
+        __tablename__ = "halls"
         __table_args__ = {"info": {ENFORCED: True}}
 
         house: Mapped[Key]
         number: Mapped[Key]
 
-    class Stay(mixin, base, ttl=HOUR):
-        __tablename__ = "stays"
+    class Booking(mixin, base, ttl=HOUR):
+        __tablename__ = "bookings"
         __table_args__ = (
             ForeignKeyConstraint(
-                ["house", "number"], ["rooms.house", "rooms.number"], name="stay_room"
+                ["house", "number"], ["halls.house", "halls.number"], name="booking_hall"
             ),
             {"info": {ENFORCED: True}},
         )
@@ -159,4 +159,4 @@ def declare_folders(mixin: type, base: Any) -> dict[str, Any]:
         house: Mapped[int]
         number: Mapped[int]
 
-    return {"Folder": Folder, "Paper": Paper, "Room": Room, "Stay": Stay}
+    return {"Folder": Folder, "Paper": Paper, "Hall": Hall, "Booking": Booking}

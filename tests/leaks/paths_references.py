@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def firms_left(s: Session, m: World) -> Any:
     """What there is of firms and of all that refers to them, as plain SQLAlchemy reads it."""
     s.expire_all()
-    models = (m.Visit, m.Badge, m.Guest, m.Meal, m.Branch, m.Desk, m.Ticket, m.Reply, m.Permit)
+    models = (m.Visit, m.Badge, m.Caller, m.Meal, m.Branch, m.Desk, m.Ticket, m.Reply, m.Permit)
     firms = rows(s.execute(select(m.Firm.id, m.Firm.code)))
     return firms, [sorted(s.scalars(select(model.id))) for model in models]
 
@@ -31,11 +31,11 @@ def folders_left(s: Session, m: World) -> Any:
     return [sorted(s.scalars(select(model.id))) for model in (m.Folder, m.Paper)]
 
 
-def rooms_left(s: Session, m: World) -> Any:
-    """The like of rooms."""
+def halls_left(s: Session, m: World) -> Any:
+    """The like of halls."""
     return [
         rows(s.execute(select(model.house, model.number).order_by(model.house)))
-        for model in (m.Room, m.Stay)
+        for model in (m.Hall, m.Booking)
     ]
 
 
@@ -106,8 +106,8 @@ def _(s: Session, m: World) -> Any:
 
 @path("DELETE of rows to which no rows of a subclass refer, by NOT IN", writes=True)
 def _(s: Session, m: World) -> Any:
-    guests = m.Guest.__table__
-    hosts = select(guests.c.host_id).where(guests.c.host_id.is_not(None))
+    callers = m.Caller.__table__
+    hosts = select(callers.c.host_id).where(callers.c.host_id.is_not(None))
     firms = m.Firm.__table__
     gone = delete(firms).where(firms.c.id.not_in(hosts), firms.c.id == 3)
     return s.connection().execute(gone).rowcount, firms_left(s, m)
@@ -158,17 +158,17 @@ def _(s: Session, m: World) -> Any:
 
 @path("DELETE of a row with a composite key that only an expired row refers to", writes=True)
 def _(s: Session, m: World) -> Any:
-    s.execute(delete(m.Room).where(m.Room.house == 1))
-    return rooms_left(s, m)
+    s.execute(delete(m.Hall).where(m.Hall.house == 1))
+    return halls_left(s, m)
 
 
 @path(
     "session.delete() of a row with a composite key that only an expired row refers to", writes=True
 )
 def _(s: Session, m: World) -> Any:
-    s.delete(s.get_one(m.Room, (1, 2)))
+    s.delete(s.get_one(m.Hall, (1, 2)))
     s.flush()
-    return rooms_left(s, m)
+    return halls_left(s, m)
 
 
 @path("a flush that changes a primary key to which only expired rows refer", writes=True)
@@ -223,8 +223,8 @@ def _(s: Session, m: World) -> Any:
 
 @path("UPDATE of a part of a composite key to which only an expired row refers", writes=True)
 def _(s: Session, m: World) -> Any:
-    s.execute(update(m.Room).where(m.Room.house == 1).values(house=3))
-    return rooms_left(s, m)
+    s.execute(update(m.Hall).where(m.Hall.house == 1).values(house=3))
+    return halls_left(s, m)
 
 
 @path("UPDATE of a key for rows to which no rows refer, by NOT EXISTS", writes=True)
@@ -250,7 +250,7 @@ def _(s: Session, m: World) -> Any:
     "an object of a subclass with the key of one to whose own table expired rows refer", writes=True
 )
 def _(s: Session, m: World) -> Any:
-    s.add(m.Guest(id=4, host_id=7, name="new"))
+    s.add(m.Caller(id=4, host_id=7, name="new"))
     s.flush()
     return firms_left(s, m)
 
@@ -259,8 +259,8 @@ def _(s: Session, m: World) -> Any:
     "INSERT of a subclass's unique value, whose expired holder expired rows refer to", writes=True
 )
 def _(s: Session, m: World) -> Any:
-    s.execute(insert(m.Party.__table__).values(id=9, kind="guest"))
-    s.execute(insert(m.Guest.__table__).values(id=9, name="ann"))
+    s.execute(insert(m.Party.__table__).values(id=9, kind="caller"))
+    s.execute(insert(m.Caller.__table__).values(id=9, name="ann"))
     return firms_left(s, m)
 
 
@@ -273,9 +273,9 @@ def _(s: Session, m: World) -> Any:
 
 @path("UPDATE that takes a unique value, whose expired holder expired rows refer to", writes=True)
 def _(s: Session, m: World) -> Any:
-    s.get_one(m.Guest, 3).name = "dan"
+    s.get_one(m.Caller, 3).name = "dan"
     s.flush()
-    return firms_left(s, m), s.get_one(m.Guest, 3).name
+    return firms_left(s, m), s.get_one(m.Caller, 3).name
 
 
 @path("DELETE of an alias, of rows that expired rows refer to", without=("mariadb",), writes=True)

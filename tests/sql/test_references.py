@@ -62,14 +62,14 @@ def expire(session: Session, *rows: Any) -> None:
 
 
 def hosts(m: Any, session: Session) -> None:
-    """A firm whose guest has expired; a live meal refers to the guest."""
+    """A firm whose caller has expired; a live meal refers to the caller."""
     session.add(m.Firm(id=1, code="host"))
     session.flush()
-    guest = m.Guest(id=1, host_id=1, name="ann")
-    session.add(guest)
+    caller = m.Caller(id=1, host_id=1, name="ann")
+    session.add(caller)
     session.flush()
-    session.add(m.Meal(id=1, guest_id=1))
-    expire(session, guest)
+    session.add(m.Meal(id=1, caller_id=1))
+    expire(session, caller)
 
 
 def test_a_live_row_behind_an_expired_one_still_restricts_and_the_error_says_so(
@@ -242,7 +242,7 @@ def test_nothing_is_looked_up_for_tables_to_which_no_row_with_a_policy_refers(
     for statement in (
         delete(visits).where(visits.c.id == 1),
         delete(m.Permit.__table__),
-        update(m.Stay.__table__).values(number=2),
+        update(m.Booking.__table__).values(number=2),
         update(visits).where(visits.c.id == 2).values(firm_id=1),
         update(firms).values(name="b"),
     ):
@@ -330,12 +330,12 @@ def swept(engine: Engine, *targets: Any) -> dict[str, tuple[int, int]]:
 def test_a_sweep_leaves_only_rows_of_a_subclass_to_which_live_rows_refer(
     engine: Engine, m: Any, session: Session
 ) -> None:
-    guests = [m.Guest(id=number, name=str(number)) for number in range(1, 9)]
-    session.add_all(guests)
+    callers = [m.Caller(id=number, name=str(number)) for number in range(1, 9)]
+    session.add_all(callers)
     session.flush()
-    meals = [m.Meal(id=number, guest_id=number) for number in (3, 5, 6)]
+    meals = [m.Meal(id=number, caller_id=number) for number in (3, 5, 6)]
     session.add_all(meals)
-    expire(session, *guests, meals[0])
+    expire(session, *callers, meals[0])
     for _ in range(2):
         swept(engine, m.Party)
         assert (left(session.connection(), m.Party), left(session.connection(), m.Meal)) == (
@@ -363,7 +363,7 @@ def test_a_sweep_takes_expired_rows_that_hang_on_rows_by_a_cascade(
 
 
 @pytest.mark.usefixtures("enforcing")
-def test_a_row_that_stays_behind_a_tree_does_not_hold_up_other_trees(
+def test_a_row_that_bookings_behind_a_tree_does_not_hold_up_other_trees(
     engine: Engine, made: Any, session: Session
 ) -> None:
     class Base(DeclarativeBase):
