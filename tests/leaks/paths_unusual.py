@@ -286,24 +286,6 @@ def _(s: Session, m: World) -> Any:
     return sorted(s.scalars(select(m.Order.number)))
 
 
-@path("UPDATE with ORDER BY and LIMIT", without=("sqlite", "postgres"), writes=True)
-def _(s: Session, m: World) -> Any:
-    orders = table(m.Order)
-    changed = update(orders).where(orders.c.total > 10).values(number="x")
-    if s.get_bind().dialect.name != "mysql":
-        raise NotImplementedError
-    return s.connection().execute(changed.with_dialect_options(mysql_limit=7)).rowcount
-
-
-@path("UPDATE IGNORE", without=("sqlite", "postgres"), writes=True)
-def _(s: Session, m: World) -> Any:
-    rooms = table(m.Room)
-    changed = update(rooms).prefix_with("IGNORE", dialect="mysql").values(number=7)
-    if s.get_bind().dialect.name != "mysql":
-        raise NotImplementedError
-    return s.connection().execute(changed).rowcount
-
-
 @path("UPDATE of a unique value that only an expired row has, by primary key", writes=True)
 def _(s: Session, m: World) -> Any:
     s.execute(update(m.Room), [{"id": 1, "number": 2}])
