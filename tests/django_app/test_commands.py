@@ -129,6 +129,8 @@ def test_every_sweeps_one_database_until_a_signal(
     assert intervals == [2.5, 0.5]
     both = ("--database", "default", "--database", other)
     assert swept(capsys, "--every", "1", *both)[0] == 2
+    status, (message,) = swept(capsys, "--every", "0")
+    assert (status, message) == (2, "interval = 0.0: give a number, more than 0.")
 
 
 def test_routers_say_which_database_has_which_models(

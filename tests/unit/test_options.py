@@ -136,7 +136,13 @@ def test_what_a_store_does_not_offer_cannot_be_asked_for(option: Any, needs: str
 
 @pytest.mark.parametrize(
     "given",
-    [{"interval": -1}, {"interval": float("nan")}, {"jitter": -0.1}, {"jitter": 1.1}],
+    [
+        {"interval": -1},
+        {"interval": 0},
+        {"interval": float("nan")},
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+    ],
 )
 def test_an_interval_is_checked(given: Any) -> None:
     with pytest.raises(TTLConfigurationError, match=r"^(interval|jitter) = "):

@@ -47,7 +47,7 @@ async def connect(
     """
     if app is None and (with_ttl or url is None):
         raise UsageError(_APP_NEEDED)
-    models = [] if app is None else load(app, "--app")
+    models = None if app is None else load(app, "--app")
     async with AsyncExitStack() as stack:
         if app is not None and callable(models) and not isinstance(models, type):
             yield await _from_factory(models, app, stack, with_ttl=with_ttl)
@@ -150,13 +150,15 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
     if not with_ttl:
         from ttl_odm.inspection.readers.sql import models_of  # noqa: PLC0415 (needs the extra)
 
-        named = models_of(models).items() if models else ()
-        return [Target(table.fullname, name, table) for table, name in named]
+        named = {} if models is None else models_of(models)
+        return [Target(table.fullname, name, table) for table, name in named.items()]
     from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415 (needs the extra)
 
     bindings = bindings_of(models)
     if not bindings:
-        raise UsageError(f"{models!r} has no model with a TTL: declare __ttl__ on one.")
+        raise UsageError(
+            f"{models!r} has no model with a TTL: declare __ttl__ on one, or enable() it."
+        )
     return [Target(binding.table.fullname, binding.name, binding.table) for binding in bindings]
 
 
@@ -178,6 +180,8 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
 
 
 def _listed(models: Any) -> list[Any]:
+    if models is None:
+        return []
     return list(models) if isinstance(models, (list, tuple, set)) else [models]
 
 

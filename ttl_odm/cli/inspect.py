@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -102,6 +103,7 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
     declared = None if models is None else load(models, "--models")
     with readable_errors(), Console(stderr=True).status("Reading the schema..."):
         if url is None:
+            _check_models(declared)
             from ttl_odm.inspection.readers.sql import tables_of  # noqa: PLC0415 (needs the extra)
 
             inspection = _judged(None, datetime.now(timezone.utc), tables_of(declared))
@@ -123,6 +125,18 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
         output.json(inspection.to_dict())
     else:
         _print(inspection, output)
+
+
+def _check_models(declared: Any) -> None:
+    """Refuse models whose columns no class knows; without a URL there is nothing else to judge."""
+    models = declared if isinstance(declared, (list, tuple, set)) else [declared]
+    are_documents = any(hasattr(model, "get_settings") for model in models)
+    if are_documents or importlib.util.find_spec("sqlalchemy") is None:
+        raise UsageError(
+            "--models alone judges SQLAlchemy's models by their columns. For Beanie's documents "
+            "give the URL of their database too: ttl-odm inspect mongodb://host/database --models "
+            "..."
+        )
 
 
 def _judged(

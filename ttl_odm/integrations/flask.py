@@ -420,7 +420,8 @@ def _sweepers(options: SweepOptions) -> dict[str | None, Sweeper]:
         sweepers = _app_ttl().sweepers(**options)
     if not sweepers:
         raise click.ClickException(
-            "No model has TTL: declare __ttl__ on one, and import it where the app is made."
+            "No model has TTL: declare __ttl__ on one, or enable() it, and import it where the app "
+            "is made."
         )
     return sweepers
 

@@ -197,9 +197,8 @@ def lease_duration_of(options: SweepOptions) -> float:
 
 def check_interval(interval: float, jitter: float) -> None:
     """Check the arguments of `Sweeper.run_forever`."""
-    arguments = {"interval": interval, "jitter": jitter}
-    for name in arguments:
-        _number(arguments, name, zero=True, share=name == "jitter")
+    _number({"interval": interval}, "interval")
+    _number({"jitter": jitter}, "jitter", zero=True, share=True)
 
 
 def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:

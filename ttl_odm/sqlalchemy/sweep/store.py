@@ -140,8 +140,8 @@ def _bound(target: Any, tables: Iterable[Any]) -> Table:
             return table
     name = target.__name__ if isinstance(target, type) else f"Table {target.fullname!r}"
     raise TTLConfigurationError(
-        f"{name} has no TTL, so there is nothing to sweep: declare __ttl__ on the model, or leave "
-        "it out."
+        f"{name} has no TTL, so there is nothing to sweep: declare __ttl__ on the model, enable() "
+        "it, or leave it out."
     )
 
 
