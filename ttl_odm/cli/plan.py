@@ -21,7 +21,7 @@ from ttl_odm.cli.output import Output
 from ttl_odm.cli.plan_page import page
 from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import InvalidTTL
-from ttl_odm.forecast import Forecast, heading, named, note, planned_policy, sentences, table
+from ttl_odm.forecast import Forecast, planned_policy
 from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.inspection.evidence import SMALL
 
@@ -153,20 +153,20 @@ def _policy(app: Application, target: Target) -> Policy | None:
 
 
 def _print(forecast: Forecast, output: Output) -> None:
-    output.line(f"{named(forecast)}: {forecast.measured.rows} rows", style="bold")
+    output.line(f"{forecast.title}: {forecast.measured.rows} rows", style="bold")
     if forecast.own.rows:
         output.line(f"{forecast.own} rows have a ttl of their own.")
     for name, policy in forecast.scenarios.items():
         output.line(f"{name.ljust(7)}  {policy}", style="cyan")
     output.line()
-    output.table(table(forecast))
+    output.table(forecast.table)
     output.line()
-    for sentence in sentences(forecast):
+    for sentence in forecast.sentences:
         output.line(sentence, style="yellow", mark="! ")
-    output.line(heading(forecast), style="bold")
+    output.line(forecast.heading, style="bold")
     for bar in _bars(forecast, output.width):
         output.code(bar)
-    output.line(note(forecast) + " --deep counts all." * forecast.measured.is_sample)
+    output.line(forecast.note + " --deep counts all." * forecast.measured.is_sample)
 
 
 def _bars(forecast: Forecast, width: int | None) -> list[str]:

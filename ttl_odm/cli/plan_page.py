@@ -6,8 +6,6 @@ from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.forecast import heading, note, sentences
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +41,7 @@ def page(forecast: Forecast) -> str:
         f'<span style="color:{color}">&#9632;</span> {name} <code>{escape(policy)}</code>'
         for color, (name, policy) in zip(_COLORS, scenarios, strict=False)
     )
-    warnings = "".join(f'<p class="warn">{escape(text)}</p>' for text in sentences(forecast))
+    warnings = "".join(f'<p class="warn">{escape(text)}</p>' for text in forecast.sentences)
     own = f"; {forecast.own} with a ttl of their own" if forecast.own.rows else ""
     about = (
         f"Table <code>{escape(forecast.target)}</code>, "
@@ -56,8 +54,8 @@ def page(forecast: Forecast) -> str:
         f"<h1>{title}</h1><p>{about}</p>{warnings}"
         f"<h2>Expired rows, if nobody writes</h2><p>{legend}</p>{_bars(expired, forecast.rows)}"
         f"{_table(scenarios, expired)}"
-        f"<h2>{escape(heading(forecast).rstrip(':'))}</h2>{_bars([forecast.histogram()], None)}"
-        f'<p class="quiet">{escape(note(forecast))} Made by ttl-odm plan, {now}.</p>'
+        f"<h2>{escape(forecast.heading.rstrip(':'))}</h2>{_bars([forecast.histogram()], None)}"
+        f'<p class="quiet">{escape(forecast.note)} Made by ttl-odm plan, {now}.</p>'
         "</body></html>\n"
     )
 

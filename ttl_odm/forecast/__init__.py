@@ -11,18 +11,13 @@ The command lines (`ttl-odm plan`, ``flask ttl plan``) show it; this package mus
 
 from ttl_odm.forecast.estimates import Drawn, Estimate, Measured
 from ttl_odm.forecast.parse import parse_policy, planned_policy
-from ttl_odm.forecast.text import Forecast, heading, named, note, sentences, table
+from ttl_odm.forecast.text import Forecast
 
 __all__ = [
     "Drawn",
     "Estimate",
     "Forecast",
     "Measured",
-    "heading",
-    "named",
-    "note",
     "parse_policy",
     "planned_policy",
-    "sentences",
-    "table",
 ]

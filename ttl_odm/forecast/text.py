@@ -114,60 +114,62 @@ class Forecast:
             "ages": plain(self.histogram()),
         }
 
+    @property
+    def table(self) -> list[tuple[str, ...]]:
+        """Rows, of which the first is the head: what is expired now and later.
 
-def table(forecast: Forecast) -> list[tuple[str, ...]]:
-    """Return rows, of which the first is the head: what is expired now and later.
+        The share is that of the planned policy, if there is one.
+        """
+        names = list(self.scenarios)
+        rows: list[tuple[str, ...]] = [("expired", *names, "share")]
+        for cells in zip(*map(self.expired, names), strict=True):
+            numbers = [number for _, number in cells]
+            share = f"{numbers[-1].rows / self.rows:.1%}" if self.rows else "-"
+            rows.append((cells[0][0], *map(str, numbers), share))
+        return rows
 
-    The share is that of the planned policy, if there is one.
-    """
-    names = list(forecast.scenarios)
-    rows: list[tuple[str, ...]] = [("expired", *names, "share")]
-    for cells in zip(*map(forecast.expired, names), strict=True):
-        numbers = [number for _, number in cells]
-        share = f"{numbers[-1].rows / forecast.rows:.1%}" if forecast.rows else "-"
-        rows.append((cells[0][0], *map(str, numbers), share))
-    return rows
+    @property
+    def sentences(self) -> list[str]:
+        """What the plan would change at once."""
+        if self.planned is None:
+            return []
+        changes = []
+        if self.lost.rows:
+            changes.append(
+                f"Live rows that would be expired at once, and deleted by the next sweep: "
+                f"{self.lost}."
+            )
+        if self.revived.rows:
+            changes.append(
+                f"Expired rows, still there, that would be visible again: {self.revived}. Sweep "
+                "first if they are to stay away."
+            )
+        unseen = max(self.lost.margin, self.revived.margin)
+        if unseen and not changes:  # a sample can't say that there are none
+            return [
+                f"No row of the sample would change at once; of all rows, fewer than {unseen:,}."
+            ]
+        return changes or ["Nothing would change at once."]
 
+    @property
+    def title(self) -> str:
+        """What it is about: the model, and its table."""
+        table = f" ({self.target})" if self.model != self.target else ""
+        return f"{self.model}{table}"
 
-def sentences(forecast: Forecast) -> list[str]:
-    """Say what the plan would change at once."""
-    if forecast.planned is None:
-        return []
-    changes = []
-    if forecast.lost.rows:
-        changes.append(
-            f"Live rows that would be expired at once, and deleted by the next sweep: "
-            f"{forecast.lost}."
+    @property
+    def heading(self) -> str:
+        """What the histogram shows."""
+        has_ends = isinstance(self.planned or self.current, ExpireAt)
+        what = "Rows by" if has_ends else "Age of the rows by"
+        return f"{what} {self.field}:"
+
+    @property
+    def note(self) -> str:
+        """How the numbers came about."""
+        if not self.measured.is_sample:
+            return f"All {self.rows:,} rows were counted."
+        return (
+            f"Estimated from {self.measured.sampled:,} of about {self.rows:,} rows; "
+            "± is the error (95 %)."
         )
-    if forecast.revived.rows:
-        changes.append(
-            f"Expired rows, still there, that would be visible again: {forecast.revived}. Sweep "
-            "first if they are to stay away."
-        )
-    unseen = max(forecast.lost.margin, forecast.revived.margin)
-    if unseen and not changes:  # a sample can't say that there are none
-        return [f"No row of the sample would change at once; of all rows, fewer than {unseen:,}."]
-    return changes or ["Nothing would change at once."]
-
-
-def named(forecast: Forecast) -> str:
-    """Say what it is about: the model, and its table."""
-    table = f" ({forecast.target})" if forecast.model != forecast.target else ""
-    return f"{forecast.model}{table}"
-
-
-def heading(forecast: Forecast) -> str:
-    """Say what the histogram shows."""
-    has_ends = isinstance(forecast.planned or forecast.current, ExpireAt)
-    what = "Rows by" if has_ends else "Age of the rows by"
-    return f"{what} {forecast.field}:"
-
-
-def note(forecast: Forecast) -> str:
-    """Say how the numbers came about."""
-    if not forecast.measured.is_sample:
-        return f"All {forecast.rows:,} rows were counted."
-    return (
-        f"Estimated from {forecast.measured.sampled:,} of about {forecast.rows:,} rows; "
-        "± is the error (95 %)."
-    )

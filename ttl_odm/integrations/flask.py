@@ -29,7 +29,6 @@ from ttl_odm.cli.options import sweep_option
 from ttl_odm.cli.output import aligned, printable_report
 from ttl_odm.cli.plan import forecast_target, policy_options
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.forecast import named, note, sentences, table
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
@@ -404,9 +403,9 @@ def plan(model: str, default_ttl: str | None, policy: str | None) -> None:
     """
     application, target = _app_ttl().target(model)
     forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, SMALL))
-    click.echo(f"{named(forecast)}: {forecast.rows:,} rows, {forecast.scenarios['current']}")
-    click.echo(textwrap.indent(aligned(table(forecast)), "  "))
-    for sentence in [*sentences(forecast), note(forecast)]:
+    click.echo(f"{forecast.title}: {forecast.rows:,} rows, {forecast.scenarios['current']}")
+    click.echo(textwrap.indent(aligned(forecast.table), "  "))
+    for sentence in [*forecast.sentences, forecast.note]:
         click.echo(sentence)
 
 
