@@ -391,9 +391,9 @@ async def _(w: World) -> Any:
     return w.changed(w.Event)
 
 
-@ours("a ttl of one's own, on insert()", ([50], 60, 1))
+@ours("a ttl of one's own, on insert()", ([50], 6000, 1))
 async def _(w: World) -> Any:
-    await w.Event(id=50, name="new", ttl=60).insert()
+    await w.Event(id=50, name="new", ttl=6000).insert()
     return (
         w.changed(w.Event),
         (w.stored(w.Event, 50) or {})["ttl"],

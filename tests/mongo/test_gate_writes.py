@@ -31,8 +31,9 @@ async def made(world: World, key: int = 1, **fields: Any) -> Event:
 
 
 def is_fresh(world: World, model: Any = Event, key: int = 1) -> bool:
+    """Whether it is younger than what `made` gives, and not of the future."""
     age = world.now() - world.stored(model, key)["_ts"]
-    return timedelta(seconds=-1) < age < timedelta(seconds=60)
+    return timedelta(seconds=-1) < age < timedelta(seconds=HALF_HOUR)
 
 
 RESETTING: dict[str, Any] = {
@@ -416,7 +417,7 @@ async def test_a_swept_class_has_the_expiry_field_too(world: World) -> None:
 
 
 async def test_the_expiry_field_is_shown_to_nobody(world: World) -> None:
-    await Event(id=1, name="a", ttl=60).insert()
+    await Event(id=1, name="a", ttl=6000).insert()
     collection = collection_of(Event)
 
     assert "_exp" in world.stored(Event, 1)
@@ -443,7 +444,7 @@ async def test_lenient_values_are_stored_as_given_and_mean_nothing(world: World,
 @pytest.mark.parametrize("junk", [0, -2, 1.5, "60", True, 2**31])
 async def test_strict_values_are_refused_before_anything_is_stored(world: World, junk: Any) -> None:
     collection = collection_of(Strict)
-    await Strict(id=1, ttl=60).insert()
+    await Strict(id=1, ttl=6000).insert()
     writes: list[Any] = [
         Strict(id=2, ttl=junk).insert(),
         Strict.insert_many([Strict(id=3), Strict(id=4, ttl=junk)]),
@@ -460,7 +461,7 @@ async def test_strict_values_are_refused_before_anything_is_stored(world: World,
             await write
 
     assert world.keys(Strict) == [1]
-    assert world.stored(Strict, 1)["ttl"] == 60
+    assert world.stored(Strict, 1)["ttl"] == 6000
 
 
 async def test_a_timedelta_of_minus_1_second_is_never_taken_for_never(world: World) -> None:

@@ -191,7 +191,7 @@ async def test_an_expiry_that_is_missing_or_wrong_is_mended_and_deletes_nothing(
         for key in ("missing", "string", "early"):
             row = rows[key]
             assert row["_exp"] == row["_ts"] + timedelta(seconds=DAY)
-            assert abs(row["_ts"] - born) < timedelta(seconds=30)
+            assert born <= row["_ts"] <= place.ago(60)
         assert "_exp" not in rows["fraction"]
         assert (await place.sweep()).targets[0].batches == 0
 
