@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import update_wrapper
 from inspect import getattr_static
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -29,7 +29,15 @@ from sqlalchemy.util import immutabledict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Subquery, Table
+    from sqlalchemy import (
+        BindParameter,
+        Column,
+        ColumnElement,
+        Connection,
+        FromClause,
+        Subquery,
+        Table,
+    )
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
@@ -139,17 +147,38 @@ def with_criteria(statement: Filtered, criteria: Iterable[ColumnElement[bool]]) 
     return copy
 
 
+class Resolved(NamedTuple):
+    """An UPDATE or DELETE, and what it is about to be rendered with: its FROM elements, its WHERE.
+
+    The first FROM element is what it changes. The ORM adds to WHERE.
+    """
+
+    statement: Update | Delete
+    sources: Sequence[FromClause]
+    criteria: Sequence[ColumnElement[bool]]
+
+
 def resolved(
     statement: Update | Delete, compiler: SQLCompiler, kw: Mapping[str, object]
-) -> tuple[Any, list[Any]]:
-    """A statement as it is about to be rendered, and the FROM elements that it names.
+) -> Resolved:
+    """Ask the compile state.
 
-    The compile state is asked, since only it knows which tables a WHERE or a SET clause brings
-    in, and which table an ORM entity stands for.
+    Only it knows which tables a WHERE or a SET clause brings in, and which an ORM entity stands
+    for.
     """
     factory: Any = statement._compile_state_factory
     state = factory(statement, compiler, **kw)
-    return state.statement, [state.statement.table, *state._extra_froms]
+    table = state.statement.table
+    named = set(table._from_objects)  # of a join, also its tables
+    extra = [source for source in state._extra_froms if source not in named]
+    return Resolved(statement, [table, *extra], where_criteria(state.statement))
+
+
+def is_limited(statement: Update | Delete) -> bool:
+    """Whether an UPDATE or DELETE ends after some rows, as MariaDB and MySQL let it."""
+    in_2_1 = getattr(statement, "_post_criteria_clause", None)
+    options = statement.dialect_kwargs
+    return in_2_1 is not None or any(name.endswith("_limit") for name in options)
 
 
 def from_elements(select: Select[Any]) -> list[Any]:

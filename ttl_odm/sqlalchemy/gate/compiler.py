@@ -19,7 +19,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Delete, Update, and_
+from sqlalchemy import Delete, Join, Update, and_
 from sqlalchemy.engine.interfaces import CacheStats
 
 from ttl_odm.sqlalchemy import compat
@@ -35,13 +35,9 @@ from ttl_odm.sqlalchemy.policy.parameters import (
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect
-from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource
-from ttl_odm.sqlalchemy.rewrite.stamps import (
-    has_key_column,
-    stamped_insert,
-    stamped_update,
-    written_columns,
-)
+from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource, WithoutSources
+from ttl_odm.sqlalchemy.rewrite.stamps import has_key_column, stamped_insert, stamped_update
+from ttl_odm.sqlalchemy.rewrite.targets import targets_of
 from ttl_odm.sqlalchemy.rewrite.upserts import (
     gated_on_conflict,
     gated_on_duplicate_key,
@@ -60,7 +56,6 @@ if TYPE_CHECKING:
         Executable,
         FromClause,
         Insert,
-        Join,
         PoolProxiedConnection,
         Select,
     )
@@ -70,7 +65,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.expression import CompoundSelect
 
-    from ttl_odm.sqlalchemy.compat import Handler
+    from ttl_odm.sqlalchemy.compat import Handler, Resolved
     from ttl_odm.sqlalchemy.gate.preparations import Preparation
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -171,18 +166,17 @@ class GatedCompiler(Compiler):
     ) -> str:
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
-            update_stmt = _only_live(self, update_stmt, kw)
-            table = update_stmt.table
-            binding, sub = binding_of(table), sub_binding_of(table)
-            if binding is not None:
-                update_stmt = stamped_update(update_stmt, binding, self)
-            if not self.stack:
+            statement = compat.resolved(update_stmt, self, kw)
+            update_stmt = _only_live(self, update_stmt, statement)
+            for target in targets_of(statement, self, is_inner=bool(self.stack)):
+                binding, sub = binding_of(target.table), sub_binding_of(target.table)
+                if binding is not None:
+                    update_stmt = stamped_update(update_stmt, binding, target)
                 if sub is not None:
-                    _prepare(self, StampedBase(sub))
-                written = written_columns(update_stmt, self)
-                if has_key_column(table, written):
-                    _prepare(self, ChangedReferences.of(table, written))
-                    _prepare(self, UpdatedKeys.of(table, written))
+                    _prepare(self, StampedBase.of(sub, target))
+                if has_key_column(target.table, target.written):
+                    _prepare(self, ChangedReferences.of(target))
+                    _prepare(self, UpdatedKeys.of(target))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
     def visit_delete(
@@ -191,9 +185,10 @@ class GatedCompiler(Compiler):
         """DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, SweepDelete):
-                delete_stmt = _only_live(self, delete_stmt, kw)
-                if not self.stack:
-                    _prepare(self, ChangedReferences.of(delete_stmt.table))
+                statement = compat.resolved(delete_stmt, self, kw)
+                delete_stmt = _only_live(self, delete_stmt, statement)
+                for target in targets_of(statement, self, is_inner=bool(self.stack)):
+                    _prepare(self, ChangedReferences.of(target))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
@@ -261,13 +256,14 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
     return LiveRows(live)
 
 
-def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, object]) -> Write:
+def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) -> Write:
     """The statement with the predicate on its target and on its extra FROM elements."""
-    rendered, sources = compat.resolved(statement, compiler, kw)
-    conditions = compat.where_criteria(rendered)
-    criteria: list[ColumnElement[bool]] = _live_rows(compiler).where(sources, conditions)
+    criteria: list[ColumnElement[bool]]
+    criteria = _live_rows(compiler).where(resolved.sources, resolved.criteria)
     if not criteria:
         return statement
+    if isinstance(statement.table, Join):
+        criteria = [WithoutSources(criterion) for criterion in criteria]
     return compat.with_criteria(statement, (*grouped(compat.where_criteria(statement)), *criteria))
 
 

@@ -17,26 +17,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sqlalchemy import Alias, Table, or_, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Update, or_, update
+from sqlalchemy.exc import CompileError, DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
-from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp, rows_of
+from ttl_odm.sqlalchemy.purge.statements import in_subquery
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-    from sqlalchemy import FromClause
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.engine.interfaces import DBAPICursor
+    from typing_extensions import Self
 
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
 _IN_THE_WAY: Final = frozenset({
     1022,  # a duplicate key
@@ -86,32 +88,32 @@ class ChangedReferences:
     """Before a DELETE, or an UPDATE of a key: the expired rows that refer to its rows."""
 
     change: Change
+    lookup: TargetLookup
 
     @classmethod
-    def of(cls, source: Any, written: set[str] | None = None) -> ChangedReferences | None:
-        """For a statement that writes these columns, or deletes; None where nothing refers to it.
+    def of(cls, target: Target) -> ChangedReferences | None:
+        """For what a statement sets, or deletes; None where nothing refers to it.
 
         That is, no TTL table does, nor one that hangs on the rows.
         """
-        table = compat.original(source)
-        table = compat.original(table.element) if isinstance(table, Alias) else table
-        if not isinstance(table, Table):  # a lightweight table(), a join: nothing refers to it
-            return None
-        change = Change(table, None if written is None else frozenset(written))
-        return cls(change) if change.consequences() else None
+        is_update = isinstance(target.statement.statement, Update)
+        change = Change(target.table, frozenset(target.written) if is_update else None)
+        return cls(change, TargetLookup(target)) if change.consequences() else None
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that would keep the statement's rows as they are."""
-        statement = compat.invoked(context)
-        criteria = compat.where_criteria(statement)
-        if writes(*criteria):
-            return 0  # which rows it changes is known once it has run
         reclaimer = KeyReclaimer.of(context, current=current)
-        source: FromClause = compat.original(statement.table)  # the table, or an alias of it
-        executions = context.compiled_parameters
-        rows = executions if self.change.columns is None else rows_of(statement, executions)
-        deleted = 0
-        for parameters, row in zip(executions, rows, strict=True):
+        return sum(
+            self._make_way(reclaimer, target, context.compiled_parameters)
+            for target in self.lookup.targets(context)
+            if not target.acts  # otherwise, which rows it changes is known once it has run
+        )
+
+    def _make_way(
+        self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Mapping[str, Any]]
+    ) -> int:
+        criteria, source, deleted = target.statement.criteria, target.source, 0
+        for parameters, row in zip(executions, target.rows(executions), strict=True):
             for consequence in self.change.consequences():
                 conditions = [*criteria]
                 if self.change.columns is not None:  # a key that stays as it is needs no room
@@ -121,7 +123,9 @@ class ChangedReferences:
                         if column.key in self.change.columns
                     )
                     conditions.append(or_(*moves))
-                changed = referred_rows(consequence, self.change.table, *conditions, source=source)
+                changed = referred_rows(
+                    consequence, target.table, *conditions, source=source, sources=target.sources
+                )
                 deleted += reclaimer.make_way(consequence, filled(changed, parameters))
         return deleted
 
@@ -131,6 +135,19 @@ class StampedBase:
     """Before an UPDATE of a joined subclass's table: the ``_ts`` of the rows at the root."""
 
     sub: SubBinding
+    lookup: TargetLookup
+
+    @classmethod
+    def of(cls, sub: SubBinding, target: Target) -> Self:
+        """For a table that an UPDATE changes; CompileError where its rows can't be told before."""
+        if sub.base.stamps and (target.acts or compat.is_limited(target.statement.statement)):
+            raise CompileError(
+                f"This statement writes {sub.table.fullname!r}, so it has to reset _ts in "
+                f"{sub.base.table.fullname!r} ({sub.base.name}). Of which rows can't be told "
+                "beforehand, for it has a CTE that writes, or a LIMIT. Find the keys of the rows "
+                "first, and name them in its WHERE."
+            )
+        return cls(sub, TargetLookup(target))
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Reset ``_ts`` in the table at the root, of the rows that the UPDATE will match."""
@@ -142,15 +159,15 @@ class StampedBase:
             or base_row_written.get()
         ):
             return 0
-        criteria = compat.where_criteria(compat.invoked(context))
-        if writes(*criteria):
-            return 0  # which rows it matches is known once it has run
         reclaimer = KeyReclaimer.of(context)
-        own, roots = zip(*self.sub.keys, strict=True)
-        for parameters in context.compiled_parameters:
-            matched = filled(select(*own).where(*criteria), parameters)
-            stamp = update(base.table).where(in_subquery(roots, matched))
-            reclaimer.execute(stamp.values({base.last_modified: Stamp()}))
+        # With the UPDATE's options, since those of the ORM may add conditions inside its WHERE.
+        options = compat.loader_options(compat.invoked(context))
+        stamp = update(base.table).values({base.last_modified: Stamp()}).options(*options)
+        for target in self.lookup.targets(context):
+            own, roots = zip(*self.sub.keys_of(target.source), strict=True)
+            for parameters in context.compiled_parameters:
+                matched = in_subquery(roots, target.matched(own, parameters))
+                reclaimer.execute(stamp.where(matched))
         return 0
 
 

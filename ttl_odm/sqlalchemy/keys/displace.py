@@ -84,15 +84,20 @@ def referred_rows(
     table: Table,
     *criteria: ColumnElement[bool],
     source: FromClause | None = None,
+    sources: Sequence[FromClause] = (),
 ) -> Select[Any]:
-    """A SELECT of what is referred to in rows of a table (or of `source`, an alias of it)."""
-    columns = (table if source is None else source).c
+    """A SELECT of what is referred to in rows of a table (or of `source`, an alias of it).
+
+    `sources` is what the criteria are about, if not that alone.
+    """
+    columns, chosen = (table if source is None else source).c, select().select_from(*sources)
+    chosen = chosen.where(*criteria)
     if consequence.referred[0].table is table:
-        return select(*(columns[column.key] for column in consequence.referred)).where(*criteria)
+        return chosen.add_columns(*(columns[column.key] for column in consequence.referred))
     sub = sub_binding_of(consequence.referred[0].table)
     assert sub is not None  # noqa: S101 (see `Change`: that is where else they are)
     own, roots = zip(*sub.keys, strict=True)
-    rows = select(*(columns[root.key] for root in roots)).where(*criteria)
+    rows = chosen.add_columns(*(columns[root.key] for root in roots))
     return select(*consequence.referred).where(in_subquery(own, rows))
 
 

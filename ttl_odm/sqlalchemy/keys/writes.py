@@ -24,26 +24,28 @@ from ttl_odm.sqlalchemy.compat import (
     original,
     selected_names,
     value_lists,
-    where_criteria,
 )
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, Key, KeyPurge, NamedKey, keys_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
+from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.stamps import (
     inner_rows,
     is_sql,
     parameters_of,
     rows_of,
     selected_columns,
-    written_columns,
 )
+from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from sqlalchemy import Select
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
+
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = Mapping[str, Any]
 
@@ -64,10 +66,10 @@ class TakenKeys:
         if binding is not None:
             conflicting, keys = ConflictingRows(binding), keys_of(table)
         elif sub is not None:
-            # Its primary key is that of the root, where it is freed.
-            shared = {own for own, _ in sub.keys}
-            conflicting = ConflictingRows(sub.base, sub)
-            keys = [key for key in keys_of(table) if not shared.issuperset(key.columns)]
+            conflicting, keys = ConflictingRows(sub.base, sub), keys_of(table)
+            if written is None:  # the primary key of a new row is that of the root, and free there
+                shared = {own for own, _ in sub.keys}
+                keys = [key for key in keys if not shared.issuperset(key.columns)]
         else:
             return None
         if written is not None:
@@ -106,22 +108,16 @@ class TakenKeys:
         place = dict(zip(columns, values.c, strict=True))
         return sum(
             self.free_selected(
-                reclaimer, key, {column: place[column.key] for column in key.columns}
+                reclaimer,
+                key,
+                select(*key.made_of({column: place[column.key] for column in key.columns})),
             )
             for key in self.keys
             if place.keys() >= set(key.names)
         )
 
-    def free_selected(
-        self,
-        reclaimer: KeyReclaimer,
-        key: Key,
-        values: Mapping[Column[Any], Any],
-        *criteria: ColumnElement[bool],
-        row: Row | None = None,
-    ) -> int:
-        """The same for one key, with the values that a SELECT finds; a row fills its parameters."""
-        taken = filled(select(*key.made_of(values)).where(*criteria), row or {})
+    def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
+        """The same for one key, with the values that a SELECT finds."""
         return self._displace(reclaimer, in_subquery(key.parts, taken))
 
     def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
@@ -187,38 +183,51 @@ class InnerInserts(_KeysOfWrite):
         )
 
 
-class UpdatedKeys(_KeysOfWrite):
+class UpdatedKeys:
     """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
 
-    _known: TakenKeys | None = None
-    """Those that its values tell, without a look at its rows."""
+    def __init__(self, taken: TakenKeys, lookup: TargetLookup) -> None:
+        self._taken = taken
+        self._lookup = lookup
+        self._known: dict[frozenset[str], TakenKeys] = {}
+        """Those that values tell, without a look at the rows, by the columns with such values."""
+
+    @classmethod
+    def of(cls, target: Target) -> Self | None:
+        """For a table that it changes; None where no expired row can be in its way."""
+        taken = TakenKeys.of(target.table, target.written)
+        return None if taken is None else cls(taken, TargetLookup(target))
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
-        statement = invoked(context)
-        compiled: Any = context.compiled
         reclaimer = KeyReclaimer.of(context, current=current)
-        written = written_columns(statement, compiled)
-        rows = list(rows_of(statement, context.compiled_parameters))
-        if self._known is None:
-            known = {name for name in written if not is_sql(rows[0].get(name))}
-            keys = [key for key in self._taken.keys if known.issuperset(key.names)]
-            self._known = TakenKeys(self._taken.conflicting, keys)
-        deleted = self._known.free(reclaimer, rows) if self._known.keys else 0
-        criteria = where_criteria(statement)
-        if writes(*criteria):
+        executions = context.compiled_parameters
+        return sum(
+            self._free(reclaimer, target, executions) for target in self._lookup.targets(context)
+        )
+
+    def _free(self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Row]) -> int:
+        written, rows = target.written, list(target.rows(executions))
+        plain = frozenset(name for name in written if not is_sql(rows[0].get(name)))
+        known = self._known.get(plain)
+        if known is None:
+            keys = [key for key in self._taken.keys if plain.issuperset(key.names)]
+            known = self._known[plain] = TakenKeys(self._taken.conflicting, keys)
+        deleted = known.free(reclaimer, rows) if known.keys else 0
+        if target.acts:
             return deleted  # which rows it changes is known once it has run
-        for key in set(self._taken.keys).difference(self._known.keys):
+        for key in set(self._taken.keys).difference(known.keys):
             # A part of the key stays as it is in each row, or is computed from the row: the
             # database tells the keys that the rows will have.
-            for row in rows:
+            for row, parameters in zip(rows, executions, strict=True):
                 new = {
                     column: _as_sql(row.get(column.key), column)
                     if column.key in written
-                    else column
+                    else target.source.c[column.key]
                     for column in key.columns
                 }
-                deleted += self._taken.free_selected(reclaimer, key, new, *criteria, row=row)
+                taken = target.matched(key.made_of(new), parameters)
+                deleted += self._taken.free_selected(reclaimer, key, taken)
         return deleted
 
 

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    CTE,
-    BindParameter,
-    ColumnElement,
-    Delete,
-    Select,
-    UpdateBase,
-    and_,
-    or_,
-    select,
-    tuple_,
-)
+from sqlalchemy import CTE, ColumnElement, Delete, Select, and_, or_, select, tuple_
 from sqlalchemy.sql import visitors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Column
 
@@ -73,26 +62,6 @@ def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> 
     )
 
 
-def filled(statement: Any, parameters: Mapping[str, Any]) -> Any:
-    """A SELECT made of parts of a statement, with that statement's values for its parameters."""
-    # Only for parameters that wait for a value: the others go by names that the compiler made.
-    required = {
-        element.key
-        for element in visitors.iterate(statement)
-        if isinstance(element, BindParameter) and element.required
-    }
-    return (
-        statement.params({name: parameters[name] for name in required}) if required else statement
-    )
-
-
 def has_cte(element: Any) -> bool:
     """Whether a statement with this inside begins with WITH."""
     return any(isinstance(inner, CTE) for inner in visitors.iterate(element))
-
-
-def writes(*elements: Any) -> bool:
-    """Whether an INSERT, UPDATE or DELETE is inside (in a CTE), so that evaluating it would act."""
-    return any(
-        isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
-    )

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import CompileError
 from sqlalchemy.sql import operators
-from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause
+from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause, Grouping
 from sqlalchemy.sql.selectable import FromGrouping
 
 from ttl_odm.sqlalchemy.compat import copied, original
@@ -76,7 +76,7 @@ class LiveRows:
         self, source: FromClause, joins: JoinKeys | None = None
     ) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
-        table = _table_of(source)
+        table = table_of(source)
         binding, sub = binding_of(table), sub_binding_of(table)
         if binding is not None:
             return self._live(binding, source)
@@ -122,7 +122,7 @@ class JoinKeys:
             all(base.c[root.key] in columns for root, columns in reached)
             for element in self._sources
             for base in leaves(element)
-            if _table_of(base) is sub.base.table
+            if table_of(base) is sub.base.table
         )
 
     def _reached(self, column: Any) -> set[Any]:
@@ -181,6 +181,19 @@ def leaves(source: FromClause) -> Iterator[FromClause]:
         yield source
 
 
+class WithoutSources(Grouping[Any]):
+    """SQL in an UPDATE of a join, in which SQLAlchemy doesn't look for tables.
+
+    It would find those of the join, and name them beside it once more.
+    """
+
+    inherit_cache = True
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        return []
+
+
 class LiveSource(ClauseElement):
     """The live rows of a table or alias, standing in for it under the same name."""
 
@@ -215,10 +228,11 @@ class LiveSource(ClauseElement):
 
 def binding_of_source(source: object) -> Binding | None:
     """The policy of a table, or of the table that an alias or a sample stands for."""
-    return binding_of(_table_of(source))
+    return binding_of(table_of(source))
 
 
-def _table_of(source: object) -> object:
+def table_of(source: object) -> object:
+    """The table that an alias or a sample stands for, or what it is itself."""
     while isinstance(source, (Alias, TableSample)):
         source = source.element
     return original(source)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Integer,
+    Join,
     Select,
     Table,
     UniqueConstraint,
@@ -37,6 +38,8 @@ from sqlalchemy.types import NullType
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
+from ttl_odm.sqlalchemy.rewrite.from_clauses import WithoutSources
+from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = dict[str, object]
     Pair = tuple[Any, Any]
@@ -121,14 +125,19 @@ def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElem
     return case((KeepFlag(), value), else_=binding.instants.stored(Stamp()))
 
 
-def stamped_update(statement: Update, binding: Binding, compiler: SQLCompiler) -> Update:
-    """The UPDATE with ``_ts`` reset."""
+def stamped_update(statement: Update, binding: Binding, target: Target) -> Update:
+    """The UPDATE with ``_ts`` reset in the rows of a target."""
     if not binding.stamps:
         return statement
-    column, pairs = binding.last_modified, compat.assignments(statement)
-    value = _supplied(pairs, column, compiler.column_keys or ())
+    column: Column[Any] = target.source.c[binding.last_modified.key]  # type: ignore[assignment]
+    supplied = [(name, value) for key, name, value in target.assignments if key == column.key]
+    value = _supplied(supplied, column, target.parameters)
     stamp = stamp_unless_kept(binding, column if value is None else value)
-    return compat.with_assignments(statement, _replaced(pairs, column, stamp))
+    if isinstance(statement.table, Join):
+        stamp = WithoutSources(stamp)
+    names = {id(name) for name, _ in supplied}
+    pairs = [pair for pair in compat.assignments(statement) if id(pair[0]) not in names]
+    return compat.with_assignments(statement, [*pairs, (column, stamp)])
 
 
 def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -> Insert:
@@ -221,10 +230,9 @@ def unique_parts(table: Table) -> list[tuple[Any, ...]]:
     ]
 
 
-def has_key_column(table: Any, written: Collection[str]) -> bool:
+def has_key_column(table: Table, written: Collection[str]) -> bool:
     """Whether one of the columns that are written is in something unique."""
-    table = compat.original(table)
-    return isinstance(table, Table) and any(
+    return any(
         isinstance(element, Column) and element.key in written
         for parts in unique_parts(table)
         for part in parts
@@ -232,24 +240,19 @@ def has_key_column(table: Any, written: Collection[str]) -> bool:
     )
 
 
-def written_columns(statement: Update, compiler: SQLCompiler) -> set[str]:
-    """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
-    return {key for key, _ in _values_of(statement)}.union(compiler.column_keys or ())
-
-
 def selected_columns(statement: Insert) -> list[str]:
     """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
-    return [_column_key(statement, name) for name in compat.selected_names(statement)]
+    return [column_key(statement, name) for name in compat.selected_names(statement)]
 
 
-def rows_of(statement: Insert | Update, executions: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def rows_of(statement: Insert, executions: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     """The rows that a statement (no INSERT FROM SELECT) writes: values, or SQL."""
     if compat.value_lists(statement):
         yield from inner_rows(statement, executions[0])
         return
-    values = [(key, value) for key, value in _values_of(statement) if not _is_renamed(value)]
+    values = [(key, value) for key, value in _values_of(statement) if not is_renamed(value)]
     for parameters in executions:
-        yield {**parameters, **{key: _plain(value, parameters) for key, value in values}}
+        yield {**parameters, **{key: plain(value, parameters) for key, value in values}}
 
 
 def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Iterator[Row]:
@@ -260,7 +263,7 @@ def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Ite
     lists, table = compat.value_lists(statement), compat.original(statement.table)
     rows = [_pairs_of(row, table) for rows in lists for row in rows]  # type: ignore[arg-type]
     for pairs in rows if lists else [compat.assignments(statement)]:
-        yield {_column_key(statement, key): _plain(value, parameters) for key, value in pairs}
+        yield {column_key(statement, key): plain(value, parameters) for key, value in pairs}
 
 
 def parameters_of(
@@ -279,7 +282,7 @@ def parameters_of(
             isinstance(value, BindParameter) and (value.unique or not compat.is_anonymous(value))
         ):
             return None
-        named = column if value is None or not is_sql(value) or _is_renamed(value) else value
+        named = column if value is None or not is_sql(value) or is_renamed(value) else value
         names.append(str(named.key))
     return tuple(names)
 
@@ -291,23 +294,4 @@ def is_sql(value: object) -> bool:
 
 def _values_of(statement: Insert | Update) -> list[tuple[str, Any]]:
     pairs = compat.assignments(statement)
-    return [(_column_key(statement, column), value) for column, value in pairs]
-
-
-def _is_renamed(value: object) -> bool:
-    """Whether SQLAlchemy names it after its column: it does with values that have no name."""
-    return isinstance(value, BindParameter) and value.unique
-
-
-def _plain(value: object, parameters: Mapping[str, object]) -> object:
-    if not isinstance(value, BindParameter):
-        return value
-    # With a name of its own, it may have another value in each execution.
-    return value.effective_value if compat.is_anonymous(value) else parameters[value.key]
-
-
-def _column_key(statement: Insert | Update, column: Any) -> str:
-    if not isinstance(column, str):
-        return str(column.key)
-    mapped = compat.attributes_of(statement).get(column)
-    return column if mapped is None else str(mapped.key)
+    return [(column_key(statement, column), value) for column, value in pairs]
