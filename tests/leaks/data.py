@@ -232,6 +232,25 @@ ROWS: list[Row] = [
         (FRESH, 5, 3, 2, 5),  # in an expired room
         (SHORT, 6, 3, 1, 7),
     ),
+    *_rows("Stage", "id size", (ALWAYS, 1, 3), (ALWAYS, 2, 2)),
+    *_rows(
+        "Seat",
+        "id number stage_id place holder",
+        (FRESH, 1, 1, 1, 1, "ann"),
+        (STALE, 2, 2, 1, 2, "bob"),
+        (FRESH, 3, 3, 1, 3, "cid"),
+        (SHORT, 4, 4, 2, 1, "dan"),
+        (ENDLESS, 5, 7, 2, 5, "eve"),
+    ),
+    *_rows(
+        "Voucher",
+        "id holder code tenant used",
+        (FRESH, 1, "ann", 1, 1, 0),
+        (STALE, 2, "bob", 2, 1, 0),
+        (FRESH, 3, "cid", 3, 2, 0),
+        (SHORT, 4, "dan", 4, 2, 0),
+        (ENDLESS, 5, "eve", 7, 1, 0),
+    ),
 ]
 
 TAGS_OF_CUSTOMERS: list[tuple[int, int]] = [

@@ -36,6 +36,7 @@ from sqlalchemy.orm import (
     relationship,
 )
 
+from tests.leaks.models_keys import theatre
 from tests.leaks.models_references import ENFORCED, declare_firms, declare_folders
 from tests.leaks.models_unusual import hotel, share_tables
 
@@ -51,7 +52,7 @@ class Models:
 
     def __init__(self, mixin: type, base: Any) -> None:
         self.Base = base
-        for declare in (_shop, _ties, _catalogue, _documents, _events, _assets, hotel):
+        for declare in (_shop, _ties, _catalogue, _documents, _events, _assets, hotel, theatre):
             vars(self).update(declare(mixin, base))
         vars(self).update(declare_firms(mixin, base))
         vars(self).update(declare_folders(mixin, base))

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy
-from sqlalchemy import DateTime, event, inspect
+from sqlalchemy import DateTime, event, inspect, select
 from sqlalchemy.orm import (
     Mapped,
     ORMExecuteState,
@@ -123,6 +123,14 @@ class RecipeWorld(TimelessWorld):
             session.connection().execute(changed)
             if "expires_at" in vars(each):
                 set_committed_value(each, "expires_at", past)
+
+    def let_pass(self, session: Session, model: Any, seconds: int) -> None:
+        """Move the ends towards now."""
+        table, connection = lasting_table(inspect(model)), session.connection()
+        for key, ends in connection.execute(select(table.c.id, table.c.expires_at)).all():
+            if ends != NEVER:
+                changed = table.update().where(table.c.id == key)
+                connection.execute(changed.values(expires_at=ends - timedelta(seconds=seconds)))
 
 
 class EasyWorld(TimelessWorld):

@@ -95,6 +95,9 @@ class TimelessWorld:
     def pass_time(self, session: Session, *objects: Any) -> None:
         """Let so much time pass for these loaded objects that their default ttl is over."""
 
+    def let_pass(self, session: Session, model: Any, seconds: int) -> None:
+        """Let so many seconds pass for the rows of a class's table, behind SQLAlchemy's back."""
+
     def _insert(self, connection: Connection, row: Row, mapper: Mapper[Any]) -> None:
         values = {**row.values, "kind": mapper.polymorphic_identity}
         for table in mapper.tables:
