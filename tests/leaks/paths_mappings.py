@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     insert,
+    inspect,
     select,
     update,
 )
@@ -204,3 +205,40 @@ def _(s: Session, m: World) -> Any:
 @path("a class of a subquery")
 def _(s: Session, m: World) -> Any:
     return sorted(o.number for o in s.scalars(select(m.BigOrder))), s.get(m.BigOrder, 2) is None
+
+
+@path("get() of objects of a part of a table, of a join and of a subquery", answer=[True] * 3)
+def _(s: Session, m: World) -> Any:
+    classes = {m.OrderNumber: 1, m.CustomerOrder: (1, 1), m.BigOrder: 4}
+    held = [s.get_one(cls, key) for cls, key in classes.items()]
+    m.pass_time(s, s.get_one(m.Order, 1), s.get_one(m.Order, 4))
+    return [s.get(type(row), inspect(row).identity) is None for row in held]
+
+
+@path("a flush of a class of a join, one of whose rows has expired", answer="stale", writes=True)
+def _(s: Session, m: World) -> Any:
+    row = s.get_one(m.CustomerOrder, (1, 1))
+    m.pass_time(s, s.get_one(m.Order, 1))
+    row.number = "x"
+    try:
+        s.flush()
+    except StaleDataError:
+        return "stale"
+    return "changed"
+
+
+@path("a DELETE of an object of a join, one of whose rows has expired", answer="stale", writes=True)
+def _(s: Session, m: World) -> Any:
+    row = s.get_one(m.CustomerOrder, (1, 1))
+    m.pass_time(s, s.get_one(m.Order, 1))
+    s.delete(row)
+    try:
+        s.flush()
+    except StaleDataError:
+        return "stale"
+    return "deleted"
+
+
+@path("UPDATE of a class of a part of another's table: rows matched", writes=True)
+def _(s: Session, m: World) -> Any:
+    return s.execute(update(m.OrderNumber).values(number="x")).rowcount

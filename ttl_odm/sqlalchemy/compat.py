@@ -374,13 +374,18 @@ CONNECTION: Final = 4
 """Where these are in what SQLAlchemy keeps of each UPDATE of a flush."""
 
 
-def updated_key(mapper: Mapper[Any], table: Table, record: Sequence[Any]) -> tuple[Any, ...]:
-    """The primary key of the row that an UPDATE of a flush is for, as the row has it."""
+def updated_key(
+    mapper: Mapper[Any], table: Table, root: Table, record: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The primary key that a row has, which an UPDATE of a flush is for, in the table at its root.
+
+    (A class may be mapped to a join, whose primary key is that of several tables.)
+    """
     state, values, parameters, *_ = record
     if state is None:  # a bulk update by primary key has no states, only parameters
         return tuple(parameters[column._label] for column in mapper._pks_by_table[table])
     read: Any = mapper._get_committed_state_attr_by_column
-    return tuple(read(state, values, column) for column in mapper.primary_key)
+    return tuple(read(state, values, column) for column in mapper._pks_by_table[root])
 
 
 def expire(state: InstanceState[Any], attributes: Iterable[str]) -> None:

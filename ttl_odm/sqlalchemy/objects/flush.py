@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Select, and_, bindparam, or_, select
+from sqlalchemy import Select, Table, and_, bindparam, or_, select
 from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
@@ -21,6 +21,7 @@ from ttl_odm import errors
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
+from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.time.clock import dialect_of
@@ -28,7 +29,7 @@ from ttl_odm.sqlalchemy.time.clock import dialect_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sqlalchemy import Connection, Delete, Table
+    from sqlalchemy import Connection, Delete
     from sqlalchemy.orm import InstanceState, Mapper, Session, UOWTransaction
 
     Key = tuple[Any, ...]
@@ -102,7 +103,9 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
             except StaleDataError as error:
-                keys = [compat.updated_key(mapper, table, record) for record in batch]
+                keys = [
+                    compat.updated_key(mapper, table, binding.table, record) for record in batch
+                ]
                 gone = _missing(binding, keys, batch[0][compat.CONNECTION])
                 if not gone:  # all are live: somebody else changed a version id
                     raise
@@ -114,8 +117,9 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 at_root.update(states)
             else:  # its _ts was reset at the root, and the objects have the old one
                 for state in states:
-                    stamp = state.mapper.get_property_by_column(binding.last_modified)
-                    compat.expire(state, [stamp.key])
+                    lifetime = lifetime_of(state.mapper)
+                    if lifetime is not None and lifetime.is_mapped:
+                        compat.expire(state, [lifetime.stamp])
 
     return emit_updates
 
@@ -140,10 +144,13 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         # A joined sub-table follows its base.
         explicit = _explicitly_deleted(uow) if table is binding.table else frozenset()
         columns = compat.primary_key(mapper, table)
+        is_of_many = not isinstance(mapper.local_table, Table)
         records = []
         for parameters, connection in deletes:
             key = tuple(parameters[column.key] for column in columns)
-            records.append((parameters, key, connection, (table, key) in explicit))
+            # A join's rows have other keys than its tables', and none of them may go alone.
+            is_checked = is_of_many or (table, key) in explicit
+            records.append((parameters, key, connection, is_checked))
         statement = _delete_by_key(base_mapper, mapper, table)
         for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
             for batch in _countable(list(group), connection_at=2):

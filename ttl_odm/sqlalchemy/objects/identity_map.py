@@ -90,6 +90,8 @@ def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
 
 def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -> bool:
     """Whether the database has to be asked to know that an object is live."""
+    if not lifetime.is_mapped:
+        return True
     stored = state.dict
     if state.committed_state:  # what is stored counts, not what waits for the next flush
         stored = {**stored, **state.committed_state}

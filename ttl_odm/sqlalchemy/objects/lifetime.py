@@ -12,10 +12,11 @@ memory, as whatever a program computes from an attribute: lock the row where two
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from sqlalchemy import ColumnElement, inspect, literal
-from sqlalchemy.orm.exc import ObjectDeletedError
+from sqlalchemy import ColumnElement, Table, inspect, literal
+from sqlalchemy.orm.exc import ObjectDeletedError, UnmappedColumnError
+from sqlalchemy.sql import visitors
 from sqlalchemy.util.concurrency import in_greenlet
 
 from ttl_odm.core import expiry
@@ -47,12 +48,20 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 
 
+_LIFETIME: Final = "ttl_odm_lifetime"
+_TABLES: Final = "ttl_odm_tables"
+"""Names under which a mapper remembers them."""
+
+
 class Lifetime(NamedTuple):
     """What the lifetime of a class's objects hangs on: a policy, and attributes by their names.
 
     The stamp is the attribute of the last modification, or of the date that the policy has instead.
     The others are None where rows can't have a ttl of their own, where the policy tells no kinds
     apart, and where lives have no limit. The default is what the class's rows inherit.
+
+    A class may map a part of a table, a join or a subquery, and so leave out what its lifetime
+    hangs on (`is_mapped` is false, there are no attributes): then only the database knows.
     """
 
     binding: Binding
@@ -61,10 +70,13 @@ class Lifetime(NamedTuple):
     kind: str | None
     created: str | None
     default: DefaultTTL
+    is_mapped: bool = True
 
     @property
     def attributes(self) -> tuple[str, ...]:
         """Those that there are."""
+        if not self.is_mapped:
+            return ()
         keys = (self.stamp, self.own, self.kind, self.created)
         return tuple(key for key in keys if key is not None)
 
@@ -81,14 +93,17 @@ class Lifetime(NamedTuple):
 
 def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
     """The lifetime of a class's objects; None where the class has no policy."""
-    # Every lookup of every session comes through here: most tables have no info at all.
-    if not getattr(mapper.local_table, "info", None):
+    # Every lookup of every session comes through here: most tables have an empty info.
+    info = getattr(mapper.local_table, "info", None)
+    if not info and info is not None:
         return None
+    if info is None:
+        return _lifetime_in_many(mapper)
     binding = root_binding_of(mapper.local_table)
     if binding is None:
         return None
     memo = compat.memo_of(mapper)
-    lifetime: Lifetime | None = memo.get("ttl_odm_lifetime")
+    lifetime: Lifetime | None = memo.get(_LIFETIME)
     if lifetime is None or lifetime.binding is not binding:
 
         def attribute(column: Column[Any]) -> str:
@@ -97,15 +112,32 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         own, limit = binding.override, binding.max_lifetime
         has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
         kind = binding.discriminator if has_kinds else None
-        lifetime = memo["ttl_odm_lifetime"] = Lifetime(
-            binding,
-            stamp=attribute(binding.last_modified),
-            own=None if own is None else attribute(own),
-            kind=None if kind is None else attribute(kind),
-            created=None if limit is None else attribute(limit.created),
-            default=binding.default_for(mapper.class_),
-        )
+        default = binding.default_for(mapper.class_)
+        try:
+            lifetime = Lifetime(
+                binding,
+                stamp=attribute(binding.last_modified),
+                own=None if own is None else attribute(own),
+                kind=None if kind is None else attribute(kind),
+                created=None if limit is None else attribute(limit.created),
+                default=default,
+            )
+        except UnmappedColumnError:
+            lifetime = Lifetime(binding, "", None, None, None, default, is_mapped=False)
+        memo[_LIFETIME] = lifetime
     return lifetime
+
+
+def _lifetime_in_many(mapper: Mapper[Any]) -> Lifetime | None:
+    """That of a class which is mapped to a join or a subquery: of the first that has one."""
+    memo = compat.memo_of(mapper)
+    if _TABLES not in memo:
+        elements = visitors.iterate(mapper.local_table)
+        memo[_TABLES] = [element for element in elements if isinstance(element, Table)]
+    for binding in map(root_binding_of, memo[_TABLES]):
+        if binding is not None:
+            return Lifetime(binding, "", None, None, None, binding.default, is_mapped=False)
+    return None
 
 
 def bound_lifetime(row: object) -> Lifetime:
@@ -114,6 +146,12 @@ def bound_lifetime(row: object) -> Lifetime:
     if lifetime is None:
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
+        )
+    if not lifetime.is_mapped:
+        raise TTLConfigurationError(
+            f"{type(row).__name__} doesn't map the columns that the lifetime of a row of "
+            f"{lifetime.binding.table.fullname!r} hangs on (such as "
+            f"{lifetime.binding.last_modified.name!r}): map them too, or use a class that does."
         )
     return lifetime
 
