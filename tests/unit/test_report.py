@@ -237,3 +237,20 @@ def test_a_report_is_plain_values_for_machines() -> None:
         "holder": "them",
         "error": None,
     }
+
+
+def test_names_that_others_chose_reach_no_terminal_as_they_are() -> None:
+    nasty = "a\x1b[2J\nb\x9b"
+    shown = "a\\x1b[2J\\x0ab\\x9b"
+    targets = (
+        TargetReport(nasty, skips={Skip.LOCKED: 1}, referring={nasty: 1}),
+        TargetReport(nasty, error=ValueError("\x1b[2J")),
+        TargetReport(nasty, missing=True),
+    )
+    report = SweepReport(targets, ended=Ending.LEASE_HELD, holder=nasty)
+    assert not set(str(report)) & {"\x1b", "\x9b"}
+    assert (
+        str(report).count(shown) == 9
+    )  # three rows, four remarks of which one has two, the holder
+    assert report.problems == (f"{shown}: \\x1b[2J",)
+    assert report.to_dict()["holder"] == nasty

@@ -83,7 +83,11 @@ class Application:
         return self._sweeper(self._merged(options))
 
     def counter(self, **options: Any) -> Sweeper | AsyncSweeper:
-        """Make a sweeper that only counts, whoever has the lease, and whether paused or not."""
+        """Make a sweeper that only counts, whoever has the lease, and whether paused or not.
+
+        A slip in an option that it needn't obey, such as the window, is found all the same.
+        """
+        self.sweeper(**options)
         alone: SweepOptions = {"dry_run": True, "lease": False, "max_jump": None, "window": None}
         return self._sweeper(cast("SweepOptions", {**self._merged(options), **alone}))
 

@@ -11,13 +11,13 @@ import traceback
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from ttl_odm.cli import urls
 from ttl_odm.cli.application import Application, Target, answer
+from ttl_odm.cli.configuration import working_directory
 from ttl_odm.cli.errors import UsageError, in_one_line
 from ttl_odm.errors import TTLError
 
@@ -78,7 +78,7 @@ def load(spec: str, option: str) -> Any:
         raise UsageError(
             f"{option} {spec!r}: give a module and a name in it, such as myapp.models:Base."
         )
-    where, here = f"{option} {spec!r}", str(Path.cwd())
+    where, here = f"{option} {spec!r}", str(working_directory())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:

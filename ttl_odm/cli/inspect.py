@@ -19,6 +19,7 @@ from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.core import ExpireAt, expires_at
 from ttl_odm.inspection import Proposal, Table, Verdict, as_source, declarations, propose
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -205,7 +206,7 @@ def _head(table: Table) -> str:
     rows = "size unknown" if table.rows is None else f"{table.rows:,} rows"
     estimated = ", estimated" if table.is_estimated else ""
     model = f" ({table.model})" if table.model else ""
-    return f"{table.name}{model}: {rows}{estimated}"
+    return f"{visible(table.name)}{model}: {rows}{estimated}"
 
 
 def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> None:

@@ -35,6 +35,7 @@ from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sweeper import Store, Sweeper, SweepOptions, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
 from ttl_odm.sweeper.options import LEASE_NAME
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -385,7 +386,11 @@ def status() -> None:
         _print_title(bind, sweepers)
         with readable_errors():
             state = sweeper.status()
-        holder = f"{state.holder}, for {state.seconds_left:.0f} s more" if state.holder else "free"
+        holder = (
+            f"{visible(state.holder)}, for {state.seconds_left:.0f} s more"
+            if state.holder
+            else "free"
+        )
         click.echo(f"Lease: {holder}{'; paused' if state.paused else ''}")
         report = sweeper.run_once()
         click.echo(printable_report(report))

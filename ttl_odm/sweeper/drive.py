@@ -27,6 +27,7 @@ from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import Hooking, TransientStoreError, backend_of
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -319,7 +320,7 @@ def _log_batch(progress: Progress, store: object) -> None:
         "duration": progress.elapsed,
         "phases": dict(progress.phases),
     }
-    table, seconds = progress.table, progress.elapsed
+    table, seconds = visible(progress.table), progress.elapsed
     if progress.error is None:
         rows = f"{progress.deleted:,}"
         logger.log(level, "%s: %s rows deleted in %.3f s", table, rows, seconds, extra=fields)

@@ -169,16 +169,17 @@ class TargetReport:
     @property
     def remarks(self) -> Iterator[str]:
         """What a table of numbers doesn't say, a line each."""
+        table = text.visible(self.table)
         if self.missing:
-            yield f"{self.table} is MISSING: the database has no such table."
-        for table, rows in self.referring.items():
-            number = text.counted(rows, "row")
-            yield f"{self.table}: deleted {number} of {table} as well, which referred to it"
+            yield f"{table} is MISSING: the database has no such table."
+        for other, rows in self.referring.items():
+            number = f"{text.counted(rows, 'row')} of {text.visible(other)}"
+            yield f"{table}: deleted {number} as well, which referred to it"
         if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
             left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)
-            yield f"{self.table}: skipped {', '.join(left)}"
+            yield f"{table}: skipped {', '.join(left)}"
         if self.error is not None:
-            yield f"{self.table} FAILED: {self.problem}"
+            yield f"{table} FAILED: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,10 @@ class SweepReport:
     def problems(self) -> tuple[str, ...]:
         """What failed, a line each; empty after a clean sweep. For an exit status."""
         whole = () if self.error is None else (_in_one_line(self.error),)
-        return (*whole, *(f"{target.table}: {target.problem}" for target in self.failed))
+        return (
+            *whole,
+            *(f"{text.visible(target.table)}: {target.problem}" for target in self.failed),
+        )
 
     def raise_for_failures(self) -> None:
         """Raise when something failed; do nothing otherwise.
@@ -283,7 +287,8 @@ class SweepReport:
             lines += text.aligned([tuple(cells), *rows])
         lines += [remark for target in self.targets for remark in target.remarks]
         if ending := _ENDINGS[self.ended]:
-            lines.append(ending.format(holder=f": {self.holder}" if self.holder else ""))
+            holder = f": {text.visible(self.holder)}" if self.holder else ""
+            lines.append(ending.format(holder=holder))
         if self.error is not None:
             lines.append(self.problems[0])
         return "\n".join(lines)
@@ -321,7 +326,7 @@ _SKIPS: Final = {
 }
 
 _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
-    "table": lambda target: target.table,
+    "table": lambda target: text.visible(target.table),
     "deleted": lambda target: f"{target.deleted:,}",
     "skipped": lambda target: f"{target.skipped:,}",
     "batches": lambda target: f"{target.batches:,}",
@@ -331,7 +336,7 @@ _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
 }
 
 _OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
-    "table": lambda target: target.table,
+    "table": lambda target: text.visible(target.table),
     "expired": lambda target: "-" if target.due is None else f"{target.due:,}",
     "rows": lambda target: "-" if target.rows is None else f"{target.rows:,}",
     "oldest": lambda target: text.age(target.oldest_before),
@@ -339,7 +344,7 @@ _OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
 
 
 def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return text.visible(" ".join(str(error).split())) or type(error).__name__
 
 
 def _error_dict(error: Exception | None) -> dict[str, str] | None:
