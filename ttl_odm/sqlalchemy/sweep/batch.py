@@ -58,7 +58,7 @@ def purge(
             keys.forget()
             if not request.force:
                 with reading(connection):
-                    keys.check(connection, table)
+                    keys.check(connection, binding)
         try:
             try:
                 # A purge that a crash undoes is only done again, if nobody heard of it.
@@ -276,5 +276,5 @@ class _CarefulBatch(_Batch):
         if self._blocked is not None and rows:
             restricted += self.count(self._blocked)
         if restricted:
-            self.keys.log(self.connection, self.binding.table)
+            self.keys.log(self.connection, self.binding)
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}
