@@ -259,7 +259,7 @@ class _Check:
     def _references(self) -> Iterator[Finding]:
         for references in LiveReferences.to(self._connection, self._binding):
             key = references.key
-            if not (self._deep or (key.has_index and self._is_readable())):
+            if not self._is_readable():
                 message = (
                     f"{key} refers to it; --deep counts its live rows that refer to expired ones"
                 )

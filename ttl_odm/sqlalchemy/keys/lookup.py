@@ -28,6 +28,7 @@ from sqlalchemy.sql import visitors
 from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
+from ttl_odm.sqlalchemy.rewrite.prefixes import Prefix
 from ttl_odm.sqlalchemy.rewrite.stamps import unique_parts
 
 if TYPE_CHECKING:
@@ -83,7 +84,12 @@ class Key:
     def equals(self, values: Mapping[Column[Any], Any]) -> ColumnElement[bool]:
         """The condition for rows that have this key of such values."""
         made = self.made_of(values)
-        return and_(*(part == value for part, value in zip(self.parts, made, strict=True)))
+        conditions = [part == value for part, value in zip(self.parts, made, strict=True)]
+        for part, value in zip(self.parts, made, strict=True):
+            if isinstance(part, Prefix):
+                (column, _) = part.clauses
+                conditions.append(value.may_begin(column))
+        return and_(*conditions)
 
 
 def keys_of(table: Table) -> list[Key]:

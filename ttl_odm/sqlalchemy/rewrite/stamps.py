@@ -39,6 +39,7 @@ from sqlalchemy.types import NullType
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
 from ttl_odm.sqlalchemy.rewrite.from_clauses import WithoutSources
+from ttl_odm.sqlalchemy.rewrite.prefixes import index_parts
 from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -226,7 +227,7 @@ def unique_parts(table: Table) -> list[tuple[Any, ...]]:
     return [
         tuple(table.primary_key.columns),
         *(tuple(c.columns) for c in table.constraints if isinstance(c, UniqueConstraint)),
-        *(tuple(index.expressions) for index in table.indexes if index.unique),
+        *(index_parts(index) for index in table.indexes if index.unique),
     ]
 
 
