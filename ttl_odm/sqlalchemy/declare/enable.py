@@ -242,7 +242,8 @@ class _Target:
             f"{message}Add what is missing in a migration, by op.add_ttl({self.table.name!r}, "
             f"{default!r}) of ttl_odm.alembic, or by ALTER TABLE {self.table.fullname} ADD COLUMN "
             f"({sql}); and reflect or declare it. Or name columns that the table has: "
-            "TTL(seconds, last_modified=..., override=...), ExpireAfter or ExpireAt."
+            "TTL(seconds, last_modified=..., override=...), with override=None if no row has a ttl "
+            "of its own, ExpireAfter or ExpireAt."
         )
 
     def _column(self, name: str) -> Column[Any] | None:
