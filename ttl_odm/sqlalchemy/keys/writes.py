@@ -106,15 +106,13 @@ class TakenKeys:
         if writes(selected) or len(values.c) != len(columns):
             return 0
         place = dict(zip(columns, values.c, strict=True))
-        return sum(
-            self.free_selected(
-                reclaimer,
-                key,
-                select(*key.made_of({column: place[column.key] for column in key.columns})),
-            )
-            for key in self.keys
-            if place.keys() >= set(key.names)
-        )
+        deleted = 0
+        for key in self.keys:
+            if place.keys() >= set(key.names):
+                made = key.made_of({column: place[column.key] for column in key.columns})
+                taken: Select[Any] = select(*made)
+                deleted += self.free_selected(reclaimer, key, taken)
+        return deleted
 
     def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
         """The same for one key, with the values that a SELECT finds."""
