@@ -71,7 +71,7 @@ class Key:
         """The keys of its columns."""
         return tuple(column.key for column in self.columns)
 
-    def made_of(self, values: Mapping[Column[Any], Any]) -> list[Any]:
+    def made_of(self, values: Mapping[Column[Any], Any]) -> list[ColumnElement[Any]]:
         """The parts, with values or SQL in the place of the columns."""
         if self.is_plain:
             return [values[column] for column in self.columns]
