@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import create_engine, event, make_url, text
 
 from tests.faults.carts import HOUR, add, cart, create, kept_keys, left
+from ttl_odm.sqlalchemy.sweep import transactions
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sweeper import Pace, Sweeper, TransientStoreError
 
@@ -25,17 +26,27 @@ if TYPE_CHECKING:
 
 servers = pytest.mark.databases("postgres", "mariadb")
 
-# Ends with sleeping: a way to be in the middle of a DELETE for a while.
-_SLEEP = "BEGIN PERFORM pg_sleep({seconds}); RETURN OLD; END"
+# Ways to be in the middle of a DELETE for as long as a test wants, or until it hurries.
+_SLEEP = (
+    "BEGIN IF EXISTS (SELECT 1 FROM slowly) THEN PERFORM pg_sleep({seconds}); END IF; "
+    "RETURN OLD; END"
+)
+_LOCK = "CONCAT('fast ', DATABASE())"
 SLOW = {
     "postgresql": (
+        "CREATE TABLE slowly AS SELECT 1",
         f"CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ {_SLEEP} $$",
         "CREATE TRIGGER slow BEFORE DELETE ON carts FOR EACH ROW EXECUTE FUNCTION slow()",
     ),
     "mysql": (
-        "CREATE TRIGGER slow BEFORE DELETE ON carts FOR EACH ROW SET @slept = SLEEP({seconds})",
+        (
+            "CREATE TRIGGER slow BEFORE DELETE ON carts FOR EACH ROW "
+            f"SET @slept = IF(IS_FREE_LOCK({_LOCK}), SLEEP({{seconds}}), 0)"
+        ),
     ),
 }
+# A trigger of MariaDB would lock the row of a table, so it looks at a lock of this connection's.
+HURRY = {"postgresql": "DELETE FROM slowly", "mysql": f"DO GET_LOCK({_LOCK}, 0)"}
 OTHERS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
     "AND pid <> pg_backend_pid() AND state = 'active' AND query LIKE 'DELETE%'",
@@ -72,7 +83,7 @@ def is_postgresql(engine: Engine) -> bool:
 
 def answers(connection: Connection, question: str, pause: float = 0.01) -> list[Any]:
     """Ask again and again until there is an answer."""
-    for _ in range(round(20 / pause)):
+    for _ in range(round(600 / pause)):
         found = connection.scalars(text(question)).all()
         if found:
             return list(found)
@@ -102,20 +113,24 @@ def slow(engine: Engine, seconds: float) -> None:
 @servers
 def test_a_connection_that_is_cut_in_the_middle_of_a_delete_is_replaced(engine: Engine) -> None:
     model = made(engine)
-    slow(engine, 0.05)
+    slow(engine, 30)
     cut: list[int] = []
+    swept = threading.Event()
 
     def watch() -> None:
         other = create_engine(engine.url, isolation_level="AUTOCOMMIT")
         with other.connect() as connection:
             cut.extend(answers(connection, OTHERS[engine.dialect.name]))
+            connection.execute(text(HURRY[engine.dialect.name]))
             connection.execute(text(KILL[engine.dialect.name].format(id=cut[0])))
+            swept.wait()
         other.dispose()
 
     killer = threading.Thread(target=watch)
     killer.start()
     with errors_of(engine) as met:
         report = Sweeper(engine, model).run_once()
+    swept.set()
     killer.join()
     report.raise_for_failures()
     assert met
@@ -126,10 +141,10 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_delete_is_replaced(engine: 
 @servers
 def test_a_statement_that_takes_too_long_makes_the_batch_smaller(engine: Engine) -> None:
     model = made(engine)
-    slow(engine, 0.03)
+    slow(engine, 0.15)
     pace = Pace(start=20, lowest=1, highest=20, target=10)
     with errors_of(engine) as met:
-        report = Sweeper(engine, model, pace=pace, statement_timeout=0.25).run_once()
+        report = Sweeper(engine, model, pace=pace, statement_timeout=1.25).run_once()
     report.raise_for_failures()
     assert met
     assert report.targets[0].batches >= 4
@@ -140,14 +155,20 @@ def test_a_statement_that_takes_too_long_makes_the_batch_smaller(engine: Engine)
 
 
 @servers
-def test_a_deadlock_is_survived(engine: Engine) -> None:
-    """Somebody holds a row in the middle, and then wants one that the sweeper has locked."""
+def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody holds a row in the middle, and then wants one that the sweeper has locked.
+
+    PostgreSQL looks for a deadlock once in a wait, so there has to be one by then: not after some
+    milliseconds of the fifty that the sweeper waits.
+    """
+    monkeypatch.setattr(transactions, "_POSTGRESQL_WAIT", "600s")
+    monkeypatch.setattr(transactions, "_settings", transactions._settings.__wrapped__)
     model = made(engine)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE weights (id int)"))
         if is_postgresql(engine):  # before the sweeper stops waiting
             name = engine.url.database
-            connection.execute(text(f"ALTER DATABASE {name} SET deadlock_timeout = '30ms'"))
+            connection.execute(text(f"ALTER DATABASE {name} SET deadlock_timeout = '3s'"))
     engine.dispose()
     held, done = threading.Event(), threading.Event()
 
@@ -155,19 +176,19 @@ def test_a_deadlock_is_survived(engine: Engine) -> None:
         with engine.connect() as connection:
             connection.execution_options(isolation_level="READ COMMITTED")
             if is_postgresql(engine):
-                connection.execute(text("SET LOCAL deadlock_timeout = '10s'"))
+                connection.execute(text("SET LOCAL deadlock_timeout = '10min'"))
             # InnoDB rolls the transaction back that has changed less.
             connection.execute(text("INSERT INTO weights VALUES (:n)"), [{"n": 1}] * 500)
             connection.execute(text("SELECT id FROM carts WHERE id = 10 FOR UPDATE"))
             held.set()
             _wait_for_waiting(engine)
             connection.execute(text("SELECT id FROM carts WHERE id = 0 FOR UPDATE"))
-            done.wait(10)
+            done.wait(600)
             connection.rollback()
 
     thread = threading.Thread(target=rival)
     thread.start()
-    held.wait(10)
+    assert held.wait(600)
     with errors_of(engine) as met:
         report = Sweeper(engine, model).run_once()
     done.set()
