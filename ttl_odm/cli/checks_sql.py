@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
 from ttl_odm.cli.checks_references import LiveReferences
+from ttl_odm.cli.checks_tables import second_tables
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import AHEAD, Finding, Severity, fix_of_unreadable
 from ttl_odm.core.policy import ExpireAt
@@ -70,6 +71,7 @@ def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> l
         for target in targets:
             binding = binding_of(target.entity)
             if binding is not None:
+                findings += second_tables(target.name, binding, connection.dialect)
                 findings += _Check(connection, target.name, binding, deep=deep).findings()
     connection.invalidate()
     return findings

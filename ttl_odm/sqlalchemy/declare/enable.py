@@ -22,7 +22,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of, bound_tables, root_binding_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -161,7 +161,9 @@ class _Target:
     @classmethod
     def _of_table(cls, table: Table, mapped: type | None = None) -> _Target:
         roots, binding = roots_of(table), binding_of(table)
-        if binding is not None:
+        if binding is not None and binding.origin is not None:
+            _unbind(table)  # it gets a policy of its own
+        elif binding is not None:
             return cls(binding.default.owner, table, roots)
         if roots:
             return cls(mapped or roots[0].class_, table, roots)
@@ -286,8 +288,9 @@ def _unbind(table: FromClause) -> None:
     binding = binding_of(table)
     if not isinstance(table, Table) or root_binding_of(table) is None:
         return
-    del table.info[INFO_KEY]
-    bound_tables.discard(table)
+    for other in tables_like(table):
+        _unbind(other)
+    unbind(table)
     if binding is None:  # a joined subclass's
         return
     stamp = binding.last_modified

@@ -18,6 +18,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
+from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
@@ -30,6 +31,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     sub_binding_of,
 )
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
+from ttl_odm.sqlalchemy.policy.second_tables import was_met
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -69,7 +71,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
 def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> None:
     """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table."""
     other = binding_of(table)
-    if other is not None:
+    if other is not None and other.origin is None:
         raise TTLConfigurationError(
             f"{owner.__name__}.__ttl__: table {other.table.fullname!r} already has the policy of "
             f"{other.name}; a table has one policy, so declare __ttl__ on one class only."
@@ -82,6 +84,8 @@ def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None)
         )
     _prepare_schema(binding, sweep)
     bind(binding.table, binding)
+    if was_met(binding.table):
+        recompile({binding.table.name})
 
 
 def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:

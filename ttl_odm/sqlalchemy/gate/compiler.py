@@ -34,6 +34,7 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     overruled,
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
+from ttl_odm.sqlalchemy.policy.second_tables import carry_over, copies_for_alembic
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource, WithoutSources
 from ttl_odm.sqlalchemy.rewrite.stamps import has_key_column, stamped_insert, stamped_update
@@ -196,6 +197,7 @@ class GatedCompiler(Compiler):
         if not self.stack:
             insert_stmt = compat.emitted(insert_stmt)
         table = insert_stmt.table
+        carry_over(table, self.dialect)
         binding = binding_of(table)
         if binding is not None:
             _needs_context(self)
@@ -203,6 +205,9 @@ class GatedCompiler(Compiler):
         if binding is not None or sub_binding_of(table) is not None:
             keys = InnerInserts if self.stack else InsertedKeys
             _prepare(self, keys.of(table))
+        if copies_for_alembic(table):
+            with _mode(self, including=True):
+                return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
         return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
@@ -253,7 +258,7 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))
 
-    return LiveRows(live)
+    return LiveRows(live, compiler.dialect)
 
 
 def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) -> Write:

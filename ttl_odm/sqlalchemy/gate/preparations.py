@@ -23,6 +23,7 @@ from sqlalchemy.exc import CompileError, DBAPIError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
+from ttl_odm.sqlalchemy.policy.binding import first_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
@@ -97,7 +98,7 @@ class ChangedReferences:
         That is, no TTL table does, nor one that hangs on the rows.
         """
         is_update = isinstance(target.statement.statement, Update)
-        change = Change(target.table, frozenset(target.written) if is_update else None)
+        change = Change(first_of(target.table), frozenset(target.written) if is_update else None)
         return cls(change, TargetLookup(target)) if change.consequences() else None
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
@@ -123,8 +124,9 @@ class ChangedReferences:
                         if column.key in self.change.columns
                     )
                     conditions.append(or_(*moves))
+                table, sources = self.change.table, target.sources
                 changed = referred_rows(
-                    consequence, target.table, *conditions, source=source, sources=target.sources
+                    consequence, table, *conditions, source=source, sources=sources
                 )
                 deleted += reclaimer.make_way(consequence, filled(changed, parameters))
         return deleted

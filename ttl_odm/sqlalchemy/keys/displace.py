@@ -20,6 +20,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
@@ -50,7 +51,7 @@ def purge_conditions(binding: Binding) -> tuple[object, ...]:
     """What `must_select_first` depends on: it changes with each model or purge declared."""
     owner = binding.default.owner
     return (
-        len(binding.table.metadata.tables),
+        len(binding.first.table.metadata.tables),
         len(bound_tables),
         getattr(owner, "__ttl_purge__", DELETE),
         getattr(owner, "__ttl_archive__", None),
@@ -70,8 +71,8 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
         or purge != DELETE
         or archive is not None
         or on_purged is not None
-        or bool(subtables(binding, dialect.name))
-        or bool(Change(binding.table).consequences())
+        or bool(subtables(binding.first, dialect.name))
+        or bool(Change(binding.first.table).consequences())
     )
 
 
@@ -149,6 +150,7 @@ class KeyReclaimer:
 
         Returns how many are gone. It is an IntegrityError if a live row refers to one.
         """
+        criterion, binding = on_first(criterion, binding), binding.first
         # MariaDB's DELETE takes no WITH.
         if Change(binding.table).consequences() or (
             self.dialect.name in MYSQL_FAMILY and has_cte(criterion)

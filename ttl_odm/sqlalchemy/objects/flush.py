@@ -141,8 +141,9 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         deletes = list(delete)
         if not deletes:
             return
-        # A joined sub-table follows its base.
-        explicit = _explicitly_deleted(uow) if table is binding.table else frozenset()
+        # A joined sub-table follows its base, if that is mapped too.
+        leads = table is binding.table or binding.table not in mapper.tables
+        explicit = _explicitly_deleted(uow) if leads else frozenset()
         columns = compat.primary_key(mapper, table)
         is_of_many = not isinstance(mapper.local_table, Table)
         records = []

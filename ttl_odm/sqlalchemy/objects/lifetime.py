@@ -61,7 +61,8 @@ class Lifetime(NamedTuple):
     apart, and where lives have no limit. The default is what the class's rows inherit.
 
     A class may map a part of a table, a join or a subquery, and so leave out what its lifetime
-    hangs on (`is_mapped` is false, there are no attributes): then only the database knows.
+    hangs on (`is_mapped` is false, there are no attributes): then only the database knows. So it is
+    with a second Table, whose columns may have other types, and hold rows of other classes.
     """
 
     binding: Binding
@@ -103,6 +104,8 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
     if binding is None:
         return None
     memo = compat.memo_of(mapper)
+    if binding.origin is not None:
+        return Lifetime(binding, "", None, None, None, binding.default, is_mapped=False)
     lifetime: Lifetime | None = memo.get(_LIFETIME)
     if lifetime is None or lifetime.binding is not binding:
 
@@ -146,6 +149,12 @@ def bound_lifetime(row: object) -> Lifetime:
     if lifetime is None:
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
+        )
+    if lifetime.binding.origin is not None:
+        raise TTLConfigurationError(
+            f"{type(row).__name__} is mapped to a second Table of "
+            f"{lifetime.binding.table.fullname!r}, whose rows have the policy of "
+            f"{lifetime.binding.name}: use that, or enable({type(row).__name__}, ...) too."
         )
     if not lifetime.is_mapped:
         raise TTLConfigurationError(

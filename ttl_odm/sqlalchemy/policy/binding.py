@@ -8,16 +8,16 @@ each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Table
+from sqlalchemy import ColumnDefault, Table
 
 from ttl_odm.core.policy import TTL, ExpireAt, Policy
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.compat import ANNOTATED
+from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class Binding:
             contract has one index, if it has one: then the sweeper looks whether it is there.
         default_before: What the column had for a default of SQLAlchemy's before it was stamped,
             to be put back when the table is unbound.
+        origin: The binding that was declared, where this one is that of a second Table object of
+            the same table; see `ttl_odm.sqlalchemy.policy.second_tables`.
     """
 
     table: Table
@@ -79,6 +81,7 @@ class Binding:
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
     default_before: Any = None
+    origin: Binding | None = None
 
     @property
     def name(self) -> str:
@@ -112,6 +115,37 @@ class Binding:
     def nevers(self) -> tuple[int, ...]:
         """The values of `override` that mean "never"."""
         return (NEVER, *(self.policy.never if isinstance(self.policy, TTL) else ()))
+
+    @property
+    def first(self) -> Binding:
+        """That of the Table object which the policy was declared with."""
+        return self.origin or self
+
+    @property
+    def columns(self) -> list[Column[Any]]:
+        """The columns that it reads."""
+        created = None if self.max_lifetime is None else self.max_lifetime.created
+        columns = (self.last_modified, self.override, self.discriminator, created)
+        return [column for column in columns if column is not None]
+
+    def on(self, table: Table, *, is_second: bool) -> Binding:
+        """The same policy on another Table object, which has columns of the same names."""
+        columns = {column.name: column for column in table.c}
+        stamp, limit = columns[self.last_modified.name], self.max_lifetime
+        before, ours = stamp.default, self.last_modified.default
+        if self.stamps and isinstance(ours, ColumnDefault):
+            stamp.default = ColumnDefault(ours.arg)
+            attach(stamp.default, stamp)
+        return replace(
+            self,
+            table=table,
+            last_modified=stamp,
+            override=None if self.override is None else columns[self.override.name],
+            discriminator=None if self.discriminator is None else columns[self.discriminator.name],
+            max_lifetime=limit and replace(limit, created=columns[limit.created.name]),
+            default_before=before,
+            origin=self.first if is_second else None,
+        )
 
     def columns_of(self, source: FromClause) -> SourceColumns:
         """The columns of this binding as an alias (or the table itself) has them."""
@@ -166,6 +200,26 @@ class SubBinding:
     table: Table
     base: Binding
     keys: tuple[tuple[Column[Any], Column[Any]], ...]
+    origin: SubBinding | None = None
+
+    @property
+    def columns(self) -> list[Column[Any]]:
+        """The columns that it reads of its own table."""
+        return [own for own, _ in self.keys]
+
+    def on(self, table: Table, *, is_second: bool) -> SubBinding:
+        """The same on another Table object, with the base that stands beside that."""
+        base = binding_of(self.beside(table)) or self.base
+        columns = {column.name: column for column in table.c}
+        roots = {column.name: column for column in base.table.c}
+        keys = tuple((columns[own.name], roots[root.name]) for own, root in self.keys)
+        return SubBinding(table, base, keys, (self.origin or self) if is_second else None)
+
+    def beside(self, table: Table) -> Table | None:
+        """The Table of the base in the MetaData of another Table object."""
+        tables = table.metadata.tables.values()
+        name, schema = self.base.table.name, table.schema
+        return next((one for one in tables if one.name == name and one.schema == schema), None)
 
     def keys_of(self, source: FromClause) -> list[tuple[ColumnElement[Any], Column[Any]]]:
         """The keys as an alias (or the table itself) has them, with the root's columns."""
@@ -193,11 +247,45 @@ bound_tables: WeakSet[Table] = WeakSet()
 """Every table with a policy, and every one that hangs on such a table, while it is in use."""
 
 
+bound_by_name: Final[dict[str, WeakKeyDictionary[Table, None]]] = {}
+"""The same by their names, in the order in which they were bound."""
+
+
 def bind(table: Table, binding: Binding | SubBinding) -> None:
     """Put a policy on a table."""
     # Not into the dict that is there: tables of one abstract base may share it.
     table.info = {**table.info, INFO_KEY: binding}
     bound_tables.add(table)
+    bound_by_name.setdefault(table.name, WeakKeyDictionary())[table] = None
+
+
+def unbind(table: Table) -> None:
+    """Take a policy off a table."""
+    del table.info[INFO_KEY]
+    bound_tables.discard(table)
+    bound_by_name.get(table.name, WeakKeyDictionary()).pop(table, None)
+
+
+def first_of(table: Table) -> Table:
+    """The Table object that the policy of a table was declared with; without one, the same."""
+    info = _info_of(table)
+    return table if info is None or info.origin is None else info.origin.table
+
+
+def tables_like(table: Table) -> list[Table]:
+    """The Table objects whose policy is that of a table."""
+    return [
+        other
+        for other in list(bound_tables)
+        if (binding := _info_of(other)) is not None
+        if binding.origin is not None and binding.origin.table is table
+    ]
+
+
+def declared_for(name: str) -> list[Binding | SubBinding]:
+    """The policies that were declared for tables of a name, in whichever schema."""
+    bindings = (_info_of(table) for table in bound_by_name.get(name, ()))
+    return [binding for binding in bindings if binding is not None and binding.origin is None]
 
 
 def binding_of(table: object) -> Binding | None:
@@ -228,7 +316,13 @@ def all_subtables(binding: Binding) -> list[SubBinding]:
 def _info_of(table: object) -> Binding | SubBinding | None:
     # A wrapped Table carries its own __dict__; the policy is on the original.
     original = getattr(table, ANNOTATED, table)
-    return original.info.get(INFO_KEY) if isinstance(original, Table) else None
+    if not isinstance(original, Table):
+        return None
+    info: Binding | SubBinding | None = original.info.get(INFO_KEY)
+    if info is not None and info.table is not original:  # to_metadata() copies what info has
+        info = info.on(original, is_second=original.key == info.table.key)
+        bind(original, info)
+    return info
 
 
 def key_columns(table: Table) -> Sequence[Column[Any]]:

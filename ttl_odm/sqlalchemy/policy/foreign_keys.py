@@ -22,6 +22,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     all_subtables,
     binding_of,
     bound_tables,
+    first_of,
     root_binding_of,
     sub_binding_of,
 )
@@ -44,7 +45,9 @@ class Change:
 
     def consequences(self) -> list[Consequence]:
         """What it does to the rows that refer to these, where expired ones can be in its way."""
-        references = _references_above(list(bound_tables))
+        references = _references_above(
+            table for table in list(bound_tables) if first_of(table) is table
+        )
         return [
             consequence
             for consequence in self._outcomes(references)

@@ -34,18 +34,23 @@ from sqlalchemy.sql.selectable import FromGrouping
 from ttl_odm.sqlalchemy.compat import copied, original
 from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding, binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.second_tables import carry_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from sqlalchemy import ColumnElement, Select
+    from sqlalchemy.engine import Dialect
 
 
 class LiveRows:
     """The conditions that a statement needs, made of the predicate for one FROM element."""
 
-    def __init__(self, live: Callable[[Binding, FromClause], ColumnElement[bool]]) -> None:
+    def __init__(
+        self, live: Callable[[Binding, FromClause], ColumnElement[bool]], dialect: Dialect
+    ) -> None:
         self._live = live
+        self._dialect = dialect
 
     def where(
         self, sources: Iterable[FromClause], conditions: Iterable[ColumnElement[bool]] = ()
@@ -77,6 +82,7 @@ class LiveRows:
     ) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
         table = table_of(source)
+        carry_over(table, self._dialect)
         binding, sub = binding_of(table), sub_binding_of(table)
         if binding is not None:
             return self._live(binding, source)
@@ -228,7 +234,9 @@ class LiveSource(ClauseElement):
 
 def binding_of_source(source: object) -> Binding | None:
     """The policy of a table, or of the table that an alias or a sample stands for."""
-    return binding_of(table_of(source))
+    table = table_of(source)
+    carry_over(table)
+    return binding_of(table)
 
 
 def table_of(source: object) -> object:

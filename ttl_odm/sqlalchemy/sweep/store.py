@@ -21,6 +21,7 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
+from ttl_odm.sqlalchemy.policy.second_tables import carry_over
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.batch import purge
 from ttl_odm.sqlalchemy.sweep.counts import count
@@ -123,7 +124,10 @@ def _tables(target: Any) -> Iterator[Table]:
     elif isinstance(target, Table):
         yield _bound(target, [target])
     elif isinstance(metadata := getattr(target, "metadata", target), MetaData):
-        yield from (table for table in metadata.tables.values() if binding_of(table) is not None)
+        for table in metadata.tables.values():
+            binding = binding_of(table)
+            if binding is not None and binding.origin is None:  # the first Table is swept
+                yield table
     elif isinstance(target, Iterable) and not isinstance(target, str):
         for item in target:
             yield from _tables(item)
@@ -136,8 +140,10 @@ def _tables(target: Any) -> Iterator[Table]:
 
 def _bound(target: Any, tables: Iterable[Any]) -> Table:
     for table in tables:
-        if isinstance(table, Table) and binding_of(table) is not None:
-            return table
+        carry_over(table)
+        binding = binding_of(table)
+        if binding is not None:
+            return binding.first.table
     name = target.__name__ if isinstance(target, type) else f"Table {target.fullname!r}"
     raise TTLConfigurationError(
         f"{name} has no TTL, so there is nothing to sweep: declare __ttl__ on the model, enable() "
