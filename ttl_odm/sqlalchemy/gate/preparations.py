@@ -114,8 +114,9 @@ class ChangedReferences:
         self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Mapping[str, Any]]
     ) -> int:
         criteria, source, deleted = target.statement.criteria, target.source, 0
+        consequences = self.change.consequences()
         for parameters, row in zip(executions, target.rows(executions), strict=True):
-            for consequence in self.change.consequences():
+            for consequence in consequences:
                 conditions = [*criteria]
                 if self.change.columns is not None:  # a key that stays as it is needs no room
                     moves = (
