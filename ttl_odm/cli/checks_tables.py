@@ -7,7 +7,7 @@ one of several, is not filtered, or refused when a statement names it.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import MetaData, Table
 from sqlalchemy.orm import registry
@@ -66,7 +66,7 @@ def _metadata() -> Iterator[MetaData]:
     for module in list(sys.modules.values()):
         for value in list(getattr(module, "__dict__", {}).values()):
             kind = type(value)  # the __class__ of a proxy may raise
-            holder = value
+            holder: Any = value
             if issubclass(kind, type):
                 names = (vars(base).get("metadata") for base in value.__mro__)
                 holder = next((name for name in names if name is not None), None)
