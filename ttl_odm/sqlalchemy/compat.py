@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.orm import Session, persistence
+from sqlalchemy.orm import Mapper, Session, loading, persistence
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.sql.base import CompileState
 from sqlalchemy.sql.elements import ColumnClause, _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
-from sqlalchemy.util import immutabledict
+from sqlalchemy.util import HasMemoized, immutabledict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
-    from sqlalchemy.orm import InstanceState, Mapper
+    from sqlalchemy.orm import InstanceState, QueryContext
     from sqlalchemy.sql.base import ExecutableOption, SchemaEventTarget
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
@@ -61,6 +61,12 @@ Filtered = TypeVar("Filtered", Select[Any], Update, Delete)
 _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
     "flush updates": [(persistence, "_emit_update_statements")],
     "flush deletes": [(persistence, "_emit_delete_statements")],
+    "flush post-updates": [(persistence, "_emit_post_update_statements")],
+    "bulk save": [(Session, "_bulk_save_mappings")],
+    "reload": [
+        # The second name is that of SQLAlchemy 2.0.
+        (loading, "_load_on_ident" if hasattr(loading, "_load_on_ident") else "load_on_ident")
+    ],
     "session.delete": [(Session, "_delete_impl")],
     "session.flush": [(Session, "_flush")],
     "session.merge": [(Session, "_merge")],
@@ -84,6 +90,22 @@ def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
                 setattr(owner, attribute, classmethod(update_wrapper(wrap(inner), inner)))
             else:
                 setattr(owner, attribute, update_wrapper(wrap(function), function))
+
+
+def install_row_receiver(receiver_of: Callable[[Mapper[Any]], Any]) -> None:
+    """Let classes do something more with the rows that they are loaded from.
+
+    A receiver has the ``create_row_processor()`` of a mapper's properties, and is none of those:
+    the mapper has it where it makes objects of rows, and nowhere else.
+    """
+    properties: Handler = getattr_static(Mapper, "_prop_set").fget
+
+    def _prop_set(mapper: Mapper[Any]) -> Any:
+        receiver, own = receiver_of(mapper), properties(mapper)
+        return own if receiver is None else own | {receiver}
+
+    owner: Any = Mapper  # mypy: methods can't be assigned to
+    owner._prop_set = HasMemoized.memoized_attribute(_prop_set)
 
 
 def wrap_handlers(wrapper: type[Any]) -> bool:
@@ -371,6 +393,7 @@ def version_column(mapper: Mapper[Any], table: Table) -> ColumnElement[Any] | No
 
 STATE: Final = 0
 CONNECTION: Final = 4
+SQL_VALUES: Final = 5
 """Where these are in what SQLAlchemy keeps of each UPDATE of a flush."""
 
 
@@ -391,6 +414,34 @@ def updated_key(
 def expire(state: InstanceState[Any], attributes: Iterable[str]) -> None:
     """Let an object forget attributes; the next that asks for one loads it."""
     state._expire_attributes(state.dict, attributes)
+
+
+def populate(
+    context: QueryContext,
+    state: InstanceState[Any],
+    row: Any,
+    populators: dict[str, Any],
+    forgotten: Iterable[str],
+) -> None:
+    """Let an object without changes forget attributes, and load it from a row as a new one.
+
+    What the row hasn't is loaded when it is asked for.
+    """
+    expire(state, forgotten)
+    populate_full: Any = loading._populate_full
+    populate_full(
+        context,
+        row,
+        state,
+        state.dict,
+        isnew=True,
+        load_path=state.load_path,
+        loaded_instance=False,
+        populate_existing=True,
+        populators=populators,
+    )
+    state._commit_all(state.dict, context.session.identity_map)
+    state.manager.dispatch.refresh(state, context, None)
 
 
 def bulk_mapper(options: Any) -> Mapper[Any]:

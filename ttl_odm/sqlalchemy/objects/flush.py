@@ -13,24 +13,37 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Select, Table, and_, bindparam, or_, select
-from sqlalchemy.exc import DontWrapMixin
+from sqlalchemy import ColumnElement, Select, Table, bindparam, inspect, select
+from sqlalchemy.orm.base import NO_VALUE
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
-from ttl_odm import errors
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.objects.ends import (
+    ExpiredError,
+    check_same,
+    has_one_of,
+    note,
+    note_written,
+)
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
+from ttl_odm.sqlalchemy.policy.parameters import (
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    include_expired,
+)
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from sqlalchemy import Connection, Delete
     from sqlalchemy.orm import InstanceState, Mapper, Session, UOWTransaction
+
+    from ttl_odm.sqlalchemy.objects.ends import Seen
 
     Key = tuple[Any, ...]
 
@@ -38,18 +51,17 @@ _EXPLICIT: Final = "ttl_odm_explicitly_deleted"
 """In ``InstanceState.info``: the object was given to ``session.delete()`` itself."""
 
 
-class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
-    """The row has expired (or was deleted), so it can't be changed or deleted."""
-
-
 def flushing(flush: Callable[..., None]) -> Callable[..., None]:
     """Let a flush of a new object forget an expired one that had its key."""
 
     def live_flush(session: Session, *args: object, **kw: object) -> None:
+        new = []
         for state in list(compat.pending_states(session)):
             table = state.mapper.local_table
             # Most tables have no info at all.
             if getattr(table, "info", None) and root_binding_of(table) is not None:
+                if not isinstance(_stamp_of(state), ColumnElement):
+                    new.append(state)
                 if session.connection_callable is not None:
                     dialect_of(session, state.obj())  # lets the object have its shard's token
                 key = compat.identity_keys(state.mapper)(state)
@@ -57,6 +69,10 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
                 if known is not None:
                     drop_if_gone(session, known, state.mapper.class_, key)
         flush(session, *args, **kw)
+        for state in new:
+            row = state.obj()
+            if row is not None and state.key is not None and _stamp_of(state) is NO_VALUE:
+                note_written(state, dialect_of(session, row))
 
     return live_flush
 
@@ -98,6 +114,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         )
         apart = [record for record in records if record[compat.STATE] in at_root]
         rest = [record for record in records if record[compat.STATE] not in at_root]
+        seen = check_same(binding, mapper, rest, "updated")
         for batch in (*_countable(apart), *_countable(rest)):
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
@@ -112,16 +129,63 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 raise _expired(uow, mapper, gone, "updated") from error
             finally:
                 base_row_written.reset(token)
-            states = [record[compat.STATE] for record in batch if record[compat.STATE] is not None]
-            if table is binding.table:
-                at_root.update(states)
-            else:  # its _ts was reset at the root, and the objects have the old one
-                for state in states:
-                    lifetime = lifetime_of(state.mapper)
-                    if lifetime is not None and lifetime.is_mapped:
-                        compat.expire(state, [lifetime.stamp])
+            for record in batch:
+                if uow is not None:
+                    _remember(binding, table, record, seen.get(record[compat.STATE]), at_root)
 
     return emit_updates
+
+
+def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
+    """Let the UPDATEs that a flush makes for ``post_update`` raise `ExpiredError`."""
+
+    def emit_post_updates(
+        base_mapper: Mapper[Any],
+        uow: UOWTransaction,
+        mapper: Mapper[Any],
+        table: Table,
+        update: Iterable[Any],
+    ) -> None:
+        binding = root_binding_of(table)
+        if binding is None:
+            emit(base_mapper, uow, mapper, table, update)
+            return
+        update = list(update)
+        records = [(state, None, None, None, connection) for state, _, _, connection, _ in update]
+        check_same(binding, mapper, records, "updated")
+        try:
+            emit(base_mapper, uow, mapper, table, update)
+        except StaleDataError as error:
+            keys = [state.key[1] for state, *_ in records]
+            gone = _missing(binding, keys, records[0][compat.CONNECTION])
+            if not gone:
+                raise
+            raise _expired(uow, mapper, gone, "updated") from error
+
+    return emit_post_updates
+
+
+def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
+    """Let ``bulk_save_objects()`` raise `ExpiredError` for objects that are over."""
+
+    def bulk_save(
+        session: Session,
+        mapper: Mapper[Any],
+        mappings: Iterable[Any],
+        *,
+        isupdate: bool,
+        isstates: bool,
+        **options: Any,
+    ) -> None:
+        binding = root_binding_of(inspect(mapper).local_table)
+        if binding is not None and isstates and isupdate:
+            mappings = list(mappings)
+            connection = session.connection(bind_arguments={"mapper": mapper})
+            records = [(state, None, None, None, connection) for state in mappings]
+            check_same(binding, inspect(mapper), records, "updated")
+        save(session, mapper, mappings, isupdate=isupdate, isstates=isstates, **options)
+
+    return bulk_save
 
 
 def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
@@ -144,6 +208,8 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         # A joined sub-table follows its base, if that is mapped too.
         leads = table is binding.table or binding.table not in mapper.tables
         explicit = _explicitly_deleted(uow) if leads else frozenset()
+        if table is binding.table:
+            check_same(binding, mapper, _deleted(uow, binding, deletes, mapper), "deleted")
         columns = compat.primary_key(mapper, table)
         is_of_many = not isinstance(mapper.local_table, Table)
         records = []
@@ -166,6 +232,52 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                     raise _expired(uow, mapper, present or keys, "deleted")
 
     return emit_deletes
+
+
+def _remember(
+    binding: Binding, table: Table, record: Sequence[Any], before: Seen | None, at_root: set[Any]
+) -> None:
+    """Note what is known of the end of an object's row after an UPDATE.
+
+    The object forgets its stamp with it.
+    """
+    state, connection = record[compat.STATE], record[compat.CONNECTION]
+    if binding.stamps and state not in at_root:
+        stamp = record[compat.SQL_VALUES].get(binding.last_modified)
+        if connection.get_execution_options().get(KEEP_LAST_MODIFIED):
+            note(state, before)
+        elif stamp is None or type(stamp) is Stamp:
+            note_written(state, connection.dialect)
+        else:
+            note(state, None)
+    if table is binding.table:
+        at_root.add(state)
+    else:  # its _ts was reset at the root, and the objects have the old one
+        lifetime = lifetime_of(state.mapper)
+        if lifetime is not None and lifetime.is_mapped:
+            compat.expire(state, [lifetime.stamp])
+
+
+def _stamp_of(state: InstanceState[Any]) -> object:
+    """What an object has for the attribute that a write resets; None without such."""
+    lifetime = lifetime_of(state.mapper)
+    if lifetime is None or not (lifetime.is_mapped and lifetime.binding.stamps):
+        return None
+    return state.dict.get(lifetime.stamp, NO_VALUE)
+
+
+def _deleted(
+    uow: UOWTransaction, binding: Binding, deletes: Iterable[Any], mapper: Mapper[Any]
+) -> list[Any]:
+    """The objects of the rows that a flush deletes at the root, with their connections."""
+    columns = compat.primary_key(mapper, binding.table)
+    connections = {tuple(row[column.key] for column in columns): c for row, c in deletes}
+    return [
+        (state, None, None, None, connections[state.key[1]])
+        for state, (is_delete, _) in uow.states.items()
+        if is_delete and state.key is not None and state.key[1] in connections
+        if root_binding_of(state.mapper.local_table) is binding
+    ]
 
 
 def _explicitly_deleted(uow: UOWTransaction) -> frozenset[tuple[object, Key]]:
@@ -226,9 +338,7 @@ def _present(
 ) -> list[Key]:
     """Those of the keys that a live row has, or any row."""
     columns = list(binding.table.primary_key)
-    statement: Select[Any] = select(*columns).where(
-        or_(*(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys))
-    )
+    statement: Select[Any] = select(*columns).where(has_one_of(columns, keys))
     if with_expired:
         statement = statement.options(include_expired())
     elif connection.dialect.name in MYSQL_FAMILY:

@@ -1,4 +1,4 @@
-"""The identity map never serves an expired object.
+"""The identity map never serves an expired object, nor an old row's values under a new row's key.
 
 ``session.get()`` and lazy many-to-one loads answer from memory where they can. An object there
 is *in doubt* once its end of life, as it was loaded, may have come by the upper bound of the
@@ -6,29 +6,37 @@ database's clock that `ttl_odm.sqlalchemy.time.clock` keeps. Then, and only then
 misses: SQLAlchemy asks the database, whose predicate decides. Rows that are plainly alive cost
 no query.
 
+SQLAlchemy leaves an object as it is when a row comes for it. So each class with a policy has one
+more thing to do with rows (`Arrivals`), which SQLAlchemy calls for objects that were in memory
+before: one that is over by then gets everything from the row, which may be a new one.
+
 ``merge()`` and a flush of a new object look into the identity map on their own; an object
 there whose row is gone is taken out first, so that the new one is an INSERT.
 """
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import select
 from sqlalchemy.orm.attributes import instance_state
 
 from ttl_odm.core import expiry
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.objects.ends import expired_error, seen_of, written_of
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.time.clock import clock_of, dialect_of, sample_of
+from ttl_odm.sqlalchemy.time.clock import dialect_of, sample_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from sqlalchemy import Select
     from sqlalchemy.engine import Dialect
-    from sqlalchemy.orm import InstanceState, Mapper, Session
+    from sqlalchemy.orm import InstanceState, Mapper, QueryContext, Session
 
     from ttl_odm.sqlalchemy.compat import Handler
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
@@ -51,13 +59,7 @@ def live_lookups(lookup: Handler) -> Handler:
         state = instance_state(row)
         if state.mapper is not mapper:  # a subclass may have a default of its own
             lifetime = lifetime_of(state.mapper) or lifetime
-        if not _in_doubt(session, state, lifetime):
-            return row
-        # The next load reads the lifetime anew. Changes that wait for a flush stay.
-        compat.expire(
-            state, [key for key in lifetime.attributes if key not in state.committed_state]
-        )
-        return None
+        return None if _in_doubt(session, state, lifetime) else row
 
     return live_lookup
 
@@ -76,55 +78,173 @@ def live_merges(merge: Handler) -> Handler:
     return live_merge
 
 
+def whole_reloads(load: Handler) -> Handler:
+    """Let no attribute of an object that is over be loaded beside its old ones."""
+
+    def live_load(
+        session: Session,
+        statement: Select[Any],
+        key: Any,
+        *,
+        refresh_state: InstanceState[Any] | None = None,
+        only_load_props: Collection[str] | None = None,
+        **kw: object,
+    ) -> Any:
+        if refresh_state is not None and refresh_state.key is not None and only_load_props:
+            mapper = refresh_state.mapper
+            lifetime = lifetime_of(mapper)
+            if lifetime is not None and _is_over(
+                refresh_state, lifetime, dialect_of(session, refresh_state.obj())
+            ):
+                held = _held(refresh_state).difference(only_load_props)
+                if held and refresh_state.modified:
+                    raise expired_error(refresh_state, "updated")
+                # SQLAlchemy's statement may have no more columns than it takes.
+                statement, key = select(mapper), refresh_state.key
+                only_load_props = {*only_load_props, *held.intersection(mapper.column_attrs.keys())}
+                compat.expire(refresh_state, held)
+        return load(
+            session,
+            statement,
+            key,
+            refresh_state=refresh_state,
+            only_load_props=only_load_props,
+            **kw,
+        )
+
+    return live_load
+
+
 def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
     """Take an object out of a session if its row is gone and one of a class is to have its key."""
     state = instance_state(known)
     lifetime = lifetime_of(state.mapper)
-    if (
-        lifetime is not None
-        and _in_doubt(session, state, lifetime)
-        and session.get(cls, key[1], identity_token=key[2]) is None
-    ):
+    if lifetime is None or not _in_doubt(session, state, lifetime):
+        return
+    dialect = dialect_of(session, known)
+    was_over = _is_over(state, lifetime, dialect)
+    if session.get(cls, key[1], identity_token=key[2]) is None:
+        if state.modified and was_over:
+            raise expired_error(state, "updated")
         session.expunge(known)
+    elif was_over and known in session.deleted and not _is_over(state, lifetime, dialect):
+        raise expired_error(state, "deleted")
+
+
+def arrivals_of(mapper: Mapper[Any]) -> Arrivals | None:
+    """What a class does with rows that come for objects in memory; None where they have no end."""
+    lifetime = lifetime_of(mapper)
+    return None if lifetime is None or not lifetime.is_mapped else _ARRIVALS
+
+
+class Arrivals:
+    """A row that comes for an object which was in memory before.
+
+    To SQLAlchemy it is one more property of a class, with nothing to select; what is registered as
+    "eager" is called for objects that it would leave as they are, and for no others.
+    """
+
+    def create_row_processor(
+        self,
+        context: QueryContext,
+        _entity: object,
+        _path: object,
+        mapper: Mapper[Any],
+        result: Any,
+        _adapter: object,
+        populators: dict[str, list[tuple[str, Callable[..., Any]]]],
+    ) -> None:
+        """Called by SQLAlchemy once the rows of a statement are there."""
+        lifetime, dialect = lifetime_of(mapper), result.dialect
+        if lifetime is None:  # the policy was taken away since
+            return
+
+        stamp_key, own_key = lifetime.stamp, lifetime.own
+        recent = _recent(lifetime, dialect)
+        in_doubt = _Doubts(context, mapper, lifetime, dialect, populators)
+
+        def receive(state: InstanceState[Any], values: dict[str, Any], row: Any) -> None:
+            # All that a row for a live object costs is here, hence no call. (`filled` is what
+            # was not in memory before.)
+            stamp = values.get(stamp_key)
+            filled: Collection[str] = context.partials[state]  # type: ignore[attr-defined]
+            if (
+                stamp.__class__ is datetime
+                and stamp > recent
+                and stamp_key not in filled
+                and (own_key is None or values.get(own_key) is None)
+                and not state.committed_state
+            ):
+                return
+            in_doubt.receive(state, filled, row)
+
+        populators["eager"].append(("ttl_odm", receive))
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubts:
+    """What `Arrivals` does where an object in memory isn't plainly alive."""
+
+    context: QueryContext
+    mapper: Mapper[Any]
+    lifetime: Lifetime
+    dialect: Dialect
+    populators: dict[str, list[tuple[str, Callable[..., Any]]]]
+
+    def receive(self, state: InstanceState[Any], filled: Collection[str], row: Any) -> None:
+        """Let the object have the row, if that may be another's; `filled` was not in memory."""
+        lifetime, mapper = self.lifetime, self.mapper
+        if lifetime.stamp not in filled:
+            seen = seen_of(state, lifetime, self.dialect)
+        elif mapper.get_property_by_column(mapper.primary_key[0]).key in filled:
+            return  # nothing was in memory, as after a commit
+        else:
+            seen = written_of(state, lifetime)
+            if seen is None and lifetime.stamp in state.dict and not state.modified:
+                compat.populate(self.context, state, row, self.populators, _columns(state))
+        if seen is None or not seen.may_be_over(self.dialect):
+            return
+        stamp = dict(self.populators["quick"]).get(lifetime.stamp)
+        if stamp is not None and seen.is_of(stamp(row), lifetime):
+            return
+        if state.modified:
+            raise expired_error(state, "updated")
+        if mapper is not state.mapper and mapper.polymorphic_on is not None:
+            fix = f"It is a {mapper.class_.__name__} now: take the old one out of the session."
+            raise expired_error(state, "loaded", fix)
+        compat.populate(self.context, state, row, self.populators, _held(state))
+
+
+def _recent(lifetime: Lifetime, dialect: Dialect) -> datetime:
+    """Later than this is the stamp of a row that lives, if it has no ttl of its own."""
+    sample = sample_of(dialect)
+    if lifetime.binding.is_adopted or sample is None:
+        return _NEVER
+    seconds = expiry.effective_ttl(lifetime.default(), None)
+    return expiry.EARLIEST if seconds is None else sample.now() - timedelta(seconds=seconds)
+
+
+_NEVER: Final = datetime.max.replace(tzinfo=timezone.utc)
+_ARRIVALS: Final = Arrivals()
 
 
 def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -> bool:
     """Whether the database has to be asked to know that an object is live."""
-    if not lifetime.is_mapped:
-        return True
-    stored = state.dict
-    if state.committed_state:  # what is stored counts, not what waits for the next flush
-        stored = {**stored, **state.committed_state}
-    if any(key not in stored for key in lifetime.attributes):
-        return True
-    if lifetime.binding.is_adopted:
-        if not _is_readable(lifetime, stored, dialect_of(session, state.obj())):
-            return True
-        end = lifetime.end(stored)
-    else:
-        stamp = stored[lifetime.stamp]
-        if not isinstance(stamp, datetime):
-            return True
-        own = None if lifetime.own is None else stored[lifetime.own]
-        if own is not None:
-            own = expiry.own_ttl(lifetime.binding.policy, own)  # type: ignore[arg-type]
-        seconds = expiry.effective_ttl(lifetime.default(), own)
-        end = None if seconds is None else stamp + timedelta(seconds=seconds)
-    if end is None:
-        return False
-    sample = sample_of(dialect_of(session, state.obj()))
-    # Without a sample (an unpickled object): ask.
-    return sample is None or end <= sample.now()
+    dialect = dialect_of(session, state.obj())
+    seen = seen_of(state, lifetime, dialect)
+    return seen is None or seen.may_be_over(dialect)
 
 
-def _is_readable(lifetime: Lifetime, stored: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Whether Python understands columns that are not ours, which may hold anything."""
-    clock, limit = clock_of(dialect), lifetime.binding.max_lifetime
-    columns = [(lifetime.stamp, lifetime.binding.instants)]
-    if limit is not None and lifetime.created is not None:
-        columns.append((lifetime.created, limit.instants))
-    return all(
-        (stored[key] is None or isinstance(stored[key], (date, int, str)))
-        and not instants.on(clock).shifts
-        for key, instants in columns
-    )
+def _is_over(state: InstanceState[Any], lifetime: Lifetime, dialect: Dialect) -> bool:
+    """Whether the row of an object may have ended since it was seen."""
+    seen = seen_of(state, lifetime, dialect) or written_of(state, lifetime)
+    return seen is not None and seen.may_be_over(dialect)
+
+
+def _held(state: InstanceState[Any]) -> set[str]:
+    """The attributes that an object has in memory."""
+    return set(state.manager) & state.dict.keys()
+
+
+def _columns(state: InstanceState[Any]) -> set[str]:
+    return _held(state).intersection(state.mapper.column_attrs.keys())
