@@ -251,6 +251,27 @@ ROWS: list[Row] = [
         (SHORT, 4, "dan", 4, 2, 0),
         (ENDLESS, 5, "eve", 7, 1, 0),
     ),
+    *_rows(
+        "Setting",
+        "id name code item",
+        (FRESH, 1, "live", "live", "live"),
+        (STALE, 2, "old", "old", "old"),
+        (SHORT, 3, "short", "short", "short"),
+    ),
+    *_rows(
+        "Arrival",
+        "id seat pass",
+        (FRESH, 1, "live", "live"),
+        (STALE, 2, "old", "old"),
+        (SHORT, 3, "short", "short"),
+    ),
+    *_rows(
+        "Mailbox",
+        "id email nick mark sign",
+        (FRESH, 1, "Live", "live", None, None),
+        (STALE, 2, "Old", "old", "touched", "x"),
+        (SHORT, 3, "Short", "short", "x", "signed"),
+    ),
 ]
 
 TAGS_OF_CUSTOMERS: list[tuple[int, int]] = [

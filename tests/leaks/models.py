@@ -36,6 +36,7 @@ from sqlalchemy.orm import (
     relationship,
 )
 
+from tests.leaks.models_generated import office
 from tests.leaks.models_keys import theatre
 from tests.leaks.models_references import ENFORCED, declare_firms, declare_folders
 from tests.leaks.models_unusual import hotel, share_tables
@@ -52,7 +53,17 @@ class Models:
 
     def __init__(self, mixin: type, base: Any) -> None:
         self.Base = base
-        for declare in (_shop, _ties, _catalogue, _documents, _events, _assets, hotel, theatre):
+        for declare in (
+            _shop,
+            _ties,
+            _catalogue,
+            _documents,
+            _events,
+            _assets,
+            hotel,
+            theatre,
+            office,
+        ):
             vars(self).update(declare(mixin, base))
         vars(self).update(declare_firms(mixin, base))
         vars(self).update(declare_folders(mixin, base))

@@ -116,12 +116,6 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(text("SELECT note_id, reason FROM credit_notes"))), invoices(s, m)
 
 
-@path("ORM bulk INSERT of a class over an expired row of its joined subclass", writes=True)
-def _(s: Session, m: World) -> Any:
-    s.execute(insert(m.Document), [{"id": 4, "title": "plain"}])
-    return invoices(s, m), s.get_one(m.Document, 4).title
-
-
 @path("bulk_insert_mappings() of a joined subclass", writes=True)
 def _(s: Session, m: World) -> Any:
     s.bulk_insert_mappings(m.Letter, [LETTER])

@@ -302,6 +302,11 @@ def emitted(statement: Insert) -> Insert:
     return copy  # type: ignore[no-any-return]
 
 
+def default_name(column: Column[Any], number: int) -> str:
+    """What the parameter is called that a default of Python's fills, in a row of a statement."""
+    return f"{column.key}_m{number}" if number else column.key
+
+
 def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:
     """The columns of the class that a statement was made for, by attribute; empty for Core's."""
     mapper: Any = statement._propagate_attrs.get("plugin_subject")

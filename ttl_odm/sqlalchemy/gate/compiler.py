@@ -177,7 +177,7 @@ class GatedCompiler(Compiler):
                     _prepare(self, StampedBase.of(sub, target))
                 if has_key_column(target.table, target.written):
                     _prepare(self, ChangedReferences.of(target))
-                    _prepare(self, UpdatedKeys.of(target))
+                _prepare(self, UpdatedKeys.of(target))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
     def visit_delete(
@@ -194,14 +194,13 @@ class GatedCompiler(Compiler):
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
-        if not self.stack:
-            insert_stmt = compat.emitted(insert_stmt)
-        table = insert_stmt.table
+        emitted = insert_stmt if self.stack else compat.emitted(insert_stmt)
+        table = emitted.table
         carry_over(table, self.dialect)
         binding = binding_of(table)
         if binding is not None:
             _needs_context(self)
-            insert_stmt = stamped_insert(insert_stmt, binding, self)
+            insert_stmt = stamped_insert(emitted, binding, self)
         if binding is not None or sub_binding_of(table) is not None:
             keys = InnerInserts if self.stack else InsertedKeys
             _prepare(self, keys.of(table))

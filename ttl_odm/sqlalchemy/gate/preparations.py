@@ -169,7 +169,7 @@ class StampedBase:
         for target in self.lookup.targets(context):
             own, roots = zip(*self.sub.keys_of(target.source), strict=True)
             for parameters in context.compiled_parameters:
-                matched = in_subquery(roots, target.matched(own, parameters))
+                matched = in_subquery(roots, target.matched(parameters, *own))
                 reclaimer.execute(stamp.where(matched))
         return 0
 

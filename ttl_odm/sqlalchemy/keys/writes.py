@@ -12,9 +12,10 @@ PostgreSQL so does a failed statement.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
+from sqlalchemy import Insert, or_
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.compat import (
@@ -25,8 +26,16 @@ from ttl_odm.sqlalchemy.compat import (
     selected_names,
     value_lists,
 )
+from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, Key, KeyPurge, NamedKey, keys_of
+from ttl_odm.sqlalchemy.keys.lookup import (
+    ConflictingRows,
+    Key,
+    KeyPurge,
+    NamedKey,
+    as_sql,
+    keys_of,
+)
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.stamps import (
@@ -41,7 +50,7 @@ from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, writes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import Select
+    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
@@ -83,40 +92,57 @@ class TakenKeys:
         conditions = []  # for keys that the database computes, in part at least
         for key in self.keys:
             for row in rows:
-                values = {column: row.get(column.key) for column in key.columns}
-                if not any(value is None for value in values.values()) and any(
-                    map(is_sql, values.values())
-                ):
-                    made = {column: _as_sql(value, column) for column, value in values.items()}
-                    conditions.append(key.equals(made))
+                values = [row.get(name, UNKNOWN) for name in key.names]
+                is_known = not any(value is UNKNOWN for value in values)
+                is_null = key.is_plain and any(value is None for value in values)
+                if is_known and not is_null and any(map(is_sql, values)):
+                    made = map(as_sql, values, key.columns)
+                    conditions.append(key.equals(dict(zip(key.columns, made, strict=True))))
         if conditions:
             deleted += self._displace(reclaimer, or_(*conditions))
         return deleted
 
     def free_for_insert(
-        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row]
+        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row], parameters: Row
     ) -> int:
-        """The same for the rows of an INSERT, or what it selects."""
+        """The same for the rows of an INSERT, or what it selects.
+
+        The parameters are those of the whole statement.
+        """
         columns = selected_columns(statement)
         if not columns:
-            return self.free(reclaimer, list(rows))
+            completed = [
+                self._completed(row, parameters, number) for number, row in enumerate(rows)
+            ]
+            return self.free(reclaimer, completed)
         selected: Any = statement.select
         values = named_rows(selected)
         # What writes would write; what text selects has no names.
         if writes(selected) or len(values.c) != len(columns):
             return 0
-        place = dict(zip(columns, values.c, strict=True))
+        row = self._completed(dict(zip(columns, values.c, strict=True)), parameters)
         deleted = 0
         for key in self.keys:
-            if place.keys() >= set(key.names):
-                made = key.made_of({column: place[column.key] for column in key.columns})
-                taken: Select[Any] = select(*made)
+            if row.keys() >= set(key.names):
+                new = {column: as_sql(row[column.key], column) for column in key.columns}
+                taken = key.selected(new, typed=not set(columns).issuperset(key.names))
                 deleted += self.free_selected(reclaimer, key, taken)
         return deleted
 
     def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
         """The same for one key, with the values that a SELECT finds."""
         return self._displace(reclaimer, in_subquery(key.parts, taken))
+
+    def _completed(self, row: Row, parameters: Row, number: int = 0) -> Row:
+        """A row of an INSERT with the defaults of columns of keys that it leaves out."""
+        columns = dict.fromkeys(column for key in self.keys for column in key.columns)
+        defaults = {
+            column.key: default_of(column, parameters, number)
+            for column in columns
+            if column.key not in row
+        }
+        known = {name: value for name, value in defaults.items() if value is not UNKNOWN}
+        return {**row, **known} if known else row
 
     def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
         return reclaimer.displace(self.conflicting.binding, self.conflicting.with_keys(condition))
@@ -149,16 +175,27 @@ class InsertedKeys(_KeysOfWrite):
             return self._purge.free(reclaimer, parameters)
         statement = emitted(invoked(context))
         if not (selected_names(statement) or value_lists(statement)):
-            named = [
-                NamedKey(key, names)
-                for key in self._taken.keys
-                if (names := parameters_of(statement, key.columns)) is not None
-            ]
-            if len(named) == len(self._taken.keys):  # every execution of it is alike
-                self._purge = KeyPurge(self._taken.conflicting, named)
+            named = [self._named(key, statement, parameters[0]) for key in self._taken.keys]
+            if UNKNOWN not in named:  # every execution of it is alike
+                self._purge = KeyPurge(self._taken.conflicting, filter(None, named))
                 return self._purge.free(reclaimer, parameters)
         rows = () if selected_names(statement) else rows_of(statement, parameters)
-        return self._taken.free_for_insert(reclaimer, statement, rows)
+        return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])
+
+    def _named(self, key: Key, statement: Insert, parameters: Row) -> Any:
+        """Where the parameters have a key; None if it is nowhere, `UNKNOWN` if it is computed."""
+        names = parameters_of(statement, key.columns)
+        if names is None:
+            return UNKNOWN
+        made = {
+            column: default_of(column, {})
+            for column, name in zip(key.columns, names, strict=True)
+            if name not in parameters
+        }
+        is_new = any(
+            value is UNKNOWN or (value is None and key.is_plain) for value in made.values()
+        )
+        return None if is_new else NamedKey(key, names, made)
 
 
 class InnerInserts(_KeysOfWrite):
@@ -175,7 +212,7 @@ class InnerInserts(_KeysOfWrite):
             if original(element.table) is self._taken.conflicting.table
         ]
         return sum(
-            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters))
+            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters), parameters)
             for inner in inserts
             for parameters in context.compiled_parameters
         )
@@ -189,6 +226,10 @@ class UpdatedKeys:
         self._lookup = lookup
         self._known: dict[frozenset[str], TakenKeys] = {}
         """Those that values tell, without a look at the rows, by the columns with such values."""
+        columns = [column for key in taken.keys for column in key.columns]
+        onupdates = {column.key: onupdate_of(column) for column in columns}
+        self._onupdates = {k: value for k, value in onupdates.items() if value is not UNKNOWN}
+        """What SQL sets columns of keys to, by itself."""
 
     @classmethod
     def of(cls, target: Target) -> Self | None:
@@ -205,8 +246,9 @@ class UpdatedKeys:
         )
 
     def _free(self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Row]) -> int:
-        written, rows = target.written, list(target.rows(executions))
-        plain = frozenset(name for name in written if not is_sql(rows[0].get(name)))
+        rows = [{**self._onupdates, **row} for row in target.rows(executions)]
+        written = target.written.intersection(rows[0])
+        plain = frozenset(name for name in written if not is_sql(rows[0][name]))
         known = self._known.get(plain)
         if known is None:
             keys = [key for key in self._taken.keys if plain.issuperset(key.names)]
@@ -219,15 +261,11 @@ class UpdatedKeys:
             # database tells the keys that the rows will have.
             for row, parameters in zip(rows, executions, strict=True):
                 new = {
-                    column: _as_sql(row.get(column.key), column)
+                    column: as_sql(row[column.key], column)
                     if column.key in written
                     else target.source.c[column.key]
                     for column in key.columns
                 }
-                taken = target.matched(key.made_of(new), parameters)
-                deleted += self._taken.free_selected(reclaimer, key, taken)
+                matched = partial(target.matched, parameters)
+                deleted += self._taken.free_selected(reclaimer, key, key.selected(new, matched))
         return deleted
-
-
-def _as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
-    return value if is_sql(value) else literal(value, column.type)

@@ -40,7 +40,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
 from ttl_odm.sqlalchemy.rewrite.from_clauses import WithoutSources
 from ttl_odm.sqlalchemy.rewrite.prefixes import index_parts
-from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, plain
+from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, known_values, plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -264,7 +264,7 @@ def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Ite
     lists, table = compat.value_lists(statement), compat.original(statement.table)
     rows = [_pairs_of(row, table) for rows in lists for row in rows]  # type: ignore[arg-type]
     for pairs in rows if lists else [compat.assignments(statement)]:
-        yield {column_key(statement, key): plain(value, parameters) for key, value in pairs}
+        yield {key: plain(value, parameters) for key, value in known_values(statement, pairs)}
 
 
 def parameters_of(
@@ -294,5 +294,4 @@ def is_sql(value: object) -> bool:
 
 
 def _values_of(statement: Insert | Update) -> list[tuple[str, Any]]:
-    pairs = compat.assignments(statement)
-    return [(column_key(statement, column), value) for column, value in pairs]
+    return known_values(statement, compat.assignments(statement))

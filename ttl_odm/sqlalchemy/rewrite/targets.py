@@ -14,15 +14,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, ColumnElement, Delete, Table, Update, UpdateBase, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Delete,
+    Table,
+    TextClause,
+    Update,
+    UpdateBase,
+    select,
+)
 from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import ColumnClause, Grouping
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved
 from ttl_odm.sqlalchemy.rewrite.from_clauses import leaves, table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import FromClause, Insert, Select
     from sqlalchemy.engine.default import DefaultExecutionContext
@@ -69,13 +79,18 @@ class Target:
     @property
     def written(self) -> set[str]:
         """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
-        return {*self.values, *self.parameters}
+        by_themselves = (column.key for column in self.table.c if column.onupdate is not None)
+        return {*self.values, *self.parameters, *by_themselves}
 
     @property
     def values(self) -> dict[str, Any]:
         """What an UPDATE sets, by the keys of the columns."""
         # The first counts of those by a column and by its name.
-        return {key: value for key, _, value in reversed(self.assignments)}
+        return {
+            key: as_element(value)
+            for key, _, value in reversed(self.assignments)
+            if not is_default(value)
+        }
 
     @property
     def acts(self) -> bool:
@@ -96,9 +111,7 @@ class Target:
             row = {key: plain(value, parameters) for key, value in values}
             yield {**parameters, **row} if is_named else row
 
-    def matched(
-        self, columns: Sequence[ColumnElement[Any]], parameters: Mapping[str, Any]
-    ) -> Select[Any]:
+    def matched(self, parameters: Mapping[str, Any], *columns: ColumnElement[Any]) -> Select[Any]:
         """A SELECT of the rows that the statement is about to match."""
         rows: Select[Any] = select(*columns).select_from(*self.sources)
         return filled(rows.where(*self.statement.criteria), parameters)
@@ -207,6 +220,27 @@ def plain(value: object, parameters: Mapping[str, object]) -> object:
         return value
     # With a name of its own, it may have another value in each execution.
     return value.effective_value if compat.is_anonymous(value) else parameters[value.key]
+
+
+def known_values(
+    statement: Insert | Update, pairs: Iterable[tuple[Any, Any]]
+) -> list[tuple[str, Any]]:
+    """What a statement sets, by column key, without the columns that get their DEFAULT."""
+    return [
+        (column_key(statement, column), as_element(value))
+        for column, value in pairs
+        if not is_default(value)
+    ]
+
+
+def is_default(value: object) -> bool:
+    """Whether it is SQL's word for the default of a column."""
+    return isinstance(value, (TextClause, ColumnClause)) and str(value).upper() == "DEFAULT"
+
+
+def as_element(value: Any) -> Any:
+    """A value, or SQL; of text, an element that can be compared."""
+    return Grouping(value) if isinstance(value, TextClause) else value
 
 
 def column_key(statement: Insert | Update, column: Any) -> str:
