@@ -148,14 +148,14 @@ def test_writes_stamp_and_expired_keys_are_free(stored: Engine) -> None:
 def test_a_flush_of_an_enabled_class_stamps(stored: Engine) -> None:
     for make in (automapped, declared, imperative):
         token = make(stored)
-        enable(token, 60)
+        enable(token, 3600)
         with Session(stored) as session:
             session.add(token(id="new"))
             session.commit()
             row = session.get_one(token, "new")
             before = row._ts
             assert before.tzinfo is not None
-            row.ttl = 50
+            row.ttl = 500
             session.commit()
             assert row._ts > before
             session.delete(row)

@@ -146,7 +146,7 @@ def test_get_misses_an_object_that_expired_since_it_was_loaded(
 ) -> None:
     session.expire_on_commit = False
     with Session(session.get_bind()) as other:
-        age(other.connection(), "web_sessions", "dead", 3599)
+        age(other.connection(), "web_sessions", "dead", 3300)
         other.commit()
     dead = session.get(model, "dead", populate_existing=True)
     assert dead.time_left is not None

@@ -47,7 +47,7 @@ def test_many_make_the_table_and_the_row_at_once(engine: Engine) -> None:
 
     def ask(holder: str) -> None:
         start.wait()
-        granted.append(leases.acquire("ttl_odm", holder, 60))
+        granted.append(leases.acquire("ttl_odm", holder, HOUR))
 
     threads = [threading.Thread(target=ask, args=[str(number)]) for number in range(8)]
     for thread in threads:
@@ -130,7 +130,7 @@ def test_leases_follow_a_translated_schema(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text('CREATE SCHEMA "Tenant 1"'))
     tenant = engine.execution_options(schema_translate_map={None: "Tenant 1"})
-    lease = TableLeases(tenant).acquire("ttl_odm", "us", 60)
+    lease = TableLeases(tenant).acquire("ttl_odm", "us", HOUR)
     assert lease is not None
     assert inspect(engine).has_table("ttl_odm_lease", schema="Tenant 1")
     assert TableLeases(engine).read("ttl_odm").holder is None
@@ -144,9 +144,9 @@ def test_the_isolation_of_the_engine_does_not_matter_to_leases(
     assert backend.sync_url is not None
     engine = create_engine(backend.sync_url, isolation_level=isolation)
     leases = TableLeases(engine, lease_table(MetaData()))
-    lease = leases.acquire("ttl_odm", "us", 60)
+    lease = leases.acquire("ttl_odm", "us", HOUR)
     assert lease is not None
-    assert leases.acquire("ttl_odm", "them", 60) is None
+    assert leases.acquire("ttl_odm", "them", HOUR) is None
     assert leases.renew(lease)
     assert leases.record(lease, "{}")
     leases.release(lease)
@@ -204,7 +204,7 @@ def test_advisory_locks_follow_a_translated_schema(engine: Engine) -> None:
         connection.execute(text('CREATE SCHEMA "Tenant 1"'))
     theirs = AdvisoryLeases(engine.execution_options(schema_translate_map={None: "Tenant 1"}))
     ours = AdvisoryLeases(engine)
-    held = [(leases, leases.acquire("ttl_odm", "us", 60)) for leases in (ours, theirs)]
+    held = [(leases, leases.acquire("ttl_odm", "us", HOUR)) for leases in (ours, theirs)]
     for leases, lease in held:
         assert lease is not None
         leases.release(lease)

@@ -290,7 +290,7 @@ def test_a_hundred_thousand_rows_are_swept(engine: Engine, made: Any, ttl: int |
             ),
             {"ttl": ttl, "began": now - 3 * HOUR * 1_000},
         )
-        add(connection, "carts", [(0, ttl, 60)])
+        add(connection, "carts", [(0, ttl, 0)])
     report = Sweeper(engine, model).run_once()
     assert report.deleted == 100_000
     with engine.connect() as connection:
