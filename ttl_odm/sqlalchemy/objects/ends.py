@@ -172,8 +172,11 @@ def check_same(
     known: dict[InstanceState[Any], Seen] = {}
     near: dict[Connection, dict[Key, InstanceState[Any]]] = {}
     for record in records:
-        state, connection = record[compat.STATE], record[compat.CONNECTION]
-        lifetime = None if state is None or state.key is None else lifetime_of(state.mapper)
+        state: InstanceState[Any] | None = record[compat.STATE]
+        connection: Connection = record[compat.CONNECTION]
+        if state is None or state.key is None:
+            continue
+        lifetime = lifetime_of(state.mapper)
         if lifetime is None:
             continue
         seen = seen_of(state, lifetime, connection.dialect) or written_of(state, lifetime)

@@ -166,7 +166,7 @@ class Arrivals:
         def receive(state: InstanceState[Any], values: dict[str, Any], row: Any) -> None:
             # All that a row for a live object costs is here, hence no call. (`filled` is what
             # was not in memory before.)
-            stamp = values.get(stamp_key)
+            stamp: Any = values.get(stamp_key)
             filled: Collection[str] = context.partials[state]  # type: ignore[attr-defined]
             if (
                 stamp.__class__ is datetime
