@@ -88,9 +88,10 @@ def _repeated(default: Any) -> Any:
     is_sql = isinstance(default, DefaultClause) or (
         isinstance(default, ColumnDefault) and default.is_clause_element
     )
-    if not is_sql or not all(map(_is_stable, visitors.iterate(default.arg))):
+    sql: Any = default.arg if is_sql else None
+    if not is_sql or not all(map(_is_stable, visitors.iterate(sql))):
         return UNKNOWN  # a trigger's, an identity, a sequence
-    return as_element(default.arg)
+    return as_element(sql)
 
 
 class _Quoted(ColumnClause[Any]):
@@ -165,7 +166,8 @@ def of_new_rows(
         made = with_values(computed.sqltext, places).label(column.name)
         rows = select(*rows.c, made).subquery()
         places = dict(zip([*places, column], rows.c, strict=True))
-    return select(*(with_values(part, places) for part in parts)).select_from(rows)
+    key: Any = select(*(with_values(part, places) for part in parts))
+    return key.select_from(rows)  # type: ignore[no-any-return]
 
 
 def is_made_of(part: ColumnElement[Any], columns: Iterable[Column[Any]]) -> bool:
