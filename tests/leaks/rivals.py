@@ -212,6 +212,10 @@ def right_answers(paths: list[Path], url: str) -> dict[str, Any]:
     return answers
 
 
+WRITES = {"writes", "aliased_writes", "computed_keys", "generated_keys", "insert_forms"}
+"""The themes about what a write changes."""
+
+
 class Judge:
     """Asks a world for its answers.
 
@@ -239,7 +243,7 @@ class Judge:
         with Session(self._world.engine) as session:
             answer = path.run(session, self._world)
             # Elsewhere a write only sets the scene; and a flush that failed has changed nothing.
-            judged = path.theme == "writes" and session.is_active
+            judged = path.theme in WRITES and path.writes and session.is_active
             if judged and self._has_changed_expired(session):
                 return False
         return bool(answer == right)
