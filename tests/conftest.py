@@ -81,9 +81,8 @@ def models_of_other_tests_have_no_say() -> Iterator[None]:
     yield
     binding = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
     if binding is not None:
-        for tables in list(binding.bound_by_name.values()):
-            for table in set(tables).difference(before):
-                tables.pop(table, None)
+        for table in set(binding.bound_tables).difference(before):
+            binding.bound_tables.forget_name(table)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

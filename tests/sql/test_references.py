@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import (
     Column,
+    Computed,
     ForeignKey,
     Integer,
     MetaData,
@@ -30,6 +31,7 @@ from tests.leaks.models import make_models
 from tests.sql.sweeping import HOUR, left
 from ttl_odm.core.policy import ExpireAfter
 from ttl_odm.sqlalchemy import TTLMixin, enable
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sweeper import Skip, Sweeper
 
 if TYPE_CHECKING:
@@ -216,6 +218,70 @@ def test_such_a_table_may_be_in_another_database(made: Any, session: Session) ->
         session.delete(session.get_one(shops, key))
         session.commit()
     assert session.scalars(select(shops.id)).all() == []
+
+
+@pytest.mark.usefixtures("enforcing")
+def test_such_a_table_may_be_made_after_the_first_write(made: Any, session: Session) -> None:
+    shops, sales = shop()
+    made(shops)
+    session.add_all([shops(id=1), shops(id=2)])
+    session.commit()
+    session.delete(session.get_one(shops, 2))
+    session.commit()
+    made(shop(together=True)[0])
+    session.execute(insert(sales.__table__).values(id=1, shop_id=1))
+    age(session.connection(), "sales", 1, 2 * HOUR)
+    session.commit()
+    session.delete(session.get_one(shops, 1))
+    session.commit()
+    assert (left(session.connection(), shops), left(session.connection(), sales)) == (set(), set())
+
+
+@pytest.mark.usefixtures("enforcing")
+def test_a_key_that_the_database_computes_may_be_referred_to(made: Any, session: Session) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Road(Base):
+        __tablename__ = "roads"
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        number: Mapped[int]
+        code: Mapped[int] = mapped_column(Computed("number + 1000", persisted=True), unique=True)
+
+    class Toll(TTLMixin, Base):
+        __tablename__ = "tolls"
+        __ttl__ = HOUR
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        road: Mapped[int] = mapped_column(ForeignKey("roads.code"))
+
+    made(Road)
+    session.add_all([Road(id=1, number=1), Road(id=2, number=2)])
+    session.flush()
+    tolls = [Toll(id=1, road=1001), Toll(id=2, road=1002)]
+    session.add_all(tolls)
+    expire(session, tolls[0])
+    session.execute(update(Road).where(Road.id == 1).values(number=3))
+    with pytest.raises(IntegrityError):  # a live row refers to it
+        session.execute(update(Road).where(Road.id == 2).values(number=4))
+    session.rollback()
+
+
+def test_foreign_keys_are_not_followed_again_for_each_execution(m: Any) -> None:
+    change = Change(m.Firm.__table__)
+    assert change.consequences()
+    assert Change(m.Firm.__table__).consequences() is change.consequences()
+    before = change.consequences()
+
+    class Kiosk(TTLMixin, m.Base):
+        __tablename__ = "kiosks"
+        __ttl__ = HOUR
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        firm_id: Mapped[int] = mapped_column(ForeignKey("firms.id"))
+
+    assert len(change.consequences()) == len(before) + 1
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from ttl_odm.sqlalchemy import (
     live,
 )
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
+from ttl_odm.sqlalchemy.policy.binding import BoundTables
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -304,3 +305,12 @@ def test_a_sweeper_takes_the_table_once(engine: Engine, seat: Any) -> None:
         assert keys(connection, table) == [1]
     report = Sweeper(engine, [seat, table, table.metadata]).run_once()
     assert [(target.table, target.deleted) for target in report.targets] == [("seats", 1)]
+
+
+def test_tables_may_get_a_policy_in_one_thread_while_another_asks_for_them() -> None:
+    tables = BoundTables()
+    made = [Table(name, MetaData()) for name in "ab"]
+    tables.add(made[0])
+    for _ in tables:
+        tables.add(made[1])
+    assert list(tables) == made

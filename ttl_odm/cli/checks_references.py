@@ -85,7 +85,8 @@ class LiveReferences:
 
 def _declared(connection: Connection, binding: Binding, key: ReferringKey) -> FromClause:
     schema, name = key.table
-    for table in (*binding.table.metadata.tables.values(), *bound_tables):
+    tables: list[Table] = [*binding.table.metadata.tables.values(), *bound_tables]
+    for table in tables:
         declared_schema, declared_name = name_of(connection, table)
         if declared_name == name and declared_schema in (None, schema):
             return table

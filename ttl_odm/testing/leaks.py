@@ -121,7 +121,7 @@ def _targets(watched: Any) -> list[Engine | Connection]:
     if not isinstance(watched, Session):
         return [watched]
     binds: dict[Engine | Connection, None] = {}  # there may be one for each table
-    for table in list(bound_tables):
+    for table in bound_tables:
         try:
             binds[watched.get_bind(clause=table)] = None
         except UnboundExecutionError:  # a table of another application
@@ -149,7 +149,7 @@ def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
     tables = set()
     for piece in pieces:
         names = tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
-        for table in list(bound_tables):
+        for table in bound_tables:
             if not any(_is(table, name) for name in names):
                 continue
             sub = sub_binding_of(table)

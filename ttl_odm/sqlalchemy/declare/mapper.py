@@ -27,11 +27,11 @@ from ttl_odm.sqlalchemy.policy.binding import (
     Variant,
     bind,
     binding_of,
+    bound_tables,
     root_binding_of,
     sub_binding_of,
 )
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
-from ttl_odm.sqlalchemy.policy.second_tables import was_met
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -84,7 +84,7 @@ def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None)
         )
     _prepare_schema(binding, sweep)
     bind(binding.table, binding)
-    if was_met(binding.table):
+    if bound_tables.was_asked(binding.table):
         recompile({binding.table.name})
 
 

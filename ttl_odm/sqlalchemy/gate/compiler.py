@@ -34,10 +34,14 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     overruled,
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
-from ttl_odm.sqlalchemy.policy.second_tables import carry_over, copies_for_alembic
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect
-from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource, WithoutSources
-from ttl_odm.sqlalchemy.rewrite.stamps import has_key_column, stamped_insert, stamped_update
+from ttl_odm.sqlalchemy.rewrite.from_clauses import (
+    LiveRows,
+    LiveSource,
+    WithoutSources,
+    binding_of_source,
+)
+from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of
 from ttl_odm.sqlalchemy.rewrite.upserts import (
     gated_on_conflict,
@@ -175,9 +179,9 @@ class GatedCompiler(Compiler):
                     update_stmt = stamped_update(update_stmt, binding, target)
                 if sub is not None:
                     _prepare(self, StampedBase.of(sub, target))
-                if has_key_column(target.table, target.written):
+                if target.may_change_keys:
                     _prepare(self, ChangedReferences.of(target))
-                _prepare(self, UpdatedKeys.of(target))
+                    _prepare(self, UpdatedKeys.of(target))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
     def visit_delete(
@@ -196,18 +200,17 @@ class GatedCompiler(Compiler):
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
         emitted = insert_stmt if self.stack else compat.emitted(insert_stmt)
         table = emitted.table
-        carry_over(table, self.dialect)
-        binding = binding_of(table)
+        binding = binding_of_source(table, self.dialect)
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(emitted, binding, self)
         if binding is not None or sub_binding_of(table) is not None:
             keys = InnerInserts if self.stack else InsertedKeys
             _prepare(self, keys.of(table))
-        if copies_for_alembic(table):
-            with _mode(self, including=True):
-                return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
-        return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+        # In its batch mode, Alembic makes a table anew in another, with all rows.
+        copies = table.name.startswith("_alembic_tmp_")
+        with _mode(self, including=self.ttl_mode.including or copies):
+            return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
@@ -233,10 +236,11 @@ class GatedCompiler(Compiler):
 def _needs_context(compiler: GatedCompiler) -> None:
     """See that the statement which is being compiled runs in a gated context."""
     dialect = compiler.dialect
-    if not issubclass(dialect.execution_ctx_cls, GatedContext):
+    context_class = dialect.execution_ctx_cls  # asked once: another thread may replace it
+    if not issubclass(context_class, GatedContext):
         forget(dialect)
         make: Any = _gated_context  # mypy takes a class that defines __eq__ for unhashable
-        dialect.execution_ctx_cls = make(dialect.execution_ctx_cls)
+        dialect.execution_ctx_cls = make(context_class)
     compiler.ttl_gated = True
 
 

@@ -22,6 +22,7 @@ from sqlalchemy.exc import CompileError, DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.keys.defaults import with_sources
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
 from ttl_odm.sqlalchemy.policy.binding import first_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
@@ -97,8 +98,15 @@ class ChangedReferences:
 
         That is, no TTL table does, nor one that hangs on the rows.
         """
-        is_update = isinstance(target.statement.statement, Update)
-        change = Change(first_of(target.table), frozenset(target.written) if is_update else None)
+        columns = None
+        if isinstance(target.statement.statement, Update):
+            written = target.written
+            columns = frozenset(
+                column.key
+                for column in target.table.c  # generated ones change with their sources
+                if not written.isdisjoint(source.key for source in with_sources(column))
+            )
+        change = Change(first_of(target.table), columns)
         return cls(change, TargetLookup(target)) if change.consequences() else None
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:

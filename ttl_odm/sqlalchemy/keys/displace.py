@@ -52,7 +52,7 @@ def purge_conditions(binding: Binding) -> tuple[object, ...]:
     owner = binding.default.owner
     return (
         len(binding.first.table.metadata.tables),
-        len(bound_tables),
+        bound_tables.changes,
         getattr(owner, "__ttl_purge__", DELETE),
         getattr(owner, "__ttl_archive__", None),
         getattr(owner, "__ttl_on_purged__", None),
@@ -76,8 +76,8 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
     )
 
 
-_here: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], bool]] = WeakKeyDictionary()
-"""Whether tables are in an engine's database, of those of which that isn't certain."""
+_here: WeakKeyDictionary[Dialect, set[tuple[str | None, str]]] = WeakKeyDictionary()
+"""Tables that are in an engine's database, of those of which that isn't certain."""
 
 
 def referred_rows(
@@ -197,16 +197,17 @@ class KeyReclaimer:
         """Whether a table is in the database of this connection."""
         schemas = (self.options or {}).get("schema_translate_map", {})
         name = (schemas.get(table.schema, table.schema), table.name)
-        known = _here.setdefault(self.dialect, {})
-        if name not in known:
-            try:
-                stored = inspect(self.connection).get_columns(table.name, name[0])
-            except NoSuchTableError:
-                stored = []
-            known[name] = {column.name for column in table.c} <= {
-                column["name"] for column in stored
-            }
-        return known[name]
+        known = _here.setdefault(self.dialect, set())
+        if name in known:
+            return True
+        try:
+            stored = inspect(self.connection).get_columns(table.name, name[0])
+        except NoSuchTableError:  # which isn't kept: it may be made at any time
+            return False
+        is_here = {column.name for column in table.c} <= {column["name"] for column in stored}
+        if is_here:
+            known.add(name)
+        return is_here
 
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Archive and delete as the model says."""

@@ -33,7 +33,8 @@ from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
 from ttl_odm.sqlalchemy.rewrite.prefixes import Prefix
-from ttl_odm.sqlalchemy.rewrite.stamps import is_sql, unique_parts
+from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
+from ttl_odm.sqlalchemy.rewrite.targets import unique_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -204,12 +205,14 @@ class NamedKey:
 class _Shape(NamedTuple):
     """What a statement hangs on beside its values.
 
-    Those are for one row or some, and for the keys of these numbers. `current`: see `KeyReclaimer`.
+    Those are for one row or some, and for the keys of these numbers. `current`: see `KeyReclaimer`;
+    `selects`: whether it is a SELECT, which another thread may be about to change its mind on.
     """
 
     keys: tuple[int, ...]
     rows: Literal["one", "some"]
     current: bool
+    selects: bool
 
 
 class KeyPurge:
@@ -256,7 +259,7 @@ class KeyPurge:
                         single = len(key.names) == 1
                         values[f"key_{number}"] = [v for (v,) in taken] if single else taken
             if numbers:
-                shape = _Shape(tuple(numbers), "some", reclaimer.current)
+                shape = _Shape(tuple(numbers), "some", reclaimer.current, self._selects_first)
                 deleted += self._run(reclaimer, shape, values)
         return deleted
 
@@ -285,16 +288,16 @@ class KeyPurge:
     ) -> int:
         if not numbers:
             return 0
-        shape, keys = _Shape(numbers, "one", reclaimer.current), self._keys
+        shape = _Shape(numbers, "one", reclaimer.current, self._selects_first)
         sets = [
             {
                 f"key_{number}_{place}": row.get(name)
                 for number in numbers
-                for place, name in enumerate(keys[number].names)
+                for place, name in enumerate(self._keys[number].names)
             }
             for row in rows
         ]
-        if self._selects_first or len(sets) == 1:
+        if shape.selects or len(sets) == 1:
             return sum([self._run(reclaimer, shape, values) for values in sets])
         return self._run(reclaimer, shape, sets)
 
@@ -302,14 +305,14 @@ class KeyPurge:
         binding, statement = self._conflicting.binding, self._statements.get(shape)
         if statement is None:
             criterion = self._criterion(shape)
-            if self._selects_first:
+            if shape.selects:
                 first = next(iter(binding.table.c))
                 statement = reclaimer.expired_rows(binding, [first]).where(criterion).limit(1)
             else:
                 is_expired = expired_in(reclaimer.connection, binding)
                 statement = SweepDelete(binding.table).where(is_expired, criterion)
             self._statements[shape] = statement
-        if not self._selects_first:
+        if not shape.selects:
             with with_hint(binding.table):
                 return int(reclaimer.execute(statement, values).rowcount)
         if reclaimer.execute(statement, values).first() is None:

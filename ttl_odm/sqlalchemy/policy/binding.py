@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnDefault, Table
 
@@ -21,7 +21,7 @@ from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Column, ColumnElement, FromClause
 
@@ -243,12 +243,62 @@ class SourceColumns:
         return [column for column in columns if column is not None]
 
 
-bound_tables: WeakSet[Table] = WeakSet()
-"""Every table with a policy, and every one that hangs on such a table, while it is in use."""
+class BoundTables:
+    """Every table with a policy, and every one that hangs on such a table, while it is in use.
+
+    In the order in which they were bound. Statements are compiled in many threads, and may bind
+    a table there, so nothing goes through the dictionaries themselves.
+    """
+
+    def __init__(self) -> None:
+        self._tables: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
+        self._named: dict[str, WeakKeyDictionary[Table, None]] = {}
+        self._asked: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
+        self.changes = 0
+        """How often a table got a policy, or lost it."""
+
+    def __iter__(self) -> Iterator[Table]:
+        return _alive(self._tables)
+
+    def add(self, table: Table) -> None:
+        """A table has a policy now."""
+        self._tables[table] = None
+        self._named.setdefault(table.name, WeakKeyDictionary())[table] = None
+        self.changes += 1
+
+    def discard(self, table: Table) -> None:
+        """A table has none any more."""
+        self._tables.pop(table, None)
+        self.forget_name(table)
+        self.changes += 1
+
+    def forget_name(self, table: Table) -> None:
+        """No other table of its name is taken for the same."""
+        named = self._named.get(table.name)
+        if named is not None:
+            named.pop(table, None)
+
+    def may_have(self, table: Table) -> bool:
+        """Whether there is one of the name of another, with which a statement is compiled."""
+        self._asked[table] = None  # first: a policy may be declared at the same time
+        return table.name in self._named
+
+    def was_asked(self, table: Table) -> bool:
+        """Whether statements may have been compiled with another Table of its name."""
+        return any(other.name == table.name for other in _alive(self._asked))
+
+    def declared(self, table: Table) -> list[Binding | SubBinding]:
+        """The policies that were declared for tables of its name, in whichever schema."""
+        named = self._named.get(table.name)
+        bindings = map(_info_of, () if named is None else _alive(named))
+        return [binding for binding in bindings if binding is not None and binding.origin is None]
 
 
-bound_by_name: Final[dict[str, WeakKeyDictionary[Table, None]]] = {}
-"""The same by their names, in the order in which they were bound."""
+def _alive(tables: WeakKeyDictionary[Table, None]) -> Iterator[Table]:
+    return (table for reference in tables.keyrefs() if (table := reference()) is not None)
+
+
+bound_tables: Final = BoundTables()
 
 
 def bind(table: Table, binding: Binding | SubBinding) -> None:
@@ -256,14 +306,12 @@ def bind(table: Table, binding: Binding | SubBinding) -> None:
     # Not into the dict that is there: tables of one abstract base may share it.
     table.info = {**table.info, INFO_KEY: binding}
     bound_tables.add(table)
-    bound_by_name.setdefault(table.name, WeakKeyDictionary())[table] = None
 
 
 def unbind(table: Table) -> None:
     """Take a policy off a table."""
     del table.info[INFO_KEY]
     bound_tables.discard(table)
-    bound_by_name.get(table.name, WeakKeyDictionary()).pop(table, None)
 
 
 def first_of(table: Table) -> Table:
@@ -276,16 +324,19 @@ def tables_like(table: Table) -> list[Table]:
     """The Table objects whose policy is that of a table."""
     return [
         other
-        for other in list(bound_tables)
+        for other in bound_tables
         if (binding := _info_of(other)) is not None
         if binding.origin is not None and binding.origin.table is table
     ]
 
 
-def declared_for(name: str) -> list[Binding | SubBinding]:
-    """The policies that were declared for tables of a name, in whichever schema."""
-    bindings = (_info_of(table) for table in bound_by_name.get(name, ()))
-    return [binding for binding in bindings if binding is not None and binding.origin is None]
+def may_be_second(table: object) -> bool:
+    """Whether a Table without a policy may be a second one of a table that has one.
+
+    See `ttl_odm.sqlalchemy.policy.second_tables`.
+    """
+    table = getattr(table, ANNOTATED, table)
+    return isinstance(table, Table) and INFO_KEY not in table.info and bound_tables.may_have(table)
 
 
 def binding_of(table: object) -> Binding | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Column, ColumnElement, Table, or_, true
 from sqlalchemy.exc import InvalidRequestError, NoReferenceError
@@ -28,12 +28,16 @@ from ttl_odm.sqlalchemy.policy.binding import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import ForeignKeyConstraint
 
     References = Mapping[str, list["_Reference"]]
     """By the full name of the table that they refer to."""
+
+
+_CONSEQUENCES: Final = "ttl_odm.consequences"
+"""In ``MetaData.info``: what changes of its tables mean, while no table is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +47,26 @@ class Change:
     table: Table
     columns: frozenset[str] | None = None
 
-    def consequences(self) -> list[Consequence]:
+    def consequences(self) -> Sequence[Consequence]:
         """What it does to the rows that refer to these, where expired ones can be in its way."""
-        references = _references_above(
-            table for table in list(bound_tables) if first_of(table) is table
-        )
-        return [
-            consequence
-            for consequence in self._outcomes(references)
-            if consequence.change is None or consequence.change._leads_on(references, set())  # noqa: SLF001 (its own)
-        ]
+        metadata = self.table.metadata
+        state = bound_tables.changes, len(metadata.tables)
+        # Of all foreign keys of all tables, which is too much for each execution. Kept beside the
+        # tables that it names, so that they may go together.
+        known_state, known = metadata.info.get(_CONSEQUENCES, (None, {}))
+        if known_state != state:
+            known = {}
+            metadata.info[_CONSEQUENCES] = state, known
+        if self not in known:
+            references = _references_above(
+                table for table in bound_tables if first_of(table) is table
+            )
+            known[self] = [
+                consequence
+                for consequence in self._outcomes(references)
+                if consequence.change is None or consequence.change._leads_on(references, set())  # noqa: SLF001 (its own)
+            ]
+        return known[self]  # type: ignore[no-any-return]
 
     def _leads_on(self, references: References, seen: set[Change]) -> bool:
         """Whether an expired row can be in its way, however far below."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Table
 from sqlalchemy.sql import visitors
@@ -29,7 +29,8 @@ from ttl_odm.sqlalchemy.policy.binding import (
     SubBinding,
     bind,
     binding_of,
-    declared_for,
+    bound_tables,
+    may_be_second,
 )
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
@@ -42,18 +43,9 @@ if TYPE_CHECKING:
     Bindings = Sequence[Binding | SubBinding]
 
 
-_plain: Final[set[str]] = set()
-"""The names of Tables that statements were compiled with, while none of their name had a policy."""
-
-
 def is_plain(table: Table) -> bool:
     """Whether a Table, or its MetaData, says that it has no policy."""
     return INFO_KEY in table.metadata.info or table.info.get(INFO_KEY, table) is None
-
-
-def was_met(table: Table) -> bool:
-    """Whether a statement may have been compiled with another Table of its name."""
-    return table.name in _plain
 
 
 def carry_over(table: object, dialect: Dialect | None = None) -> None:
@@ -63,13 +55,10 @@ def carry_over(table: object, dialect: Dialect | None = None) -> None:
         TTLConfigurationError: There are several, and they differ.
     """
     table = original(table)
-    if not isinstance(table, Table) or INFO_KEY in table.info or is_plain(table):
+    if not isinstance(table, Table) or not may_be_second(table) or is_plain(table):
         return
     declared = policies_for(table, dialect)
-    if not declared:
-        _plain.add(table.name)
-        return
-    if _is_migrating(dialect):
+    if not declared or _is_migrating(dialect):
         return
     if not _agree(declared):
         gc.collect()  # models that nobody has any more, as of a cell of a notebook, have no say
@@ -103,14 +92,11 @@ def on_first(criterion: ColumnElement[bool], binding: Binding) -> ColumnElement[
 
 def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding | SubBinding]:
     """The policies of other Table objects that a Table has the columns for."""
-    declared = declared_for(table.name)
-    if not declared:  # as nearly always
-        return []
     default = None if dialect is None else dialect.default_schema_name
     names = {column.name for column in table.c}
     return [
         binding
-        for binding in declared
+        for binding in bound_tables.declared(table)
         if (binding.table.schema or default) == (table.schema or default)
         and names.issuperset(column.name for column in binding.columns)
         and (isinstance(binding, Binding) or _has_base(table, binding, dialect))
@@ -159,11 +145,6 @@ def _owner(binding: Binding | SubBinding) -> str:
     base = binding.base if isinstance(binding, SubBinding) else binding
     owner = base.default.owner
     return f"{getattr(owner, '__module__', '')}.{base.name}".lstrip(".")
-
-
-def copies_for_alembic(table: object) -> bool:
-    """Whether Alembic's batch mode makes a table anew in this one, with all rows."""
-    return isinstance(table, Table) and table.name.startswith("_alembic_tmp_")
 
 
 def _is_migrating(dialect: Dialect | None) -> bool:

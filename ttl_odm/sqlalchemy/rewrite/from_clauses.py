@@ -32,7 +32,13 @@ from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnC
 from sqlalchemy.sql.selectable import FromGrouping
 
 from ttl_odm.sqlalchemy.compat import copied, original
-from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding, binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.binding import (
+    Binding,
+    SubBinding,
+    binding_of,
+    may_be_second,
+    sub_binding_of,
+)
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import carry_over
 
@@ -81,11 +87,10 @@ class LiveRows:
         self, source: FromClause, joins: JoinKeys | None = None
     ) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
-        table = table_of(source)
-        carry_over(table, self._dialect)
-        binding, sub = binding_of(table), sub_binding_of(table)
+        binding = binding_of_source(source, self._dialect)
         if binding is not None:
             return self._live(binding, source)
+        sub = sub_binding_of(table_of(source))
         if sub is None or (joins is not None and joins.lead_to_base(sub, source)):
             return None
         base = sub.base.table.alias()
@@ -232,10 +237,14 @@ class LiveSource(ClauseElement):
         return truncated("alias", name) if hasattr(name, "apply_map") else str(name)
 
 
-def binding_of_source(source: object) -> Binding | None:
-    """The policy of a table, or of the table that an alias or a sample stands for."""
+def binding_of_source(source: object, dialect: Dialect | None = None) -> Binding | None:
+    """The policy of a table, or of the table that an alias or a sample stands for.
+
+    A second Table object of a table gets its policy here.
+    """
     table = table_of(source)
-    carry_over(table)
+    if may_be_second(table):
+        carry_over(table, dialect)
     return binding_of(table)
 
 

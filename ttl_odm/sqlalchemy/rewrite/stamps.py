@@ -24,7 +24,6 @@ from sqlalchemy import (
     Join,
     Select,
     Table,
-    UniqueConstraint,
     bindparam,
     case,
     func,
@@ -32,14 +31,12 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import visitors
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import NullType
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
 from ttl_odm.sqlalchemy.rewrite.from_clauses import WithoutSources
-from ttl_odm.sqlalchemy.rewrite.prefixes import index_parts
 from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, known_values, plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -220,25 +217,6 @@ def _pairs_of(row: Any, table: Table) -> list[Pair]:
     if isinstance(row, Mapping):
         return list(row.items())
     return [(column.key, value) for column, value in zip(table.c, row, strict=False)]
-
-
-def unique_parts(table: Table) -> list[tuple[Any, ...]]:
-    """What no two rows of a table may have in common: columns, or expressions of columns."""
-    return [
-        tuple(table.primary_key.columns),
-        *(tuple(c.columns) for c in table.constraints if isinstance(c, UniqueConstraint)),
-        *(index_parts(index) for index in table.indexes if index.unique),
-    ]
-
-
-def has_key_column(table: Table, written: Collection[str]) -> bool:
-    """Whether one of the columns that are written is in something unique."""
-    return any(
-        isinstance(element, Column) and element.key in written
-        for parts in unique_parts(table)
-        for part in parts
-        for element in visitors.iterate(part)
-    )
 
 
 def selected_columns(statement: Insert) -> list[str]:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     BindParameter,
+    Column,
     ColumnElement,
     Delete,
     Table,
     TextClause,
+    UniqueConstraint,
     Update,
     UpdateBase,
     select,
@@ -30,6 +32,7 @@ from sqlalchemy.sql.elements import ColumnClause, Grouping
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved
 from ttl_odm.sqlalchemy.rewrite.from_clauses import leaves, table_of
+from ttl_odm.sqlalchemy.rewrite.prefixes import index_parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -81,6 +84,17 @@ class Target:
         """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
         by_themselves = (column.key for column in self.table.c if column.onupdate is not None)
         return {*self.values, *self.parameters, *by_themselves}
+
+    @property
+    def may_change_keys(self) -> bool:
+        """Whether an UPDATE sets something unique, or something that is computed from columns."""
+        written = self.written
+        return any(
+            isinstance(element, Column) and (element.key in written or element.computed is not None)
+            for parts in unique_parts(self.table)
+            for part in parts
+            for element in visitors.iterate(part)
+        )
 
     @property
     def values(self) -> dict[str, Any]:
@@ -207,6 +221,15 @@ def writes(*elements: Any) -> bool:
     return any(
         isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
     )
+
+
+def unique_parts(table: Table) -> list[tuple[Any, ...]]:
+    """What no two rows of a table may have in common: columns, or expressions of columns."""
+    return [
+        tuple(table.primary_key.columns),
+        *(tuple(c.columns) for c in table.constraints if isinstance(c, UniqueConstraint)),
+        *(index_parts(index) for index in table.indexes if index.unique),
+    ]
 
 
 def is_renamed(value: object) -> bool:

@@ -21,8 +21,8 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
-from ttl_odm.sqlalchemy.policy.second_tables import carry_over
 from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.sweep.batch import purge
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
@@ -140,8 +140,7 @@ def _tables(target: Any) -> Iterator[Table]:
 
 def _bound(target: Any, tables: Iterable[Any]) -> Table:
     for table in tables:
-        carry_over(table)
-        binding = binding_of(table)
+        binding = binding_of_source(table)
         if binding is not None:
             return binding.first.table
     name = target.__name__ if isinstance(target, type) else f"Table {target.fullname!r}"
