@@ -140,6 +140,25 @@ def test_second_tables_that_do_not_get_the_policy_are_found(
     assert "Basket have different policies" in finding["message"]
 
 
+def test_models_that_agree_on_a_second_table_are_nothing_to_report(
+    app: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basket = type(
+        "Basket",
+        (TTLMixin, declarative_base()),
+        {
+            "__tablename__": "carts",
+            "__ttl__": shop.Cart.__ttl__,
+            "id": Column(Integer, primary_key=True),
+        },
+    )
+    twin = shop.Base.metadata.tables["carts"].to_metadata(metadata := MetaData())
+    del twin.info["ttl_odm"]
+    monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
+    assert found(app, status=0).keys() == {("never-swept", None)}
+    assert basket.__table__ is not twin
+
+
 def test_an_index_that_is_called_like_ours_and_is_another_is_found(
     engine: Engine, app: list[str]
 ) -> None:

@@ -29,8 +29,9 @@ def second_tables(target: str, binding: Binding, dialect: Dialect) -> Iterator[F
     """Find Table objects in the process that don't get the policy of a table."""
     for table in _others(binding.table, dialect):
         policies = policies_for(table, dialect)
-        if len(policies) > 1:
-            message, fix = ambiguity(table, policies).split(". ", 1)
+        problem = ambiguity(table, policies)
+        if problem is not None:
+            message, fix = problem.split(". ", 1)
             yield Finding(Severity.WARNING, "ambiguous-table", target, message, fix)
         elif not policies:
             missing = {column.name for column in binding.columns}

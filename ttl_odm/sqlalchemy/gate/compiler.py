@@ -43,11 +43,7 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
 )
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of
-from ttl_odm.sqlalchemy.rewrite.upserts import (
-    gated_on_conflict,
-    gated_on_duplicate_key,
-    refuse_for_subclass,
-)
+from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
 from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
 if TYPE_CHECKING:
@@ -215,21 +211,13 @@ class GatedCompiler(Compiler):
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
-        refuse_for_subclass(insert.table)
-        binding = binding_of(insert.table)
-        if binding is not None:
-            predicate = Predicate(clock_of(self.dialect), writing=True)
-            on_conflict = gated_on_conflict(on_conflict, binding, predicate)
+        on_conflict = gated_on_conflict(on_conflict, insert.table, self.dialect)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
     def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
         """An upsert's update half, on MariaDB and MySQL."""
         insert: Any = self.current_executable
-        refuse_for_subclass(insert.table)
-        binding = binding_of(insert.table)
-        if binding is not None:
-            predicate = Predicate(clock_of(self.dialect), writing=True)
-            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, predicate)
+        on_duplicate = gated_on_duplicate_key(on_duplicate, insert.table, self.dialect)
         return super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
 
 

@@ -15,6 +15,7 @@ statement to the driver; an engine that writes to a TTL table has others in thei
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import Update, or_, update
@@ -32,7 +33,7 @@ from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
@@ -112,20 +113,13 @@ class ChangedReferences:
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that would keep the statement's rows as they are."""
         reclaimer = KeyReclaimer.of(context, current=current)
-        return sum(
-            self._make_way(reclaimer, target, context.compiled_parameters)
-            for target in self.lookup.targets(context)
-            if not target.acts  # otherwise, which rows it changes is known once it has run
-        )
-
-    def _make_way(
-        self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Mapping[str, Any]]
-    ) -> int:
-        criteria, source, deleted = target.statement.criteria, target.source, 0
-        consequences = self.change.consequences()
-        for parameters, row in zip(executions, target.rows(executions), strict=True):
-            for consequence in consequences:
-                conditions = [*criteria]
+        executions, deleted = context.compiled_parameters, 0
+        for target in self.lookup.targets(context):
+            if target.acts:  # which rows it changes is known once it has run
+                continue
+            rows = zip(executions, target.rows(executions), strict=True)
+            for (parameters, row), consequence in product(rows, self.change.consequences()):
+                conditions, source = [*target.statement.criteria], target.source
                 if self.change.columns is not None:  # a key that stays as it is needs no room
                     moves = (
                         source.c[column.key].is_distinct_from(row.get(column.key))
@@ -133,9 +127,12 @@ class ChangedReferences:
                         if column.key in self.change.columns
                     )
                     conditions.append(or_(*moves))
-                table, sources = self.change.table, target.sources
                 changed = referred_rows(
-                    consequence, table, *conditions, source=source, sources=sources
+                    consequence,
+                    self.change.table,
+                    *conditions,
+                    source=source,
+                    sources=target.sources,
                 )
                 deleted += reclaimer.make_way(consequence, filled(changed, parameters))
         return deleted

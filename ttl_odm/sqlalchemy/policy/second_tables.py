@@ -58,20 +58,24 @@ def carry_over(table: object, dialect: Dialect | None = None) -> None:
     if not isinstance(table, Table) or not may_be_second(table) or is_plain(table):
         return
     declared = policies_for(table, dialect)
-    if not declared or _is_migrating(dialect):
+    proxy = getattr(sys.modules.get("alembic.context"), "_proxy", None)
+    migration = getattr(proxy, "_migration_context", None)  # what is public raises without one
+    if not declared or (migration is not None and migration.dialect is dialect):
         return
-    if not _agree(declared):
+    if ambiguity(table, declared):
         gc.collect()  # models that nobody has any more, as of a cell of a notebook, have no say
-        declared = policies_for(table, dialect)
-        if not _agree(declared):
-            raise UnwrappedConfigurationError(ambiguity(table, declared))
+        problem = ambiguity(table, policies_for(table, dialect))
+        if problem:
+            raise UnwrappedConfigurationError(problem)
     # The table of a joined subclass has no columns of the policy: its base stands beside it.
     beside = {table, *table.metadata.tables.values()}
-    found = {other: _single(other, dialect) for other in beside if INFO_KEY not in other.info}
+    policies = {
+        other: policies_for(other, dialect) for other in beside if INFO_KEY not in other.info
+    }
     for kind in (Binding, SubBinding):
-        for other, binding in found.items():
-            if isinstance(binding, kind):
-                bind(other, binding.on(other, is_second=True))
+        for other, declared in policies.items():
+            if declared and isinstance(declared[-1], kind) and not ambiguity(other, declared):
+                bind(other, declared[-1].on(other, is_second=True))
 
 
 def on_first(criterion: ColumnElement[bool], binding: Binding) -> ColumnElement[bool]:
@@ -94,27 +98,32 @@ def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding |
     """The policies of other Table objects that a Table has the columns for."""
     default = None if dialect is None else dialect.default_schema_name
     names = {column.name for column in table.c}
-    return [
-        binding
-        for binding in bound_tables.declared(table)
-        if (binding.table.schema or default) == (table.schema or default)
-        and names.issuperset(column.name for column in binding.columns)
-        and (isinstance(binding, Binding) or _has_base(table, binding, dialect))
-    ]
+    policies = []
+    for binding in bound_tables.declared(table):
+        if (binding.table.schema or default) != (table.schema or default) or not names.issuperset(
+            column.name for column in binding.columns
+        ):
+            continue
+        if isinstance(binding, SubBinding):  # the base, which has the columns, must be beside it
+            base = binding.beside(table)
+            own = binding_of(base)
+            if base is None or binding.base not in (
+                policies_for(base, dialect) if own is None else [own.first]
+            ):
+                continue
+        policies.append(binding)
+    return policies
 
 
-def _has_base(table: Table, binding: SubBinding, dialect: Dialect | None) -> bool:
-    """Whether the base of a joined subclass's table, which has the columns, stands beside it."""
-    base = binding.beside(table)
-    if base is None:
-        return False
-    own = binding_of(base)
-    return binding.base in ([own.first] if own is not None else policies_for(base, dialect))
-
-
-def ambiguity(table: Table, declared: Bindings) -> str:
-    """What is wrong with a Table that may be one of several, and what to do."""
-    owners = " and ".join(dict.fromkeys(_owner(binding) for binding in declared))
+def ambiguity(table: Table, declared: Bindings) -> str | None:
+    """What is wrong with a Table that may be one of several, and what to do; None if they agree."""
+    meanings = [_meaning(binding) for binding in declared]
+    if all(meaning == meanings[0] for meaning in meanings):
+        return None
+    bases = [binding.base if isinstance(binding, SubBinding) else binding for binding in declared]
+    modules = [getattr(base.default.owner, "__module__", "") for base in bases]
+    names = [f"{module}.{base.name}" for module, base in zip(modules, bases, strict=True)]
+    owners = " and ".join(dict.fromkeys(name.lstrip(".") for name in names))
     return (
         f"Table {table.fullname!r} is none of a model with __ttl__, but {owners} have different "
         "policies for a table of that name. Use the Table of the model that is meant; or say what "
@@ -122,35 +131,8 @@ def ambiguity(table: Table, declared: Bindings) -> str:
     )
 
 
-def _single(table: Table, dialect: Dialect | None) -> Binding | SubBinding | None:
-    """The policy of a Table; None where there is no single one."""
-    declared = policies_for(table, dialect)
-    return declared[-1] if declared and _agree(declared) else None
-
-
-def _agree(declared: Bindings) -> bool:
-    """Whether policies mean the same."""
-    meanings = [_meaning(binding) for binding in declared]
-    return all(meaning == meanings[0] for meaning in meanings)
-
-
 def _meaning(binding: Binding | SubBinding) -> object:
     if isinstance(binding, SubBinding):
         return _meaning(binding.base), [(own.name, root.name) for own, root in binding.keys]
     variants = [(variant.default.policy, variant.identities) for variant in binding.variants]
     return binding.default.policy, [column.name for column in binding.columns], variants
-
-
-def _owner(binding: Binding | SubBinding) -> str:
-    base = binding.base if isinstance(binding, SubBinding) else binding
-    owner = base.default.owner
-    return f"{getattr(owner, '__module__', '')}.{base.name}".lstrip(".")
-
-
-def _is_migrating(dialect: Dialect | None) -> bool:
-    context = sys.modules.get("alembic.context")
-    if context is None or dialect is None:
-        return False
-    proxy = getattr(context, "_proxy", None)  # its functions raise where no migration runs
-    migration = getattr(proxy, "_migration_context", None)
-    return migration is not None and migration.dialect is dialect

@@ -144,17 +144,15 @@ def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -
         return statement
     if compat.selected_names(statement):
         return _stamped_selection(statement, binding)
-    column, lists = binding.last_modified, compat.value_lists(statement)
+    table, lists = binding.table, compat.value_lists(statement)
     if lists:
         return compat.with_value_lists(
-            statement, [[_stamped_row(row, binding) for row in rows] for rows in lists]
+            statement,
+            [[dict(_stamped(_pairs_of(row, table), binding)) for row in rows] for rows in lists],
         )
     pairs = compat.assignments(statement)
-    value = _supplied(pairs, column, compiler.column_keys or ())
-    if value is None:
-        return statement
-    stamp = _inserted_stamp(binding, value)
-    return compat.with_assignments(statement, _replaced(pairs, column, stamp))
+    stamped = _stamped(pairs, binding, compiler.column_keys or ())
+    return statement if stamped is pairs else compat.with_assignments(statement, stamped)
 
 
 def _stamped_selection(statement: Insert, binding: Binding) -> Insert:
@@ -172,14 +170,14 @@ def _stamped_selection(statement: Insert, binding: Binding) -> Insert:
     return compat.with_selection(statement, [*names, column.key], columns)
 
 
-def _stamped_row(row: Any, binding: Binding) -> Any:
-    """One row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
+def _stamped(pairs: list[Pair], binding: Binding, parameters: Collection[str] = ()) -> list[Pair]:
+    """What an INSERT sets a row to, with a supplied ``_ts`` overruled."""
     column = binding.last_modified
-    pairs = _pairs_of(row, binding.table)
-    value = _supplied(pairs, column)
+    value = _supplied(pairs, column, parameters)
     if value is None:
-        return row
-    return dict(_replaced(pairs, column, _inserted_stamp(binding, value)))
+        return pairs
+    rest = [pair for pair in pairs if not _is(pair[0], column)]
+    return [*rest, (column, _inserted_stamp(binding, value))]
 
 
 def _inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -202,10 +200,6 @@ def _supplied(
     # SQLAlchemy would give it the column's type where it is the whole value, but not in a CASE.
     is_untyped = isinstance(value, BindParameter) and isinstance(value.type, NullType)
     return type_coerce(value, column.type) if is_untyped else value
-
-
-def _replaced(pairs: Iterable[Pair], column: Column[Any], value: Any) -> list[Pair]:
-    return [*(pair for pair in pairs if not _is(pair[0], column)), (column, value)]
 
 
 def _is(key: object, column: Column[Any]) -> bool:

@@ -152,18 +152,20 @@ def targets_of(
     for number, (source, assignments) in enumerate(zip(places, assigned, strict=True)):
         table = table_of(source)
         parameters = () if number else compiler.column_keys or ()
-        if isinstance(table, Table) and (
-            assignments or (not number and (not any(assigned) or _sets_more(table, parameters)))
+        if not isinstance(table, Table):
+            continue
+        is_first = not number
+        if assignments or (
+            is_first
+            and (
+                not any(assigned)  # otherwise it has values for other tables, and this one perhaps
+                or any(c.key in parameters or c.onupdate is not None for c in table.c)
+            )
         ):
             targets.append(
-                Target(statement, source, table, assignments, parameters, not number, is_inner)
+                Target(statement, source, table, assignments, parameters, is_first, is_inner)
             )
     return targets
-
-
-def _sets_more(table: Table, parameters: Collection[str]) -> bool:
-    """Whether an UPDATE of a table that has only values for other tables sets something in it."""
-    return any(column.key in parameters or column.onupdate is not None for column in table.c)
 
 
 class TargetLookup:

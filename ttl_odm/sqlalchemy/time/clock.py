@@ -33,8 +33,6 @@ from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sqlalchemy.engine import Connection, Dialect, Engine
     from sqlalchemy.orm import Session
     from sqlalchemy.types import TypeEngine
@@ -134,6 +132,7 @@ class Sample:
         return self.instant + timedelta(seconds=monotonic() - self.asked)
 
 
+_signature: Final = cache(signature)
 _latest: list[Sample] = []
 _engines: WeakSet[Engine] = WeakSet()
 
@@ -188,15 +187,11 @@ def dialect_of(session: Session, row: object) -> Dialect:
     sharding), and for that of its class elsewhere; so `get_bind()` is asked for no more than that.
     """
     own: dict[str, Any] = {}
-    if session.connection_callable is not None and _takes_instance(type(session).get_bind):
-        own["instance"] = row
+    if session.connection_callable is not None:
+        parameters = _signature(type(session).get_bind).parameters.values()
+        if any(p.name == "instance" or p.kind is p.VAR_KEYWORD for p in parameters):
+            own["instance"] = row
     return session.get_bind(inspect(row).mapper, **own).dialect
-
-
-@cache
-def _takes_instance(get_bind: Callable[..., object]) -> bool:
-    parameters = signature(get_bind).parameters.values()
-    return any(p.name == "instance" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def forget_compiled_statements() -> None:
