@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine import Dialect
 
+    SQL = ColumnElement[Any]
+
 
 class LiveRows:
     """The conditions that a statement needs, made of the predicate for one FROM element."""
@@ -136,7 +138,7 @@ class JoinKeys:
             if table_of(base) is sub.base.table
         )
 
-    def _reached(self, column: Any) -> set[Any]:
+    def _reached(self, column: SQL) -> set[SQL]:
         """The columns that equal one wherever its row isn't made of NULLs."""
         reached, waiting = {column}, [column]
         while waiting:
@@ -146,8 +148,8 @@ class JoinKeys:
         return reached
 
     @cached_property
-    def _equals(self) -> dict[Any, list[Any]]:
-        equals: dict[Any, list[Any]] = {}
+    def _equals(self) -> dict[SQL, list[SQL]]:
+        equals: dict[SQL, list[SQL]] = {}
         conditions = [(condition, None) for condition in self._conditions]
         on_clauses = (clause for element in self._sources for clause in _on_clauses(element))
         for condition, tied in [*conditions, *on_clauses]:
@@ -158,7 +160,7 @@ class JoinKeys:
         return equals
 
 
-def _on_clauses(source: FromClause) -> Iterator[tuple[Any, set[Any]]]:
+def _on_clauses(source: FromClause) -> Iterator[tuple[object, set[SQL]]]:
     """Each ON clause in a FROM element, with the columns of the rows that come only if it holds."""
     if isinstance(source, FromGrouping):
         yield from _on_clauses(source.element)
@@ -170,7 +172,7 @@ def _on_clauses(source: FromClause) -> Iterator[tuple[Any, set[Any]]]:
             yield source.onclause, {column for leaf in leaves(tied) for column in leaf.c}
 
 
-def _equal_columns(condition: object) -> Iterator[tuple[Any, Any]]:
+def _equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
     """The pairs of columns that are equal wherever the condition is true."""
     if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
         for part in condition.clauses:

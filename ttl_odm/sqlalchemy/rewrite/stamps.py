@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = dict[str, object]
+    Parameters = Mapping[str, Any]
     Pair = tuple[Any, Any]
 
 
@@ -218,7 +219,7 @@ def selected_columns(statement: Insert) -> list[str]:
     return [column_key(statement, name) for name in compat.selected_names(statement)]
 
 
-def rows_of(statement: Insert, executions: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def rows_of(statement: Insert, executions: Sequence[Parameters]) -> Iterator[Row]:
     """The rows that a statement (no INSERT FROM SELECT) writes: values, or SQL."""
     if compat.value_lists(statement):
         yield from inner_rows(statement, executions[0])
@@ -228,7 +229,7 @@ def rows_of(statement: Insert, executions: Sequence[Mapping[str, Any]]) -> Itera
         yield {**parameters, **{key: plain(value, parameters) for key, value in values}}
 
 
-def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Iterator[Row]:
+def inner_rows(statement: Insert | Update, parameters: Parameters) -> Iterator[Row]:
     """The rows of an INSERT that are in itself, as all are of one inside another statement.
 
     The parameters are those of the whole statement.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     BindParameter,
+    ClauseElement,
     Column,
     ColumnElement,
     Delete,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     Row = dict[str, object]
+    Parameters = Mapping[str, Any]
 
 
 class Assignment(NamedTuple):
@@ -112,7 +114,7 @@ class Target:
         sql = (value for *_, value in self.assignments if isinstance(value, ColumnElement))
         return writes(*self.sources, *self.statement.criteria, *sql)
 
-    def rows(self, executions: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    def rows(self, executions: Sequence[Parameters]) -> Iterator[Row]:
         """What an UPDATE sets in each execution: values, or SQL."""
         # There, the compiled parameters have values under the names of their columns.
         is_named = not self.is_inner and self.is_first
@@ -125,7 +127,7 @@ class Target:
             row = {key: plain(value, parameters) for key, value in values}
             yield {**parameters, **row} if is_named else row
 
-    def matched(self, parameters: Mapping[str, Any], *columns: ColumnElement[Any]) -> Select[Any]:
+    def matched(self, parameters: Parameters, *columns: ColumnElement[Any]) -> Select[Any]:
         """A SELECT of the rows that the statement is about to match."""
         rows: Select[Any] = select(*columns).select_from(*self.sources)
         return filled(rows.where(*self.statement.criteria), parameters)
@@ -205,7 +207,7 @@ class TargetLookup:
         ]
 
 
-def filled(statement: Select[Any], parameters: Mapping[str, Any]) -> Select[Any]:
+def filled(statement: Select[Any], parameters: Parameters) -> Select[Any]:
     """A SELECT made of parts of a statement, with that statement's values for its parameters."""
     # Only for parameters that wait for a value: the others go by names that the compiler made.
     required = {
@@ -218,7 +220,7 @@ def filled(statement: Select[Any], parameters: Mapping[str, Any]) -> Select[Any]
     )
 
 
-def writes(*elements: Any) -> bool:
+def writes(*elements: ClauseElement) -> bool:
     """Whether an INSERT, UPDATE or DELETE is inside (in a CTE), so that evaluating it would act."""
     return any(
         isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
@@ -239,7 +241,7 @@ def is_renamed(value: object) -> bool:
     return isinstance(value, BindParameter) and value.unique
 
 
-def plain(value: object, parameters: Mapping[str, object]) -> object:
+def plain(value: object, parameters: Parameters) -> object:
     """A value without SQLAlchemy's wrapping, or SQL."""
     if not isinstance(value, BindParameter):
         return value
