@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,7 +38,7 @@ from ttl_odm.sqlalchemy import (
     live,
 )
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
-from ttl_odm.sqlalchemy.policy.binding import BoundTables
+from ttl_odm.sqlalchemy.policy.binding import BoundTables, binding_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -314,3 +316,22 @@ def test_tables_may_get_a_policy_in_one_thread_while_another_asks_for_them() -> 
     for _ in tables:
         tables.add(made[1])
     assert list(tables) == made
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_threads_that_meet_a_second_table_at_once_put_one_policy_on_it(
+    engine: Engine, seat: Any, *, is_copy: bool
+) -> None:
+    table = seat.__table__.to_metadata(MetaData()) if is_copy else reflected(engine)
+    with ThreadPoolExecutor(8) as pool:
+        start = Barrier(8)
+
+        def compiled(_: int) -> str:
+            start.wait()
+            return str(select(table).compile(engine))
+
+        assert len(set(pool.map(compiled, range(8)))) == 1
+    binding = binding_of(table)
+    assert binding is not None
+    assert binding.last_modified.default is not None
+    assert binding.default_before is None

@@ -9,6 +9,8 @@ each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is w
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import count
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -134,6 +136,8 @@ class Binding:
         stamp, limit = columns[self.last_modified.name], self.max_lifetime
         before, ours = stamp.default, self.last_modified.default
         if self.stamps and isinstance(ours, ColumnDefault):
+            if getattr(before, "arg", None) is ours.arg:  # to_metadata() has copied it
+                before = self.default_before
             stamp.default = ColumnDefault(ours.arg)
             attach(stamp.default, stamp)
         return replace(
@@ -254,8 +258,9 @@ class BoundTables:
         self._tables: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
         self._named: dict[str, WeakKeyDictionary[Table, None]] = {}
         self._asked: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
+        self._numbers = count(1)
         self.changes = 0
-        """How often a table got a policy, or lost it."""
+        """Another number whenever a table gets a policy, or loses it."""
 
     def __iter__(self) -> Iterator[Table]:
         return _alive(self._tables)
@@ -264,13 +269,13 @@ class BoundTables:
         """A table has a policy now."""
         self._tables[table] = None
         self._named.setdefault(table.name, WeakKeyDictionary())[table] = None
-        self.changes += 1
+        self.changes = next(self._numbers)
 
     def discard(self, table: Table) -> None:
         """A table has none any more."""
         self._tables.pop(table, None)
         self.forget_name(table)
-        self.changes += 1
+        self.changes = next(self._numbers)
 
     def forget_name(self, table: Table) -> None:
         """No other table of its name is taken for the same."""
@@ -299,6 +304,10 @@ def _alive(tables: WeakKeyDictionary[Table, None]) -> Iterator[Table]:
 
 
 bound_tables: Final = BoundTables()
+
+copying: Final = RLock()
+"""Held while a policy is put on another Table object: a second thread would find the first's stamp
+for the default that the column had before."""
 
 
 def bind(table: Table, binding: Binding | SubBinding) -> None:
@@ -371,8 +380,11 @@ def _info_of(table: object) -> Binding | SubBinding | None:
         return None
     info: Binding | SubBinding | None = original.info.get(INFO_KEY)
     if info is not None and info.table is not original:  # to_metadata() copies what info has
-        info = info.on(original, is_second=original.key == info.table.key)
-        bind(original, info)
+        with copying:
+            info = original.info[INFO_KEY]
+            if info.table is not original:
+                info = info.on(original, is_second=original.key == info.table.key)
+                bind(original, info)
     return info
 
 

@@ -30,6 +30,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     bind,
     binding_of,
     bound_tables,
+    copying,
     may_be_second,
 )
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
@@ -69,13 +70,14 @@ def carry_over(table: object, dialect: Dialect | None = None) -> None:
             raise UnwrappedConfigurationError(problem)
     # The table of a joined subclass has no columns of the policy: its base stands beside it.
     beside = {table, *table.metadata.tables.values()}
-    policies = {
-        other: policies_for(other, dialect) for other in beside if INFO_KEY not in other.info
-    }
-    for kind in (Binding, SubBinding):
-        for other, declared in policies.items():
-            if declared and isinstance(declared[-1], kind) and not ambiguity(other, declared):
-                bind(other, declared[-1].on(other, is_second=True))
+    with copying:
+        policies = {
+            other: policies_for(other, dialect) for other in beside if INFO_KEY not in other.info
+        }
+        for kind in (Binding, SubBinding):
+            for other, declared in policies.items():
+                if declared and isinstance(declared[-1], kind) and not ambiguity(other, declared):
+                    bind(other, declared[-1].on(other, is_second=True))
 
 
 def on_first(criterion: ColumnElement[bool], binding: Binding) -> ColumnElement[bool]:
