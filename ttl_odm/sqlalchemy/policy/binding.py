@@ -381,8 +381,8 @@ def _info_of(table: object) -> Binding | SubBinding | None:
     info: Binding | SubBinding | None = original.info.get(INFO_KEY)
     if info is not None and info.table is not original:  # to_metadata() copies what info has
         with copying:
-            info = original.info[INFO_KEY]
-            if info.table is not original:
+            info = original.info.get(INFO_KEY)
+            if info is not None and info.table is not original:
                 info = info.on(original, is_second=original.key == info.table.key)
                 bind(original, info)
     return info
