@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from functools import update_wrapper
 from inspect import getattr_static
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, true
+from sqlalchemy import ClauseElement, CursorResult, Delete, Insert, Select, Update, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Mapper, Session, loading, persistence
@@ -360,6 +361,9 @@ compiled_cache: Callable[[Mapper[Any]], Any] = attrgetter("_compiled_cache")
 pending_states: Callable[[Session], Mapping[InstanceState[Any], Any]] = attrgetter("_new")
 """The objects that wait for their INSERT."""
 
+identity_class: Callable[[Mapper[Any]], type[Any]] = attrgetter("_identity_class")
+"""The class under which the objects of a mapper are in the identity map."""
+
 identity_keys: Callable[[Mapper[Any]], Callable[[InstanceState[Any]], Any]] = attrgetter(
     "_identity_key_from_state"
 )
@@ -419,6 +423,53 @@ def updated_key(
 def expire(state: InstanceState[Any], attributes: Iterable[str]) -> None:
     """Let an object forget attributes; the next that asks for one loads it."""
     state._expire_attributes(state.dict, attributes)
+
+
+class _WatchedResult(CursorResult[Any]):
+    """A result that shows its rows to others before the ORM makes objects of them."""
+
+    __slots__ = ()
+
+    def fetchmany(self, size: int | None = None) -> Any:
+        """As the ORM reads rows in portions."""
+        return self._shown(super().fetchmany(size))
+
+    def _raw_all_tuples(self) -> Any:
+        """As the ORM reads all rows."""
+        inherited: Any = super()
+        return self._shown(inherited._raw_all_tuples())
+
+    def _raw_all_rows(self) -> Any:
+        """The same in SQLAlchemy 2.0."""
+        inherited: Any = super()
+        return self._shown(inherited._raw_all_rows())
+
+    def _shown(self, rows: Sequence[Any]) -> Sequence[Any]:
+        for look in vars(self)["ttl_odm_looks"]:
+            look(rows)
+        return rows
+
+
+def look_at_rows(result: Any, look: Callable[[Sequence[Any]], None]) -> None:
+    """Show the rows of a statement before the ORM makes objects of them."""
+    vars(result).setdefault("ttl_odm_looks", []).append(look)
+    result.__class__ = _WatchedResult
+
+
+def states_of(
+    context: QueryContext, mapper: Mapper[Any], path: Any
+) -> Callable[[Sequence[Any]], Iterable[InstanceState[Any] | None]] | None:
+    """The function that finds what a session has in memory of rows: an object for each, or None.
+
+    There is none where one object is loaded again.
+    """
+    compile_state: Any = context.compile_state
+    key_of = path.get(compile_state.attributes, ("getters", mapper))["primary_key_getter"]
+    if key_of is None:
+        return None
+    class_, token = identity_class(mapper), context.identity_token
+    find = context.session.identity_map._dict.get
+    return lambda rows: map(find, zip(repeat(class_), map(key_of, rows), repeat(token)))
 
 
 def populate(

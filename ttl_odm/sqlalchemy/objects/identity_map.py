@@ -16,23 +16,22 @@ there whose row is gone is taken out first, so that the new one is an INSERT.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.orm.base import NO_VALUE
 
-from ttl_odm.core import expiry
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, seen_of, written_of
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.time.clock import dialect_of, sample_of
+from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sqlalchemy import Select
     from sqlalchemy.engine import Dialect
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.compat import Handler
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
+
+    Populators = dict[str, list[tuple[str, Callable[..., Any]]]]
 
 _NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
@@ -148,64 +149,109 @@ class Arrivals:
         self,
         context: QueryContext,
         _entity: object,
-        _path: object,
+        path: Any,
         mapper: Mapper[Any],
         result: Any,
         _adapter: object,
-        populators: dict[str, list[tuple[str, Callable[..., Any]]]],
+        populators: Populators,
     ) -> None:
         """Called by SQLAlchemy once the rows of a statement are there."""
-        lifetime, dialect = lifetime_of(mapper), result.dialect
-        if lifetime is None:  # the policy was taken away since
+        lifetime = lifetime_of(mapper)
+        if lifetime is None or context.populate_existing:  # the policy was taken away since
             return
-
-        stamp_key, own_key = lifetime.stamp, lifetime.own
-        recent = _recent(lifetime, dialect)
-        in_doubt = _Doubts(context, mapper, lifetime, dialect, populators)
-
-        def receive(state: InstanceState[Any], values: dict[str, Any], row: Any) -> None:
-            # All that a row for a live object costs is here, hence no call. (`filled` is what
-            # was not in memory before.)
-            stamp: Any = values.get(stamp_key)
-            filled: Collection[str] = context.partials[state]  # type: ignore[attr-defined]
-            if (
-                stamp.__class__ is datetime
-                and stamp > recent
-                and stamp_key not in filled
-                and (own_key is None or values.get(own_key) is None)
-                and not state.committed_state
-            ):
-                return
-            in_doubt.receive(state, filled, row)
-
-        populators["eager"].append(("ttl_odm", receive))
+        # Subclasses come here when the first row is one of theirs.
+        name = (Arrivals, compat.identity_class(mapper), path.path)
+        doubts: dict[Any, _Doubts | None] = context.attributes
+        if name not in doubts:
+            doubts[name] = None
+            # What is loaded while the statement runs is no older than its rows.
+            states_of = compat.states_of(context, mapper, path)
+            if states_of is not None and len(context.session.identity_map):
+                # A concrete subclass comes here as a second class of the same rows.
+                first = doubts[name] = _Doubts(states_of, are_open=mapper.inherits is not None)
+                compat.look_at_rows(result, first.look)
+        here = doubts[name]
+        if here is not None:
+            stamp_of = dict(populators["quick"]).get(lifetime.stamp)
+            here.add(_Arrival(context, mapper, lifetime, result.dialect, populators, stamp_of))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Doubts:
-    """What `Arrivals` does where an object in memory isn't plainly alive."""
+    """Whether rows may be others than those that the objects in memory were loaded from.
+
+    They aren't where all have the stamp that the object has. That is asked of many rows at once,
+    and classes receive rows only where it isn't so: what SQLAlchemy calls for each row makes a load
+    of objects that are in memory slower by half.
+    """
+
+    states_of: Callable[[Sequence[Any]], Iterable[InstanceState[Any] | None]]
+    are_open: bool
+    arrivals: list[_Arrival] = field(default_factory=list)
+
+    def add(self, arrival: _Arrival) -> None:
+        """Let a class receive the rows that are doubtful."""
+        self.arrivals.append(arrival)
+        if self.are_open:
+            arrival.switch(is_on=True)
+
+    def look(self, rows: Sequence[Any]) -> None:
+        """Judge the next rows, before SQLAlchemy makes objects of them."""
+        are_open = self._are_open(rows)
+        if are_open is not self.are_open:
+            self.are_open = are_open
+            for arrival in self.arrivals:
+                arrival.switch(is_on=are_open)
+
+    def _are_open(self, rows: Sequence[Any]) -> bool:
+        key, stamp_of = self.arrivals[0].lifetime.stamp, self.arrivals[0].stamp_of
+        if stamp_of is None:  # not among the columns
+            return any(self.states_of(rows))
+        for stamp, state in zip(map(stamp_of, rows), self.states_of(rows), strict=True):
+            # (A loop, since nothing of Python's is to be called for each row.)
+            if state is not None and (known := state.obj()) is not None:
+                values = known.__dict__
+                if (key not in values or values[key] != stamp) and not state.expired:
+                    return True
+        return False
+
+
+class _Arrival(NamedTuple):
+    """What a class does with doubtful rows."""
 
     context: QueryContext
     mapper: Mapper[Any]
     lifetime: Lifetime
     dialect: Dialect
-    populators: dict[str, list[tuple[str, Callable[..., Any]]]]
+    populators: Populators
+    stamp_of: Callable[[Any], Any] | None
 
-    def receive(self, state: InstanceState[Any], filled: Collection[str], row: Any) -> None:
-        """Let the object have the row, if that may be another's; `filled` was not in memory."""
-        lifetime, mapper = self.lifetime, self.mapper
-        if lifetime.stamp not in filled:
-            seen = seen_of(state, lifetime, self.dialect)
-        elif mapper.get_property_by_column(mapper.primary_key[0]).key in filled:
+    def switch(self, *, is_on: bool) -> None:
+        """Let SQLAlchemy call `receive` for the next rows, or not."""
+        eager, entry = self.populators["eager"], ("ttl_odm", self.receive)
+        if is_on:
+            eager.append(entry)
+        else:
+            eager.remove(entry)
+
+    def receive(self, state: InstanceState[Any], values: dict[str, Any], row: Any) -> None:
+        """Let an object in memory have the row, if that may be another's."""
+        if state.expired:
             return  # nothing was in memory, as after a commit
+        lifetime, mapper = self.lifetime, self.mapper
+        stamp = NO_VALUE if self.stamp_of is None else self.stamp_of(row)
+        # What SQLAlchemy has filled was not in memory before.
+        if lifetime.stamp not in self.context.partials[state]:  # type: ignore[attr-defined]
+            if self.stamp_of is not None and values.get(lifetime.stamp) == stamp:
+                return
+            seen = seen_of(state, lifetime, self.dialect)
         else:
             seen = written_of(state, lifetime)
             if seen is None and lifetime.stamp in state.dict and not state.modified:
                 compat.populate(self.context, state, row, self.populators, _columns(state))
         if seen is None or not seen.may_be_over(self.dialect):
             return
-        stamp = dict(self.populators["quick"]).get(lifetime.stamp)
-        if stamp is not None and seen.is_of(stamp(row), lifetime):
+        if stamp is not NO_VALUE and seen.is_of(stamp, lifetime):
             return
         if state.modified:
             raise expired_error(state, "updated")
@@ -215,16 +261,6 @@ class _Doubts:
         compat.populate(self.context, state, row, self.populators, _held(state))
 
 
-def _recent(lifetime: Lifetime, dialect: Dialect) -> datetime:
-    """Later than this is the stamp of a row that lives, if it has no ttl of its own."""
-    sample = sample_of(dialect)
-    if lifetime.binding.is_adopted or sample is None:
-        return _NEVER
-    seconds = expiry.effective_ttl(lifetime.default(), None)
-    return expiry.EARLIEST if seconds is None else sample.now() - timedelta(seconds=seconds)
-
-
-_NEVER: Final = datetime.max.replace(tzinfo=timezone.utc)
 _ARRIVALS: Final = Arrivals()
 
 
