@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import update_wrapper
 from inspect import getattr_static
 from itertools import repeat
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import ClauseElement, CursorResult, Delete, Insert, Select, Update, select, true
@@ -404,6 +404,15 @@ STATE: Final = 0
 CONNECTION: Final = 4
 SQL_VALUES: Final = 5
 """Where these are in what SQLAlchemy keeps of each UPDATE of a flush."""
+
+written: Callable[[Any], Any] = itemgetter(STATE, CONNECTION)
+"""The object of such an UPDATE, and the connection."""
+
+post_written: Callable[[Any], Any] = itemgetter(0, 3)
+"""The same of an UPDATE for ``post_update``."""
+
+options_of: Callable[[Connection], Mapping[str, Any]] = attrgetter("_execution_options")
+"""The execution options of a connection."""
 
 
 def updated_key(

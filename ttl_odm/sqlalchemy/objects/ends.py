@@ -13,6 +13,7 @@ for it until the stamp is loaded.
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, or_, select
@@ -24,10 +25,10 @@ from ttl_odm import errors
 from ttl_odm.core import expiry
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
+from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic, sample_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
@@ -37,15 +38,22 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
     Key = tuple[Any, ...]
+    Written = tuple[InstanceState[Any] | None, Connection]
 
-MARGIN: Final = timedelta(seconds=5)
+_MARGIN: Final = 5
+MARGIN: Final = timedelta(seconds=_MARGIN)
 """How long before its end a row is no longer taken for the same without a look at it.
 
 Between that and the write a statement may wait for a lock: on SQLite for so long by default.
 """
 
-_KNOWN: Final = "ttl_odm_known"
-"""In ``InstanceState.info``: what is known of a row whose stamp isn't in memory."""
+_NOTHING: Final = (None, None)
+_NOTE: Final = "ttl_odm_note"
+"""An attribute of an object's state: what is known of a row whose stamp isn't in memory.
+
+That is a `Seen`, or when the server has stamped the row (by `monotonic`) at the latest; and the
+load after which that was so: any load of the object, whole or of an attribute, is another.
+"""
 
 
 class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
@@ -99,40 +107,35 @@ def seen_of(state: InstanceState[Any], lifetime: Lifetime, dialect: Dialect) -> 
     return Seen(_end(lifetime, stored, stamp), stamp) if isinstance(stamp, datetime) else None
 
 
-def note(state: InstanceState[Any], known: Seen | datetime | None) -> None:
-    """Keep what is known of an object's row, whose stamp is about to be forgotten.
-
-    It is what was seen, or the latest instant at which the server has stamped it, or nothing.
-    """
-    if known is not None:
-        # Any load of the object, whole or of an attribute, gives it another runid.
-        state.info[_KNOWN] = (known, state.runid)
-    elif "info" in vars(state):  # asking for it would make one for each object
-        state.info.pop(_KNOWN, None)
+def note(state: Any, known: Seen | float | None) -> None:
+    """Keep what is known of an object's row, whose stamp is about to be forgotten: see `_NOTE`."""
+    state.ttl_odm_note = (known, state.runid)
 
 
-def note_written(state: InstanceState[Any], dialect: Dialect) -> None:
-    """Keep that an object's row was stamped by the server just now."""
-    sample = sample_of(dialect)
-    note(state, None if sample is None else sample.now())
+def known_of(state: InstanceState[Any], lifetime: Lifetime, dialect: Dialect) -> Seen | None:
+    """What a session knows of an object's end, be it loaded or written."""
+    return seen_of(state, lifetime, dialect) or written_of(state, lifetime, dialect)
 
 
-def written_of(state: InstanceState[Any], lifetime: Lifetime) -> Seen | None:
+def written_of(state: InstanceState[Any], lifetime: Lifetime, dialect: Dialect) -> Seen | None:
     """What a flush has noted of an object that was not loaded since."""
-    if not lifetime.is_mapped or "info" not in vars(state):
-        return None
-    known, runid = state.info.get(_KNOWN, (None, None))
-    if known is None or runid != state.runid:
+    known, runid = getattr(state, _NOTE, _NOTHING)
+    if not lifetime.is_mapped or known is None or runid != state.runid:
         return None
     if isinstance(known, Seen):
         return known
-    values = {**stored_values(state), lifetime.stamp: known - MARGIN}
+    sample = sample_of(dialect)
+    if sample is None:
+        return None
+    latest = sample.at(known)
+    values = {**stored_values(state), lifetime.stamp: latest - MARGIN}
     rest = [values.get(key, NO_VALUE) for key in lifetime.attributes]
     # A ttl may be SQL, or not in memory.
     if any(value is NO_VALUE or isinstance(value, ColumnElement) for value in rest):
         return None
     instants = lifetime.binding.instants
-    latest = known if instants.native else known + timedelta(seconds=instants.coarseness)
+    if not instants.native:
+        latest += timedelta(seconds=instants.coarseness)
     return Seen(lifetime.end(values), latest, is_exact=False)
 
 
@@ -162,42 +165,77 @@ def _end(lifetime: Lifetime, stored: Mapping[str, Any], stamp: datetime) -> date
 
 
 def check_same(
-    binding: Binding, mapper: Mapper[Any], records: Sequence[Any], verb: str
-) -> dict[InstanceState[Any], Seen]:
+    binding: Binding, mapper: Mapper[Any], records: Iterable[Written], verb: str
+) -> None:
     """Raise `ExpiredError` if the key of an object may be another row's by now.
 
     Rows whose end is far are known to be the same. The others are looked at, and locked until the
-    write. Returns what was seen of each row.
+    write.
     """
-    known: dict[InstanceState[Any], Seen] = {}
-    near: dict[Connection, dict[Key, InstanceState[Any]]] = {}
-    for record in records:
-        state: InstanceState[Any] | None = record[compat.STATE]
-        connection: Connection = record[compat.CONNECTION]
+    near: dict[Connection, dict[Key, tuple[InstanceState[Any], Seen]]] = {}
+    lifetimes: dict[object, tuple[Lifetime, tuple[datetime, float] | None] | None] = {}
+    for state, connection in records:
         if state is None or state.key is None:
             continue
-        lifetime = lifetime_of(state.mapper)
-        if lifetime is None:
-            continue
-        seen = seen_of(state, lifetime, connection.dialect) or written_of(state, lifetime)
-        if seen is not None:
-            known[state] = seen
-            if seen.may_be_over(connection.dialect, MARGIN):
-                near.setdefault(connection, {})[tuple(state.key[1])] = state
-    for connection, states in near.items():
-        columns = compat.primary_key(mapper, binding.table)
-        statement = select(*columns, binding.last_modified).where(has_one_of(columns, states))
-        locked = statement.with_for_update(key_share=verb == "updated")
-        for *key, stamp in connection.execute(locked).all():
-            state = states[tuple(key)]
-            seen = known[state]
+        name = state.mapper, connection.dialect
+        if name not in lifetimes:
             lifetime = lifetime_of(state.mapper)
-            if lifetime is None or seen.is_of(stamp, lifetime):
+            lifetimes[name] = lifetime and (lifetime, _far(lifetime, connection.dialect))
+        known = lifetimes[name]
+        if known is None:
+            continue
+        lifetime, far = known
+        if far is not None:  # for most objects, this is all that is asked
+            stored, values = state.committed_state, state.dict
+            stamp = stored.get(lifetime.stamp, values.get(lifetime.stamp))
+            if stamp is None:
+                stamp, runid = getattr(state, _NOTE, _NOTHING)
+                is_far = stamp.__class__ is float and runid == state.runid and stamp > far[1]
+            else:
+                is_far = stamp.__class__ is datetime and stamp > far[0]
+            own: Any = lifetime.own
+            if is_far and stored.get(own, values.get(own)) is None:
                 continue
-            # By now: what is alive after the look was so at the look, and is the same.
-            if seen.may_be_over(connection.dialect):
-                raise expired_error(state, verb)
-    return known
+        seen = known_of(state, lifetime, connection.dialect)
+        if seen is not None and seen.may_be_over(connection.dialect, MARGIN):
+            near.setdefault(connection, {})[tuple(state.key[1])] = state, seen
+    for connection, states in near.items():
+        _look_at(connection, states, binding, mapper, verb)
+
+
+def _look_at(
+    connection: Connection,
+    states: Mapping[Key, tuple[InstanceState[Any], Seen]],
+    binding: Binding,
+    mapper: Mapper[Any],
+    verb: str,
+) -> None:
+    columns = compat.primary_key(mapper, binding.table)
+    statement = select(*columns, binding.last_modified).where(has_one_of(columns, states))
+    locked = statement.with_for_update(key_share=verb == "updated")
+    for *key, stamp in connection.execute(locked).all():
+        state, seen = states[tuple(key)]
+        lifetime = lifetime_of(state.mapper)
+        if lifetime is None or seen.is_of(stamp, lifetime):
+            continue
+        # By now: what is alive after the look was so at the look, and is the same.
+        if seen.may_be_over(connection.dialect):
+            raise expired_error(state, verb)
+
+
+def _far(lifetime: Lifetime, dialect: Dialect) -> tuple[datetime, float] | None:
+    """What the row of an object without a ttl of its own was stamped after, if its end is far.
+
+    It is in the terms of the stamp, and of a note.
+    """
+    sample = sample_of(dialect)
+    if sample is None or lifetime.binding.is_adopted:
+        return None
+    seconds = expiry.effective_ttl(lifetime.default(), None)
+    if seconds is None:
+        return expiry.EARLIEST, -inf
+    now = monotonic()
+    return sample.at(now - seconds + _MARGIN), now - seconds + 2 * _MARGIN
 
 
 def has_one_of(columns: Iterable[ColumnElement[Any]], keys: Iterable[Key]) -> ColumnElement[bool]:

@@ -23,8 +23,8 @@ from ttl_odm.sqlalchemy.objects.ends import (
     ExpiredError,
     check_same,
     has_one_of,
+    known_of,
     note,
-    note_written,
 )
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
@@ -35,10 +35,10 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     include_expired,
 )
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.clock import dialect_of
+from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from sqlalchemy import Connection, Delete
     from sqlalchemy.orm import InstanceState, Mapper, Session, UOWTransaction
@@ -70,9 +70,8 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
                     drop_if_gone(session, known, state.mapper.class_, key)
         flush(session, *args, **kw)
         for state in new:
-            row = state.obj()
-            if row is not None and state.key is not None and _stamp_of(state) is NO_VALUE:
-                note_written(state, dialect_of(session, row))
+            if state.key is not None and _stamp_of(state) is NO_VALUE:
+                note(state, monotonic())
 
     return live_flush
 
@@ -112,9 +111,16 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         at_root: set[Any] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
         )
-        apart = [record for record in records if record[compat.STATE] in at_root]
-        rest = [record for record in records if record[compat.STATE] not in at_root]
-        seen = check_same(binding, mapper, rest, "updated")
+        apart, rest = [], records
+        if at_root:
+            apart = [record for record in records if record[compat.STATE] in at_root]
+            rest = [record for record in records if record[compat.STATE] not in at_root]
+        check_same(binding, mapper, map(compat.written, rest), "updated")
+        before = {
+            record[compat.STATE]: _known(*compat.written(record))
+            for record in (() if uow is None else rest)
+            if compat.options_of(record[compat.CONNECTION]).get(KEEP_LAST_MODIFIED)
+        }
         for batch in (*_countable(apart), *_countable(rest)):
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
@@ -129,9 +135,8 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 raise _expired(uow, mapper, gone, "updated") from error
             finally:
                 base_row_written.reset(token)
-            for record in batch:
-                if uow is not None:
-                    _remember(binding, table, record, seen.get(record[compat.STATE]), at_root)
+            if uow is not None:
+                _remember(binding, table, batch, before, at_root)
 
     return emit_updates
 
@@ -150,17 +155,17 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
         if binding is None:
             emit(base_mapper, uow, mapper, table, update)
             return
-        update = list(update)
-        records = [(state, None, None, None, connection) for state, _, _, connection, _ in update]
-        check_same(binding, mapper, records, "updated")
-        try:
-            emit(base_mapper, uow, mapper, table, update)
-        except StaleDataError as error:
-            keys = [state.key[1] for state, *_ in records]
-            gone = _missing(binding, keys, records[0][compat.CONNECTION])
-            if not gone:
-                raise
-            raise _expired(uow, mapper, gone, "updated") from error
+        records = list(update)
+        check_same(binding, mapper, map(compat.post_written, records), "updated")
+        for batch in _countable(records, connection_at=3):
+            try:
+                emit(base_mapper, uow, mapper, table, batch)
+            except StaleDataError as error:
+                keys = [state.key[1] for state, *_ in batch]
+                gone = _missing(binding, keys, batch[0][3])
+                if not gone:
+                    raise
+                raise _expired(uow, mapper, gone, "updated") from error
 
     return emit_post_updates
 
@@ -181,7 +186,7 @@ def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
         if binding is not None and isstates and isupdate:
             mappings = list(mappings)
             connection = session.connection(bind_arguments={"mapper": mapper})
-            records = [(state, None, None, None, connection) for state in mappings]
+            records = ((state, connection) for state in mappings)
             check_same(binding, inspect(mapper), records, "updated")
         save(session, mapper, mappings, isupdate=isupdate, isstates=isstates, **options)
 
@@ -235,27 +240,37 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
 
 
 def _remember(
-    binding: Binding, table: Table, record: Sequence[Any], before: Seen | None, at_root: set[Any]
+    binding: Binding,
+    table: Table,
+    batch: Iterable[Any],
+    before: Mapping[InstanceState[Any], Seen | None],
+    at_root: set[Any],
 ) -> None:
-    """Note what is known of the end of an object's row after an UPDATE.
+    """Note what is known of the ends of objects' rows after UPDATEs.
 
-    The object forgets its stamp with it.
+    The objects forget their stamps with them. `before` is what was known of those whose stamps were
+    kept.
     """
-    state, connection = record[compat.STATE], record[compat.CONNECTION]
-    if binding.stamps and state not in at_root:
-        stamp = record[compat.SQL_VALUES].get(binding.last_modified)
-        if connection.get_execution_options().get(KEEP_LAST_MODIFIED):
-            note(state, before)
-        elif stamp is None or type(stamp) is Stamp:
-            note_written(state, connection.dialect)
-        else:
-            note(state, None)
-    if table is binding.table:
-        at_root.add(state)
-    else:  # its _ts was reset at the root, and the objects have the old one
-        lifetime = lifetime_of(state.mapper)
-        if lifetime is not None and lifetime.is_mapped:
-            compat.expire(state, [lifetime.stamp])
+    now, has_stamps = monotonic(), binding.stamps
+    for record in batch:
+        state = record[compat.STATE]
+        if has_stamps and state not in at_root:
+            stamp = record[compat.SQL_VALUES].get(binding.last_modified)
+            if state in before:
+                note(state, before[state])
+            else:
+                note(state, now if stamp is None or type(stamp) is Stamp else None)
+        if table is binding.table:
+            at_root.add(state)
+        else:  # its _ts was reset at the root, and the objects have the old one
+            lifetime = lifetime_of(state.mapper)
+            if lifetime is not None and lifetime.is_mapped:
+                compat.expire(state, [lifetime.stamp])
+
+
+def _known(state: InstanceState[Any], connection: Connection) -> Seen | None:
+    lifetime = lifetime_of(state.mapper)
+    return None if lifetime is None else known_of(state, lifetime, connection.dialect)
 
 
 def _stamp_of(state: InstanceState[Any]) -> object:
@@ -273,7 +288,7 @@ def _deleted(
     columns = compat.primary_key(mapper, binding.table)
     connections = {tuple(row[column.key] for column in columns): c for row, c in deletes}
     return [
-        (state, None, None, None, connections[state.key[1]])
+        (state, connections[state.key[1]])
         for state, (is_delete, _) in uow.states.items()
         if is_delete and state.key is not None and state.key[1] in connections
         if root_binding_of(state.mapper.local_table) is binding

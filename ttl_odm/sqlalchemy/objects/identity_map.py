@@ -25,7 +25,7 @@ from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.base import NO_VALUE
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.ends import expired_error, seen_of, written_of
+from ttl_odm.sqlalchemy.objects.ends import expired_error, known_of, seen_of, written_of
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
@@ -165,11 +165,13 @@ class Arrivals:
         if name not in doubts:
             doubts[name] = None
             # What is loaded while the statement runs is no older than its rows.
-            states_of = compat.states_of(context, mapper, path)
-            if states_of is not None and len(context.session.identity_map):
-                # A concrete subclass comes here as a second class of the same rows.
-                first = doubts[name] = _Doubts(states_of, are_open=mapper.inherits is not None)
-                compat.look_at_rows(result, first.look)
+            if len(context.session.identity_map):
+                states_of = compat.states_of(context, mapper, path)
+                if states_of is not None:
+                    # A concrete subclass comes here as a second class of the same rows.
+                    first = _Doubts(states_of, are_open=mapper.inherits is not None)
+                    doubts[name] = first
+                    compat.look_at_rows(result, first.look)
         here = doubts[name]
         if here is not None:
             stamp_of = dict(populators["quick"]).get(lifetime.stamp)
@@ -246,7 +248,7 @@ class _Arrival(NamedTuple):
                 return
             seen = seen_of(state, lifetime, self.dialect)
         else:
-            seen = written_of(state, lifetime)
+            seen = written_of(state, lifetime, self.dialect)
             if seen is None and lifetime.stamp in state.dict and not state.modified:
                 compat.populate(self.context, state, row, self.populators, _columns(state))
         if seen is None or not seen.may_be_over(self.dialect):
@@ -273,7 +275,7 @@ def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -
 
 def _is_over(state: InstanceState[Any], lifetime: Lifetime, dialect: Dialect) -> bool:
     """Whether the row of an object may have ended since it was seen."""
-    seen = seen_of(state, lifetime, dialect) or written_of(state, lifetime)
+    seen = known_of(state, lifetime, dialect)
     return seen is not None and seen.may_be_over(dialect)
 
 

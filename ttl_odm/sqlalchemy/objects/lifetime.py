@@ -32,7 +32,7 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -100,34 +100,35 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         return None
     if info is None:
         return _lifetime_in_many(mapper)
+    memo: dict[Any, Any] = compat.memo_of(mapper)
+    known: tuple[object, Lifetime] | None = memo.get(_LIFETIME)
+    if known is not None and known[0] is info.get(INFO_KEY):
+        return known[1]
     binding = root_binding_of(mapper.local_table)
     if binding is None:
         return None
-    memo = compat.memo_of(mapper)
     if binding.origin is not None:
         return Lifetime(binding, "", None, None, None, binding.default, is_mapped=False)
-    lifetime: Lifetime | None = memo.get(_LIFETIME)
-    if lifetime is None or lifetime.binding is not binding:
 
-        def attribute(column: Column[Any]) -> str:
-            return mapper.get_property_by_column(column).key
+    def attribute(column: Column[Any]) -> str:
+        return mapper.get_property_by_column(column).key
 
-        own, limit = binding.override, binding.max_lifetime
-        has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
-        kind = binding.discriminator if has_kinds else None
-        default = binding.default_for(mapper.class_)
-        try:
-            lifetime = Lifetime(
-                binding,
-                stamp=attribute(binding.last_modified),
-                own=None if own is None else attribute(own),
-                kind=None if kind is None else attribute(kind),
-                created=None if limit is None else attribute(limit.created),
-                default=default,
-            )
-        except UnmappedColumnError:
-            lifetime = Lifetime(binding, "", None, None, None, default, is_mapped=False)
-        memo[_LIFETIME] = lifetime
+    own, limit = binding.override, binding.max_lifetime
+    has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
+    kind = binding.discriminator if has_kinds else None
+    default = binding.default_for(mapper.class_)
+    try:
+        lifetime = Lifetime(
+            binding,
+            stamp=attribute(binding.last_modified),
+            own=None if own is None else attribute(own),
+            kind=None if kind is None else attribute(kind),
+            created=None if limit is None else attribute(limit.created),
+            default=default,
+        )
+    except UnmappedColumnError:
+        lifetime = Lifetime(binding, "", None, None, None, default, is_mapped=False)
+    memo[_LIFETIME] = (info.get(INFO_KEY), lifetime)
     return lifetime
 
 

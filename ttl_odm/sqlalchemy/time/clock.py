@@ -131,6 +131,10 @@ class Sample:
         """The latest that the server's clock can show at this moment (aware, UTC)."""
         return self.instant + timedelta(seconds=monotonic() - self.asked)
 
+    def at(self, moment: float) -> datetime:
+        """The latest that it can have shown when this host's monotonic clock showed this."""
+        return self.instant + timedelta(seconds=moment - self.asked)
+
 
 _signature: Final = cache(signature)
 _latest: list[Sample] = []
