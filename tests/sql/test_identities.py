@@ -366,6 +366,32 @@ def test_expired_rows_that_are_read_on_purpose(session: Session, m: Models) -> N
         session.flush()
 
 
+@pytest.mark.parametrize("keys", [[1], [2, 1]], ids=str)
+def test_a_post_update_of_rows_that_expired_unnoticed(
+    session: Session, m: Models, keys: list[int]
+) -> None:
+    box = session.get_one(m.Box, 3)
+    for seat in [session.get_one(m.Seat, key) for key in keys]:
+        seat.beside = box
+    with session.get_bind().connect() as connection:  # type: ignore[union-attr]
+        age(connection, "seats", 1, 4000)
+        connection.commit()
+    with pytest.raises(ExpiredError, match="Seat 1 can't be updated: the row has expired"):
+        session.flush()
+
+
+def test_rows_of_which_some_were_renewed_meanwhile(session: Session, m: Models) -> None:
+    first, second, box = (session.get_one(m.Seat, key) for key in (1, 2, 3))
+    retake(session, second)
+    with Session(session.get_bind()) as other:
+        other.get_one(m.Box, 3).holder = "cid again"
+        other.commit()
+    session.commit()
+    seats = session.scalars(select(m.Seat).order_by(m.Seat.id)).all()
+    assert seats == [first, second, box]
+    assert [seat.holder for seat in seats] == ["ann", "eve", "cid"]
+
+
 def test_a_composite_key(engine: Engine) -> None:
     class Base(DeclarativeBase):
         pass

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from functools import update_wrapper
 from inspect import getattr_static
-from itertools import repeat
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import ClauseElement, CursorResult, Delete, Insert, Select, Update, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -434,51 +433,81 @@ def expire(state: InstanceState[Any], attributes: Iterable[str]) -> None:
     state._expire_attributes(state.dict, attributes)
 
 
-class _WatchedResult(CursorResult[Any]):
-    """A result that shows its rows to others before the ORM makes objects of them."""
+class Judge(Protocol):
+    """What is asked of rows before the ORM makes objects of them."""
+
+    def judge(self, rows: Sequence[Any]) -> list[int]:
+        """Return the indexes of some of the rows."""
+
+    def switch(self, *, is_on: bool) -> None:
+        """Called before one of those becomes an object, and after it."""
+
+
+class _JudgedResult(CursorResult[Any]):
+    """A result whose rows are judged, many at a time."""
 
     __slots__ = ()
 
     def fetchmany(self, size: int | None = None) -> Any:
         """As the ORM reads rows in portions."""
-        return self._shown(super().fetchmany(size))
+        return self._judged(super().fetchmany(size))
 
     def _raw_all_tuples(self) -> Any:
-        """As the ORM reads all rows."""
         inherited: Any = super()
-        return self._shown(inherited._raw_all_tuples())
+        return self._judged(inherited._raw_all_tuples())
 
-    def _raw_all_rows(self) -> Any:
-        """The same in SQLAlchemy 2.0."""
+    def _raw_all_rows(self) -> Any:  # the same in SQLAlchemy 2.0
         inherited: Any = super()
-        return self._shown(inherited._raw_all_rows())
+        return self._judged(inherited._raw_all_rows())
 
-    def _shown(self, rows: Sequence[Any]) -> Sequence[Any]:
-        for look in vars(self)["ttl_odm_looks"]:
-            look(rows)
-        return rows
-
-
-def look_at_rows(result: Any, look: Callable[[Sequence[Any]], None]) -> None:
-    """Show the rows of a statement before the ORM makes objects of them."""
-    vars(result).setdefault("ttl_odm_looks", []).append(look)
-    result.__class__ = _WatchedResult
+    def _judged(self, rows: Sequence[Any]) -> Iterable[Any]:
+        judges = [judge for judge in judges_of(self).values() if judge is not None]
+        indexes = [index for judge in judges for index in judge.judge(rows)]
+        return _in_turn(rows, judges, set(indexes)) if indexes else rows
 
 
-def states_of(
-    context: QueryContext, mapper: Mapper[Any], path: Any
-) -> Callable[[Sequence[Any]], Iterable[InstanceState[Any] | None]] | None:
-    """The function that finds what a session has in memory of rows: an object for each, or None.
+def _in_turn(rows: Sequence[Any], judges: list[Judge], indexes: set[int]) -> Iterator[Any]:
+    for index, row in enumerate(rows):
+        if index not in indexes:
+            yield row
+            continue
+        for judge in judges:
+            judge.switch(is_on=True)
+        yield row
+        for judge in judges:
+            judge.switch(is_on=False)
 
-    There is none where one object is loaded again.
+
+def judges_of(result: Any) -> dict[Any, Any]:
+    """Who judges the rows of a statement before the ORM makes objects of them, by names; or None.
+
+    They are with the result, which nothing of theirs refers to: so there is no circle of references
+    that only the garbage collector would find.
     """
+    if result.__class__ is CursorResult:
+        result.__class__ = _JudgedResult
+    judges: dict[Any, Any] = vars(result).setdefault("ttl_odm_judges", {})
+    return judges
+
+
+class Lookup(NamedTuple):
+    """How a session finds what it has in memory of a row.
+
+    That is, what a key in the identity map is made of, and the function that takes one.
+    """
+
+    class_: type[Any]
+    key_of: Callable[[Any], tuple[Any, ...]]
+    token: Any
+    find: Callable[[Any], InstanceState[Any] | None]
+
+
+def lookup_of(context: QueryContext, mapper: Mapper[Any], path: Any) -> Lookup | None:
+    """How the rows of a statement are found in memory; None where it is for one object anyway."""
     compile_state: Any = context.compile_state
     key_of = path.get(compile_state.attributes, ("getters", mapper))["primary_key_getter"]
-    if key_of is None:
-        return None
-    class_, token = identity_class(mapper), context.identity_token
     find = context.session.identity_map._dict.get
-    return lambda rows: map(find, zip(repeat(class_), map(key_of, rows), repeat(token)))
+    return key_of and Lookup(identity_class(mapper), key_of, context.identity_token, find)
 
 
 def populate(

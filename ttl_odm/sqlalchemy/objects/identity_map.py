@@ -16,7 +16,8 @@ there whose row is gone is taken out first, so that the new one is an INSERT.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -31,7 +32,7 @@ from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sqlalchemy import Select
     from sqlalchemy.engine import Dialect
@@ -160,62 +161,68 @@ class Arrivals:
         if lifetime is None or context.populate_existing:  # the policy was taken away since
             return
         # Subclasses come here when the first row is one of theirs.
-        name = (Arrivals, compat.identity_class(mapper), path.path)
-        doubts: dict[Any, _Doubts | None] = context.attributes
+        name = compat.identity_class(mapper), path.path
+        doubts: dict[Any, _Doubts | None] = compat.judges_of(result)
         if name not in doubts:
-            doubts[name] = None
             # What is loaded while the statement runs is no older than its rows.
-            if len(context.session.identity_map):
-                states_of = compat.states_of(context, mapper, path)
-                if states_of is not None:
-                    # A concrete subclass comes here as a second class of the same rows.
-                    first = _Doubts(states_of, are_open=mapper.inherits is not None)
-                    doubts[name] = first
-                    compat.look_at_rows(result, first.look)
+            identities = context.session.identity_map
+            lookup = compat.lookup_of(context, mapper, path) if len(identities) else None
+            # A concrete subclass comes here as a second class of the same rows.
+            doubts[name] = lookup and _Doubts(lookup, mapper.inherits is not None, [])
         here = doubts[name]
         if here is not None:
             stamp_of = dict(populators["quick"]).get(lifetime.stamp)
-            here.add(_Arrival(context, mapper, lifetime, result.dialect, populators, stamp_of))
+            arrival = _Arrival(context, mapper, lifetime, result.dialect, populators, stamp_of)
+            here.arrivals.append(arrival)
+            if here.are_open:
+                populators["eager"].append(("ttl_odm", arrival.receive))
 
 
 @dataclass(slots=True)
 class _Doubts:
-    """Whether rows may be others than those that the objects in memory were loaded from.
+    """Which rows may be others than those that the objects in memory were loaded from.
 
-    They aren't where all have the stamp that the object has. That is asked of many rows at once,
-    and classes receive rows only where it isn't so: what SQLAlchemy calls for each row makes a load
-    of objects that are in memory slower by half.
+    Those aren't that have the stamp that the object has. That is asked of many rows at once, and
+    classes receive the others only: what SQLAlchemy calls for each row makes a load of objects that
+    are in memory slower by half.
     """
 
-    states_of: Callable[[Sequence[Any]], Iterable[InstanceState[Any] | None]]
+    lookup: compat.Lookup
     are_open: bool
-    arrivals: list[_Arrival] = field(default_factory=list)
+    arrivals: list[_Arrival]
 
-    def add(self, arrival: _Arrival) -> None:
-        """Let a class receive the rows that are doubtful."""
-        self.arrivals.append(arrival)
+    def judge(self, rows: Sequence[Any]) -> list[int]:
+        """The indexes of doubtful rows, before SQLAlchemy makes objects of them."""
         if self.are_open:
-            arrival.switch(is_on=True)
-
-    def look(self, rows: Sequence[Any]) -> None:
-        """Judge the next rows, before SQLAlchemy makes objects of them."""
-        are_open = self._are_open(rows)
-        if are_open is not self.are_open:
-            self.are_open = are_open
-            for arrival in self.arrivals:
-                arrival.switch(is_on=are_open)
-
-    def _are_open(self, rows: Sequence[Any]) -> bool:
-        key, stamp_of = self.arrivals[0].lifetime.stamp, self.arrivals[0].stamp_of
+            self.switch(is_on=False)
+        first = self.arrivals[0]
+        key, stamp_of = first.lifetime.stamp, first.stamp_of
+        class_, key_of, token, find = self.lookup
+        states = [*map(find, zip(repeat(class_), map(key_of, rows), repeat(token)))]
+        known = [
+            None if state is None else getattr(state.obj(), "__dict__", _NONE).get(key)
+            for state in states
+        ]
         if stamp_of is None:  # not among the columns
-            return any(self.states_of(rows))
-        for stamp, state in zip(map(stamp_of, rows), self.states_of(rows), strict=True):
-            # (A loop, since nothing of Python's is to be called for each row.)
-            if state is not None and (known := state.obj()) is not None:
-                values = known.__dict__
-                if (key not in values or values[key] != stamp) and not state.expired:
-                    return True
-        return False
+            return [index for index, state in enumerate(states) if state is not None]
+        stamps = [*map(stamp_of, rows)]
+        if known == stamps:
+            return []
+        return [
+            index
+            for index, state in enumerate(states)
+            if state is not None and known[index] != stamps[index] and not state.expired
+        ]
+
+    def switch(self, *, is_on: bool) -> None:
+        """Let classes receive the next rows, or not."""
+        self.are_open = is_on
+        for arrival in self.arrivals:
+            eager, entry = arrival.populators["eager"], ("ttl_odm", arrival.receive)
+            if is_on:
+                eager.append(entry)
+            else:
+                eager.remove(entry)
 
 
 class _Arrival(NamedTuple):
@@ -227,14 +234,6 @@ class _Arrival(NamedTuple):
     dialect: Dialect
     populators: Populators
     stamp_of: Callable[[Any], Any] | None
-
-    def switch(self, *, is_on: bool) -> None:
-        """Let SQLAlchemy call `receive` for the next rows, or not."""
-        eager, entry = self.populators["eager"], ("ttl_odm", self.receive)
-        if is_on:
-            eager.append(entry)
-        else:
-            eager.remove(entry)
 
     def receive(self, state: InstanceState[Any], values: dict[str, Any], row: Any) -> None:
         """Let an object in memory have the row, if that may be another's."""
