@@ -438,6 +438,7 @@ class Judge(Protocol):
 
     def judge(self, rows: Sequence[Any]) -> list[int]:
         """Return the indexes of some of the rows."""
+        ...
 
     def switch(self, *, is_on: bool) -> None:
         """Called before one of those becomes an object, and after it."""

@@ -112,8 +112,11 @@ def note(state: Any, known: Seen | float | None) -> None:
     state.ttl_odm_note = (known, state.runid)
 
 
-def known_of(state: InstanceState[Any], lifetime: Lifetime, dialect: Dialect) -> Seen | None:
+def known_of(state: InstanceState[Any], dialect: Dialect) -> Seen | None:
     """What a session knows of an object's end, be it loaded or written."""
+    lifetime = lifetime_of(state.mapper)
+    if lifetime is None:
+        return None
     return seen_of(state, lifetime, dialect) or written_of(state, lifetime, dialect)
 
 
@@ -187,16 +190,17 @@ def check_same(
         lifetime, far = known
         if far is not None:  # for most objects, this is all that is asked
             stored, values = state.committed_state, state.dict
-            stamp = stored.get(lifetime.stamp, values.get(lifetime.stamp))
+            stamp: Any = stored.get(lifetime.stamp, values.get(lifetime.stamp))
             if stamp is None:
-                stamp, runid = getattr(state, _NOTE, _NOTHING)
-                is_far = stamp.__class__ is float and runid == state.runid and stamp > far[1]
+                noted: tuple[Any, Any] = getattr(state, _NOTE, _NOTHING)
+                at, runid = noted
+                is_far = at.__class__ is float and runid == state.runid and at > far[1]
             else:
                 is_far = stamp.__class__ is datetime and stamp > far[0]
             own: Any = lifetime.own
             if is_far and stored.get(own, values.get(own)) is None:
                 continue
-        seen = known_of(state, lifetime, connection.dialect)
+        seen = known_of(state, connection.dialect)
         if seen is not None and seen.may_be_over(connection.dialect, MARGIN):
             near.setdefault(connection, {})[tuple(state.key[1])] = state, seen
     for connection, states in near.items():

@@ -117,7 +117,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
             rest = [record for record in records if record[compat.STATE] not in at_root]
         check_same(binding, mapper, map(compat.written, rest), "updated")
         before = {
-            record[compat.STATE]: _known(*compat.written(record))
+            record[compat.STATE]: known_of(record[compat.STATE], record[compat.CONNECTION].dialect)
             for record in (() if uow is None else rest)
             if compat.options_of(record[compat.CONNECTION]).get(KEEP_LAST_MODIFIED)
         }
@@ -266,11 +266,6 @@ def _remember(
             lifetime = lifetime_of(state.mapper)
             if lifetime is not None and lifetime.is_mapped:
                 compat.expire(state, [lifetime.stamp])
-
-
-def _known(state: InstanceState[Any], connection: Connection) -> Seen | None:
-    lifetime = lifetime_of(state.mapper)
-    return None if lifetime is None else known_of(state, lifetime, connection.dialect)
 
 
 def _stamp_of(state: InstanceState[Any]) -> object:

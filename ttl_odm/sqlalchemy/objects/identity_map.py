@@ -96,7 +96,7 @@ def whole_reloads(load: Handler) -> Handler:
             mapper = refresh_state.mapper
             lifetime = lifetime_of(mapper)
             if lifetime is not None and _is_over(
-                refresh_state, lifetime, dialect_of(session, refresh_state.obj())
+                refresh_state, dialect_of(session, refresh_state.obj())
             ):
                 held = _held(refresh_state).difference(only_load_props)
                 if held and refresh_state.modified:
@@ -124,12 +124,12 @@ def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
     if lifetime is None or not _in_doubt(session, state, lifetime):
         return
     dialect = dialect_of(session, known)
-    was_over = _is_over(state, lifetime, dialect)
+    was_over = _is_over(state, dialect)
     if session.get(cls, key[1], identity_token=key[2]) is None:
         if state.modified and was_over:
             raise expired_error(state, "updated")
         session.expunge(known)
-    elif was_over and known in session.deleted and not _is_over(state, lifetime, dialect):
+    elif was_over and known in session.deleted and not _is_over(state, dialect):
         raise expired_error(state, "deleted")
 
 
@@ -249,7 +249,8 @@ class _Arrival(NamedTuple):
         else:
             seen = written_of(state, lifetime, self.dialect)
             if seen is None and lifetime.stamp in state.dict and not state.modified:
-                compat.populate(self.context, state, row, self.populators, _columns(state))
+                held = _held(state).intersection(state.mapper.column_attrs.keys())
+                compat.populate(self.context, state, row, self.populators, held)
         if seen is None or not seen.may_be_over(self.dialect):
             return
         if stamp is not NO_VALUE and seen.is_of(stamp, lifetime):
@@ -272,16 +273,12 @@ def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -
     return seen is None or seen.may_be_over(dialect)
 
 
-def _is_over(state: InstanceState[Any], lifetime: Lifetime, dialect: Dialect) -> bool:
+def _is_over(state: InstanceState[Any], dialect: Dialect) -> bool:
     """Whether the row of an object may have ended since it was seen."""
-    seen = known_of(state, lifetime, dialect)
+    seen = known_of(state, dialect)
     return seen is not None and seen.may_be_over(dialect)
 
 
 def _held(state: InstanceState[Any]) -> set[str]:
     """The attributes that an object has in memory."""
     return set(state.manager) & state.dict.keys()
-
-
-def _columns(state: InstanceState[Any]) -> set[str]:
-    return _held(state).intersection(state.mapper.column_attrs.keys())
