@@ -23,7 +23,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy
-from sqlalchemy import DateTime, event, inspect, select
+from sqlalchemy import DateTime, column, event, inspect, select, update
 from sqlalchemy.orm import (
     Mapped,
     ORMExecuteState,
@@ -41,7 +41,7 @@ from tests.leaks.worlds import CleanWorld, TimelessWorld, lasting_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection, Table, Update
 
 Verdict = Literal["right", "wrong", "raises"]
 
@@ -111,7 +111,7 @@ class RecipeWorld(TimelessWorld):
         own, default = row.life.ttl, getattr(self, row.model).lifetime
         ends = end(default if own is None else own, row.life.age)
         assert (ends > utc_now()) is row.life.live, f"{row} would end at {ends}"
-        changed = table.update().where(table.c.id == row.values["id"])
+        changed = _update(table, row.values["id"])
         connection.execute(changed.values(expires_at=ends))
 
     def pass_time(self, session: Session, *objects: Any) -> None:
@@ -119,7 +119,7 @@ class RecipeWorld(TimelessWorld):
         past = utc_now() - LONG_AGO
         for each in objects:
             table, key = _place(each)
-            changed = table.update().where(table.c.id == key).values(expires_at=past)
+            changed = _update(table, key).values(expires_at=past)
             session.connection().execute(changed)
             if "expires_at" in vars(each):
                 set_committed_value(each, "expires_at", past)
@@ -129,7 +129,7 @@ class RecipeWorld(TimelessWorld):
         table, connection = lasting_table(inspect(model)), session.connection()
         for key, ends in connection.execute(select(table.c.id, table.c.expires_at)).all():
             if ends != NEVER:
-                changed = table.update().where(table.c.id == key)
+                changed = _update(table, key)
                 connection.execute(changed.values(expires_at=ends - timedelta(seconds=seconds)))
 
 
@@ -153,7 +153,13 @@ class EasyWorld(TimelessWorld):
     @staticmethod
     def _mark(connection: Connection, table: Table, key: int) -> None:
         now = datetime.now(timezone.utc)
-        connection.execute(table.update().where(table.c.id == key).values(deleted_at=now))
+        connection.execute(_update(table, key).values(deleted_at=now))
+
+
+def _update(table: Table, key: int) -> Update:
+    """An UPDATE of a row that sets nothing by itself: no ``onupdate``."""
+    bare = sqlalchemy.table(table.name, *(column(c.name, c.type) for c in table.c))
+    return update(bare).where(bare.c.id == key)
 
 
 def _place(obj: Any) -> tuple[Table, int]:
