@@ -277,4 +277,5 @@ class DropTTLOp(_Operation):
 
     def arguments(self) -> list[str]:
         """What stands behind the table's name in a revision: no default, unless it has an index."""
-        return super().arguments()[self.default_ttl is None :]
+        default, *options = super().arguments()
+        return options if self.default_ttl is None else [default, *options]
