@@ -22,7 +22,7 @@ eager load, lazy load, subquery, bulk statement, flush, `session.get()`. Each is
 | mark | what it says |
 | --- | --- |
 | ✓ | the answer is the right one: what plain SQLAlchemy gives where the expired rows are not in the tables at all; for objects that expire in memory before a write, what the contract says |
-| ✗ | the answer is another, or a path about what a write changes has changed a row that had expired |
+| ✗ | the answer is another, or a path under *writes* has changed a row that had expired |
 | raises | an exception comes out that the path doesn't expect |
 
 Every mark is measured, on SQLite, by asking twice: the second time the statements come out of

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import time_machine
-from sqlalchemy import Column, Integer, MetaData, Table, text
-from sqlalchemy.orm import declarative_base
+from sqlalchemy import text
 
 from tests.cli import shop
 from tests.cli.running import CliRunner, run
 from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.findings import Finding, Severity
-from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -107,56 +105,6 @@ def run_sql(engine: Engine, *statements: str) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for each in statements:
             connection.exec_driver_sql(each)
-
-
-def test_second_tables_that_do_not_get_the_policy_are_found(
-    app: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metadata = MetaData()
-    Table("carts", metadata, Column("id", Integer, primary_key=True))
-    Table("wishes", MetaData(info={"ttl_odm": None}), Column("id", Integer, primary_key=True))
-    monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
-    finding = found(app, status=0)["second-table", "carts"]
-    assert finding["message"].startswith(
-        "a Table in a MetaData of its own is another Table object of Cart's table and has no "
-        "column _ts and ttl"
-    )
-    assert finding["fix"].startswith("use Cart, ")
-    assert found(app, "--strict", status=1).keys() == {
-        ("second-table", "carts"),
-        ("never-swept", None),
-    }
-    again = declarative_base()
-    type(
-        "Basket",
-        (TTLMixin, again),
-        {"__tablename__": "carts", "__ttl__": 5, "id": Column(Integer, primary_key=True)},
-    )
-    twin = shop.Base.metadata.tables["carts"].to_metadata(metadata := MetaData())
-    del twin.info["ttl_odm"]
-    monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
-    finding = found(app, status=0)["ambiguous-table", "carts"]
-    assert "Cart and " in finding["message"]
-    assert "Basket have different policies" in finding["message"]
-
-
-def test_models_that_agree_on_a_second_table_are_nothing_to_report(
-    app: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    basket = type(
-        "Basket",
-        (TTLMixin, declarative_base()),
-        {
-            "__tablename__": "carts",
-            "__ttl__": shop.Cart.__ttl__,
-            "id": Column(Integer, primary_key=True),
-        },
-    )
-    twin = shop.Base.metadata.tables["carts"].to_metadata(metadata := MetaData())
-    del twin.info["ttl_odm"]
-    monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
-    assert found(app, status=0).keys() == {("never-swept", None)}
-    assert basket.__table__ is not twin
 
 
 def test_an_index_that_is_called_like_ours_and_is_another_is_found(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 import ttl_odm
 from tests.cli import legacy
-from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
+from tests.cli.running import CliRunner, as_json, run
 from ttl_odm.cli.commands import cli
 from ttl_odm.inspection.readers import sql
 
@@ -53,23 +52,6 @@ def filled(engine: Engine, now: datetime) -> Engine:
 
 def url_of(engine: Engine) -> str:
     return engine.url.render_as_string(hide_password=False)
-
-
-@pytest.mark.parametrize("code", ["", "sys.modules['sqlalchemy'] = None; "])
-def test_documents_without_a_url_have_nothing_to_judge(code: str) -> None:
-    """Also where SQLAlchemy isn't installed, as beside Beanie it needn't be."""
-    words = ["inspect", "--models", "tests.cli.documents:Plain"]
-    program = f"import sys; {code}sys.argv[1:] = {words}; from ttl_odm.cli import main; main()"
-    finished = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT,
-        env=variables(),
-    )
-    assert finished.returncode == 2
-    assert "give the URL of their database too" in " ".join(finished.stderr.split())
 
 
 def test_it_proposes_what_the_tables_follow_already_and_changes_nothing(

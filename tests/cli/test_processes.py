@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, CliRunner, as_json, command, run, variables
+from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.errors import in_one_line, without_passwords
+from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.run import log_to
 from ttl_odm.cli.sweep import ProgressDisplay, within
-from ttl_odm.cli.urls import public_url
-from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Progress
 
 if TYPE_CHECKING:
@@ -125,92 +123,6 @@ def test_a_long_sweep_says_in_a_log_now_and_then_how_far_it_is(
 def test_a_bar_ends_where_the_limit_does() -> None:
     assert within({"a": 30, "b": 20, "c": 5}, 40) == {"a": 30, "b": 10, "c": 0}
     assert within({"a": 30}, None) == {"a": 30}
-
-
-def test_a_full_standard_output_is_one_line_and_no_error_of_the_database() -> None:
-    with Path("/dev/full").open("w", encoding="utf-8") as full:
-        finished = subprocess.run(
-            command("status", "--app", "tests.cli.shop:Base", "--url", "sqlite://", "--json"),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=TIMEOUT,
-            env=variables(),
-        )
-    said = "Error: Standard output can't be written: No space left on device.\n"
-    assert (finished.returncode, finished.stderr) == (1, said)
-
-
-def test_a_reader_that_goes_ends_a_run_without_a_word(tmp_path: Path) -> None:
-    (tmp_path / "shop.sqlite3").touch()
-    url = f"sqlite:///{tmp_path / 'shop.sqlite3'}"
-    words = ["--app", "tests.cli.shop:Base", "--url", url, "--json", "--interval", "0.01"]
-    with subprocess.Popen(
-        command("run", *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=variables(),
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert json.loads(process.stdout.readline())["ended"] == "finished"
-        process.stdout.close()
-        log = process.stderr.read()
-    assert process.returncode == 1
-    assert "database says" not in log
-    assert "Traceback" not in log
-
-
-def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from ttl_odm.cli import main; os.rmdir(os.getcwd()); "
-        "sys.argv[1:] = ['inspect', '--models', 'a:b']; main()"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT,
-        cwd=tmp_path,
-        env=variables(PYTHONPATH=str(Path(__file__).parents[2])),
-    )
-    assert finished.returncode == 2
-    assert "There is no working directory any more" in finished.stderr
-
-
-@pytest.mark.databases("sqlite")
-def test_a_lease_holder_reaches_no_terminal_as_it_is(engine: Engine) -> None:
-    shop.fill(engine)
-    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "me\x1b[2J\x9b\n", 60)
-    url = engine.url.render_as_string(hide_password=False)
-    for name in ("status", "sweep", "pause"):
-        for form in ([], ["--json"]):
-            words = [name, "--app", "tests.cli.shop:Base", "--url", url, *form]
-            shown = CliRunner().invoke(cli, words).stdout
-            assert "me\\x1b[2J\\x9b\\x0a" in shown or json.loads(shown)
-            assert not set(shown) & {"\x1b", "\x9b"}
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://u:SECRET", "postgresql://u:***"),
-        ("postgresql://u:SECRET/d", "postgresql://u:***/d"),
-        ("postgresql://u:123456/d", "postgresql://u:***/d"),
-        ("postgresql://u:SECRET@h:5432/d", "postgresql://u:***@h:5432/d"),
-        ("postgresql://h:5432/d", "postgresql://h:5432/d"),
-        ("postgresql+asyncpg://[::1]:5432/d", "postgresql+asyncpg://[::1]:5432/d"),
-        ("mongodb://a:27017,b:27018/d", "mongodb://a:27017,b:27018/d"),
-        ("mongodb://a,b:27018/d", "mongodb://a,b:27018/d"),
-        ("sqlite:///shop.sqlite3", "sqlite:///shop.sqlite3"),
-    ],
-)
-def test_what_is_no_port_is_a_password(url: str, shown: str) -> None:
-    assert public_url(url) == shown
-    assert without_passwords(f"no such thing: {url!r}") == f"no such thing: {shown!r}"
 
 
 def test_no_password_gets_into_a_log_or_a_message() -> None:

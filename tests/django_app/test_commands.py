@@ -71,12 +71,7 @@ def test_exit_statuses_say_what_went_wrong(
     assert not Session.all_objects.exists()
     raw("DROP TABLE shop_seat")
     try:
-        status, (report,) = swept(capsys, "--model", "shop.Seat", "--model", "shop_nick")
-        missing = {target["table"]: target["missing"] for target in report["targets"]}
-        assert (status, missing) == (0, {"shop_seat": True, "shop_nick": False})
-        raw("CREATE TABLE shop_seat (id INT PRIMARY KEY)")
         assert swept(capsys, "--model", "shop.Seat", "--model", "shop_nick")[0] == 1
-        raw("DROP TABLE shop_seat")
         assert swept(capsys, "--except", "shop.Seat")[0] == 0
     finally:
         with connections["default"].schema_editor() as editor:
@@ -129,8 +124,6 @@ def test_every_sweeps_one_database_until_a_signal(
     assert intervals == [2.5, 0.5]
     both = ("--database", "default", "--database", other)
     assert swept(capsys, "--every", "1", *both)[0] == 2
-    status, (message,) = swept(capsys, "--every", "0")
-    assert (status, message) == (2, "interval = 0.0: give a number, more than 0.")
 
 
 def test_routers_say_which_database_has_which_models(

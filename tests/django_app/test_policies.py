@@ -151,8 +151,7 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
     for setting, message in (
         (["sessions.Session"], "give a dict"),
         ({"sessions.Gone": ExpireAt("at")}, "sessions.Gone"),
-        ({"Session": ExpireAt("at")}, r"\['Session'\]: name a model by its app and its class"),
-        ({models.Model: ExpireAt("at")}, "name a model by its app and its class"),
+        ({"Session": ExpireAt("at")}, "TTL_ODM_POLICIES"),
         ({"shop.Session": 60}, "declares a __ttl__ of its own"),
     ):
         with pytest.raises(TTLConfigurationError, match=message):

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy
-from sqlalchemy import DateTime, column, event, inspect, select, update
+from sqlalchemy import DateTime, event, inspect
 from sqlalchemy.orm import (
     Mapped,
     ORMExecuteState,
@@ -41,7 +41,7 @@ from tests.leaks.worlds import CleanWorld, TimelessWorld, lasting_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import Connection, Table, Update
+    from sqlalchemy import Connection, Table
 
 Verdict = Literal["right", "wrong", "raises"]
 
@@ -111,7 +111,7 @@ class RecipeWorld(TimelessWorld):
         own, default = row.life.ttl, getattr(self, row.model).lifetime
         ends = end(default if own is None else own, row.life.age)
         assert (ends > utc_now()) is row.life.live, f"{row} would end at {ends}"
-        changed = _update(table, row.values["id"])
+        changed = table.update().where(table.c.id == row.values["id"])
         connection.execute(changed.values(expires_at=ends))
 
     def pass_time(self, session: Session, *objects: Any) -> None:
@@ -119,18 +119,10 @@ class RecipeWorld(TimelessWorld):
         past = utc_now() - LONG_AGO
         for each in objects:
             table, key = _place(each)
-            changed = _update(table, key).values(expires_at=past)
+            changed = table.update().where(table.c.id == key).values(expires_at=past)
             session.connection().execute(changed)
             if "expires_at" in vars(each):
                 set_committed_value(each, "expires_at", past)
-
-    def let_pass(self, session: Session, model: Any, seconds: int) -> None:
-        """Move the ends towards now."""
-        table, connection = lasting_table(inspect(model)), session.connection()
-        for key, ends in connection.execute(select(table.c.id, table.c.expires_at)).all():
-            if ends != NEVER:
-                changed = _update(table, key)
-                connection.execute(changed.values(expires_at=ends - timedelta(seconds=seconds)))
 
 
 class EasyWorld(TimelessWorld):
@@ -153,13 +145,7 @@ class EasyWorld(TimelessWorld):
     @staticmethod
     def _mark(connection: Connection, table: Table, key: int) -> None:
         now = datetime.now(timezone.utc)
-        connection.execute(_update(table, key).values(deleted_at=now))
-
-
-def _update(table: Table, key: int) -> Update:
-    """An UPDATE of a row that sets nothing by itself: no ``onupdate``."""
-    bare = sqlalchemy.table(table.name, *(column(c.name, c.type) for c in table.c))
-    return update(bare).where(bare.c.id == key)
+        connection.execute(table.update().where(table.c.id == key).values(deleted_at=now))
 
 
 def _place(obj: Any) -> tuple[Table, int]:
@@ -218,10 +204,6 @@ def right_answers(paths: list[Path], url: str) -> dict[str, Any]:
     return answers
 
 
-WRITES = {"writes", "aliased_writes", "computed_keys", "generated_keys", "insert_forms"}
-"""The themes about what a write changes."""
-
-
 class Judge:
     """Asks a world for its answers.
 
@@ -249,7 +231,7 @@ class Judge:
         with Session(self._world.engine) as session:
             answer = path.run(session, self._world)
             # Elsewhere a write only sets the scene; and a flush that failed has changed nothing.
-            judged = path.theme in WRITES and path.writes and session.is_active
+            judged = path.theme == "writes" and session.is_active
             if judged and self._has_changed_expired(session):
                 return False
         return bool(answer == right)
@@ -273,8 +255,7 @@ class Judge:
                 continue
             found[number] = {}
             for table in inspect(getattr(self._world, row.model)).tables:
-                # A row with a key of several columns has its number beside it.
-                key = table.c.id if len(table.primary_key) > 1 else next(iter(table.primary_key))
+                (key,) = table.primary_key
                 sql = f"SELECT * FROM {table.name} WHERE {key.name} = {row.values['id']}"  # noqa: S608
                 for values in connection.exec_driver_sql(sql).mappings():
                     found[number].update(values)

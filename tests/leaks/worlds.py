@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, event, inspect
+from sqlalchemy import create_engine, inspect
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from tests.leaks.data import ROWS, TAGS_OF_CUSTOMERS, Row
@@ -55,10 +55,7 @@ class TimelessWorld:
     def __init__(self, url: str) -> None:
         self._models = make_models(self.mixin, type("Base", (DeclarativeBase,), {}))
         self.engine: Engine = create_engine(url)
-        if self.engine.dialect.name == "sqlite":
-            event.listen(self.engine, "connect", _enforce_foreign_keys)
-        for base in (self._models.Base, self._models.Elsewhere):
-            base.metadata.create_all(self.engine)
+        self._models.Base.metadata.create_all(self.engine)
         with self.engine.begin() as connection:
             for row in filter(self.holds, ROWS):
                 self._insert(connection, row, inspect(getattr(self, row.model)))
@@ -95,9 +92,6 @@ class TimelessWorld:
     def pass_time(self, session: Session, *objects: Any) -> None:
         """Let so much time pass for these loaded objects that their default ttl is over."""
 
-    def let_pass(self, session: Session, model: Any, seconds: int) -> None:
-        """Let so many seconds pass for the rows of a class's table, behind SQLAlchemy's back."""
-
     def _insert(self, connection: Connection, row: Row, mapper: Mapper[Any]) -> None:
         values = {**row.values, "kind": mapper.polymorphic_identity}
         for table in mapper.tables:
@@ -107,11 +101,6 @@ class TimelessWorld:
 
 
 World = TimelessWorld
-
-
-def _enforce_foreign_keys(connection: Any, _: object) -> None:
-    """Let SQLite do as the others do."""
-    connection.execute("PRAGMA foreign_keys = ON")
 
 
 def lasting_table(mapper: Mapper[Any]) -> Table:

@@ -25,7 +25,6 @@ from ttl_odm.sweeper import (
     AsyncSweeper,
     Sweeper,
 )
-from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -33,55 +32,6 @@ if TYPE_CHECKING:
 
 
 from tests.sql.sweeping import HOUR, add, cart, sweeps, zoo
-
-# Tables that are not there
-
-
-@sweeps
-def test_a_table_that_is_missing_is_a_warning_and_the_others_go(
-    engine: Engine, made: Any, sweep: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "ttl_odm.sweeper")
-    model = made(cart(sweep=sweep))
-    with engine.begin() as connection:
-        add(connection, "carts", [(1, None, 2 * HOUR)])
-
-    animal, _, _ = zoo(None)
-    animal.__ttl_sweep__ = sweep
-    dry = Sweeper(engine, [animal], dry_run=True).run_once()
-    assert [target.missing for target in dry.targets] == [True]
-    sweeper = Sweeper(engine, [animal, model], on_report=lambda _: sweeper.stop())
-    report = sweeper.run_forever()
-    assert report is not None
-    assert {target.table: target.missing for target in report.targets} == {
-        "animals": True,
-        "carts": False,
-    }
-    assert (report.deleted, report.problems) == (1, ())
-    (record,) = caplog.records
-    assert (record.levelname, "animals is MISSING" in record.message) == ("WARNING", True)
-
-
-async def test_an_asynchronous_sweep_passes_over_a_missing_table(
-    async_engine: AsyncEngine,
-) -> None:
-    report = await AsyncSweeper(async_engine, cart()).run_once()
-    assert [(target.missing, target.error) for target in report.targets] == [(True, None)]
-
-
-@sweeps
-def test_a_missing_table_beside_the_target_is_its_failure(
-    engine: Engine, made: Any, sweep: str
-) -> None:
-    model = made(cart(sweep=sweep))
-    old = Table("old_carts", model.metadata, Column("id", Integer, primary_key=True))
-    model.__ttl_archive__ = Archive(old)
-    with engine.begin() as connection:
-        add(connection, "carts", [(1, None, 2 * HOUR)])
-    (target,) = Sweeper(engine, model).run_once().targets
-    assert (target.missing, target.deleted) == (False, 0)
-    assert "old_carts" in str(target.error)
-
 
 # Tables of all kinds
 

@@ -300,7 +300,7 @@ def test_it_sweeps_for_ever_and_logs_until_it_is_stopped(
 
     kind: Any = AsyncSweeper if is_async else Sweeper
     made = kind(store, on_report=hear)
-    result = made.run_forever(interval=1e-9)
+    result = made.run_forever(interval=0.0)
     report = asyncio.run(result) if is_async else result
     assert report is reports[-1]
     assert [each.deleted for each in reports] == [30, 0, 0]

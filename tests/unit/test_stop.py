@@ -16,8 +16,7 @@ import pytest
 from ttl_odm.sweeper import stop_on_signals
 from ttl_odm.sweeper.stop import Stop
 
-LONG = 1_200.0
-"""Seconds that no wait here lasts, on the slowest machine."""
+LONG = 60.0
 
 
 def seconds_of(call: Any) -> float:

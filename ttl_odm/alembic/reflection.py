@@ -16,7 +16,6 @@ from sqlalchemy.exc import NoSuchTableError
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -98,7 +97,7 @@ def read_columns(connection: Connection, name: str, schema: str | None) -> Table
     """A table's columns and its primary key, and nothing else that reflection might stumble on."""
     inspector = inspect(connection)
     key = set(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])
-    table = Table(name, MetaData(info={INFO_KEY: None}), schema=schema)  # for all its rows
+    table = Table(name, MetaData(), schema=schema)
     for column in inspector.get_columns(name, schema=schema):
         default = column["default"]
         table.append_column(

@@ -14,8 +14,6 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.cli.checks_references import LiveReferences
-from ttl_odm.cli.checks_tables import second_tables
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import AHEAD, Finding, Severity, fix_of_unreadable
 from ttl_odm.core.policy import ExpireAt
@@ -71,7 +69,6 @@ def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> l
         for target in targets:
             binding = binding_of(target.entity)
             if binding is not None:
-                findings += second_tables(target.name, binding, connection.dialect)
                 findings += _Check(connection, target.name, binding, deep=deep).findings()
     connection.invalidate()
     return findings
@@ -113,8 +110,7 @@ class _Check:
             return
         for declared in needed.values():
             yield from self._type(declared, stored[declared.name])
-        looks = (self._indexes, self._keys, self._references, self._values, self._future)
-        for look in looks:
+        for look in (self._indexes, self._keys, self._values, self._future):
             try:
                 with self._connection.begin_nested():
                     findings = list(look())
@@ -242,7 +238,7 @@ class _Check:
         return statement
 
     def _keys(self) -> Iterator[Finding]:
-        for _, key in ReferringKeys().of_rows(self._connection, self._binding):
+        for key in ReferringKeys().of(self._connection, self._place):
             if not key.has_index:
                 yield self._error(
                     "missing-fk-index",
@@ -257,20 +253,6 @@ class _Check:
                     "deleted",
                     f'ForeignKey(..., ondelete="CASCADE") or "SET NULL" on {key}, by a migration',
                 )
-
-    def _references(self) -> Iterator[Finding]:
-        for references in LiveReferences.to(self._connection, self._binding):
-            key = references.key
-            if not self._is_readable():
-                message = (
-                    f"{key} refers to it; --deep counts its live rows that refer to expired ones"
-                )
-                yield self._skipped("refers-to-expired", message, self._deeper)
-                continue
-            rows = _up_to_most(references.count(_MOST))
-            if rows:
-                message = f"live rows of {key} refer to expired rows: {rows}; {references.outcome}"
-                yield self._warning("refers-to-expired", message, references.fix)
 
     def _values(self) -> Iterator[Finding]:
         own = self._binding.override

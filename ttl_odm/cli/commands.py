@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from typing import Any, Final
 
 import click
@@ -10,9 +11,8 @@ import click
 from ttl_odm import __version__
 from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
-from ttl_odm.cli.errors import printable
+from ttl_odm.cli.errors import without_passwords
 from ttl_odm.cli.inspect import inspect
-from ttl_odm.cli.output import echo, json_text
 from ttl_odm.cli.pause import pause, resume
 from ttl_odm.cli.plan import plan
 from ttl_odm.cli.run import run
@@ -37,10 +37,10 @@ class _Commands(click.Group):
         except click.ClickException as error:
             # click quotes what it can't take, and that may be a URL in the wrong place. Each of
             # its errors makes its text out of `message`, which is final for type checkers alone.
-            error.message = printable(error.message)  # type: ignore[misc]
+            error.message = without_passwords(error.message)  # type: ignore[misc]
             if ctx.meta[__name__]:
                 content = {"message": error.format_message(), "status": error.exit_code}
-                echo(json_text({"error": content}))
+                click.echo(json.dumps({"error": content}, ensure_ascii=False))
             raise
 
 

@@ -1,8 +1,7 @@
 """How the command line fails: by errors that say what to do, with an exit status.
 
 A mistake of the user's ends in one or two lines, never in a traceback. Whatever is printed goes
-through `printable`, since drivers like to quote what they were given, and names in a database may
-hold what a terminal obeys.
+through `without_passwords`, since drivers like to quote what they were given.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import click
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sweeper.command_line import Status
-from ttl_odm.sweeper.text import without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,21 +31,12 @@ class FailedError(click.ClickException):
 
 
 _IN_URL = re.compile(r"(?P<head>\w[\w+.-]*://[^\s:/@]*):\S+@")
-_PORT = r"\d{1,5}(?:,[^\s:/@,]+(?::\d{1,5})?)*(?:[^\w@:-]|$)"
-_WITHOUT_HOST = re.compile(rf"(?P<head>\w[\w+.-]*://[^\s:/@\[]+):(?!\*\*\*|{_PORT})[^\s/?'\"]+")
-"""A user and a password in the place of a host and a port, which is a number, or of several."""
 _IN_QUERY = re.compile(r"(?i)\b(?P<head>(?:password|passwd|pwd|sslpassword)=)[^&\s'\"]+")
 
 
 def without_passwords(text: str) -> str:
     """Return a text in which no URL has a password any more."""
-    text = _WITHOUT_HOST.sub(r"\g<head>:***", _IN_URL.sub(r"\g<head>:***@", text))
-    return _IN_QUERY.sub(r"\g<head>***", text)
-
-
-def printable(text: str) -> str:
-    """Return a text for a terminal: without passwords, and without what a terminal would obey."""
-    return without_controls(without_passwords(text))
+    return _IN_QUERY.sub(r"\g<head>***", _IN_URL.sub(r"\g<head>:***@", text))
 
 
 def in_one_line(error: BaseException) -> str:
@@ -58,7 +47,7 @@ def in_one_line(error: BaseException) -> str:
         case (int(), str(message)):  # MySQL's number before the message
             text = message
     text, _, _ = text.partition(", full error: {")  # PyMongo repeats the reply
-    return printable(" ".join(text.split())) or type(error).__name__
+    return without_passwords(" ".join(text.split())) or type(error).__name__
 
 
 @contextmanager

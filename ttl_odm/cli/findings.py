@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.sweeper.text import counted, visible
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from ttl_odm.cli.output import Output
@@ -74,7 +74,7 @@ def print_findings(findings: list[Finding], checked: int, output: Output) -> Non
     for severity in Severity:
         for finding in findings:
             if finding.severity is severity:
-                where = f"{visible(finding.target)}: " if finding.target else ""
+                where = f"{finding.target}: " if finding.target else ""
                 output.line(f"{severity.value} {finding.code}", style=_STYLES[severity])
                 output.line(f"{where}{finding.message}", indent=2)
                 if finding.fix:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import asyncio
 import shlex
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -12,14 +12,13 @@ import click
 from rich.console import Console
 
 from ttl_odm.cli import urls
-from ttl_odm.cli.application import Application, answer, in_loop
+from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.connect import load
 from ttl_odm.cli.errors import UsageError, readable_errors
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.core import ExpireAt, expires_at
 from ttl_odm.inspection import Proposal, Table, Verdict, as_source, declarations, propose
-from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,7 +103,6 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
     declared = None if models is None else load(models, "--models")
     with readable_errors(), Console(stderr=True).status("Reading the schema..."):
         if url is None:
-            _check_models(declared)
             from ttl_odm.inspection.readers.sql import tables_of  # noqa: PLC0415 (needs the extra)
 
             inspection = _judged(None, datetime.now(timezone.utc), tables_of(declared))
@@ -126,18 +124,6 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
         output.json(inspection.to_dict())
     else:
         _print(inspection, output)
-
-
-def _check_models(declared: Any) -> None:
-    """Refuse models whose columns no class knows; without a URL there is nothing else to judge."""
-    models = declared if isinstance(declared, (list, tuple, set)) else [declared]
-    are_documents = any(hasattr(model, "get_settings") for model in models)
-    if are_documents or importlib.util.find_spec("sqlalchemy") is None:
-        raise UsageError(
-            "--models alone judges SQLAlchemy's models by their columns. For Beanie's documents "
-            "give the URL of their database too: ttl-odm inspect mongodb://host/database --models "
-            "..."
-        )
 
 
 def _judged(
@@ -165,7 +151,7 @@ def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
         finally:
             await answer(engine.dispose())
 
-    return in_loop(work)
+    return asyncio.run(work())
 
 
 def _print(inspection: Inspection, output: Output) -> None:
@@ -206,7 +192,7 @@ def _head(table: Table) -> str:
     rows = "size unknown" if table.rows is None else f"{table.rows:,} rows"
     estimated = ", estimated" if table.is_estimated else ""
     model = f" ({table.model})" if table.model else ""
-    return f"{visible(table.name)}{model}: {rows}{estimated}"
+    return f"{table.name}{model}: {rows}{estimated}"
 
 
 def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> None:

@@ -19,7 +19,7 @@ from ttl_odm.sweeper import StoreError, stop_on_signals
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.tenure import History
-from ttl_odm.sweeper.text import age, visible
+from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -234,7 +234,7 @@ def format_snapshot(
     else:
         holder, last = "No sweeper holds the lease.", "No sweep has been recorded."
         if lease.holder is not None:
-            holder = f"{visible(lease.holder)} holds the lease for {lease.seconds_left:,.0f} s."
+            holder = f"{lease.holder} holds the lease for {lease.seconds_left:,.0f} s."
         if lease.recorded_ago is not None:
             last = f"Last sweep {age(lease.recorded_ago)} ago."
         lines.append(f"{holder} {last}")
@@ -249,12 +249,9 @@ def format_snapshot(
         changes = [_per_second(snapshot.change_of(counts, before), sign="+") for _ in change]
         rate = _per_second(snapshot.history.rate_of(name))
         last = " ".join(f"{number:,}" for number in snapshot.history.of(name)[-3:]) or "-"
-        model = counts.target.model or "-"
-        rows.append((visible(name), visible(model), *cells, *changes, oldest, rate, last))
+        rows.append((name, counts.target.model or "-", *cells, *changes, oldest, rate, last))
     lines += ["", aligned(rows, width)]
-    lines += [
-        f"! {visible(row.target.name)}: {row.problem}" for row in snapshot.targets if row.problem
-    ]
+    lines += [f"! {row.target.name}: {row.problem}" for row in snapshot.targets if row.problem]
     return "\n".join(lines)
 
 

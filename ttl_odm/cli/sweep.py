@@ -84,7 +84,7 @@ async def _sweep(
         counted = await _counted(app, **{**options, "force": True})
         due = {target.table: target.due for target in counted.targets if target.due is not None}
         if due and sys.stdin.isatty() and not yes:
-            click.echo(printable_report(counted), err=True)
+            click.echo(str(counted), err=True)
             rows = min(counted.due or 0, most or counted.due or 0)
             if rows and not click.confirm(f"Delete {rows:,} rows?", err=True):
                 return None

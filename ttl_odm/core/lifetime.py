@@ -110,13 +110,7 @@ def life_seconds(life: float | timedelta, *, model: str) -> int:
 
 
 def check_instant(instant: datetime, *, model: str) -> None:
-    """Refuse what ``expire_at`` of a model can't take for an instant, as a naive datetime."""
-    other: object = instant
-    if not isinstance(other, datetime):
-        raise InvalidTTL(
-            f"{model}.expire_at({short_repr(other)}): give an aware datetime; for a row that never "
-            "expires call persist()."
-        )
+    """Refuse what ``expire_at`` of a model can't take for an instant: a naive datetime."""
     if instant.tzinfo is None:
         raise InvalidTTL(
             f"{model}.expire_at({instant!r}): a naive datetime names no instant; add "

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.sweeper import Pace
 
@@ -134,11 +134,6 @@ class Family(ABC):
         """The aware datetime, in UTC, of what the driver reads from one."""
         since: timedelta = value * self._unit
         return EPOCH + since
-
-    def reader(self) -> Callable[[Any], datetime | None]:
-        """`from_storage`, also of NULL, in one call: it is done for each row."""
-        unit = self._unit
-        return lambda value: None if value is None else EPOCH + value * unit
 
     # --- DDL on tables that are in use ---------------------------------------------------------
 

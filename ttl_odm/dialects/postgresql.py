@@ -9,13 +9,13 @@ the row at the moment it writes.
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ttl_odm.dialects.family import ErrorCodes, Family
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 class PostgreSQL(Family):
@@ -81,11 +81,6 @@ class PostgreSQL(Family):
         """The same in UTC."""
         # psycopg answers in the session's time zone, asyncpg in UTC.
         return value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
-
-    def reader(self) -> Callable[[Any], datetime | None]:
-        """The same, also of NULL."""
-        from_storage = self.from_storage
-        return lambda value: None if value is None else from_storage(value)
 
     # --- DDL on tables that are in use ---------------------------------------------------------
     #

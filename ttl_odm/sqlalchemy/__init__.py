@@ -11,7 +11,7 @@ from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
 from ttl_odm.sqlalchemy.objects import bulk, flush, identity_map
-from ttl_odm.sqlalchemy.objects.ends import ExpiredError
+from ttl_odm.sqlalchemy.objects.flush import ExpiredError
 from ttl_odm.sqlalchemy.objects.lifetime import (
     expire_at,
     expire_in,
@@ -36,14 +36,10 @@ compat.install(
         "identity lookup": identity_map.live_lookups,
         "flush updates": flush.checking_updates,
         "flush deletes": flush.checking_deletes,
-        "flush post-updates": flush.checking_post_updates,
-        "bulk save": flush.checking_bulk_saves,
-        "reload": identity_map.whole_reloads,
         "bulk update": bulk.stamping,
         "bulk evaluation": bulk.fetching,
     }
 )
-compat.install_row_receiver(identity_map.arrivals_of)
 
 __all__ = [
     "AdvisoryLeases",

@@ -27,7 +27,6 @@ from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import Hooking, TransientStoreError, backend_of
-from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -286,9 +285,8 @@ def _not_released(error: Exception) -> None:
 
 
 def _log_report(report: SweepReport, store: object) -> None:
-    """Log a sweep: INFO, or WARNING when something failed or is missing."""
-    is_amiss = report.problems or any(target.missing for target in report.targets)
-    level = logging.WARNING if is_amiss else logging.INFO
+    """Log a sweep: INFO, or WARNING when something failed."""
+    level = logging.WARNING if report.problems else logging.INFO
     fields: dict[str, Any] = {
         "event": "sweep",
         "backend": backend_of(store),
@@ -315,12 +313,11 @@ def _log_batch(progress: Progress, store: object) -> None:
         "outcome": "committed" if progress.error is None else "failed",
         "deleted": progress.deleted,
         "archived": progress.archived,
-        "referring": dict(progress.referring),
         "batch_size": progress.batch_size,
         "duration": progress.elapsed,
         "phases": dict(progress.phases),
     }
-    table, seconds = visible(progress.table), progress.elapsed
+    table, seconds = progress.table, progress.elapsed
     if progress.error is None:
         rows = f"{progress.deleted:,}"
         logger.log(level, "%s: %s rows deleted in %.3f s", table, rows, seconds, extra=fields)

@@ -20,7 +20,7 @@ from ttl_odm.sweeper.leases import AsyncLeases, Leases
 from ttl_odm.sweeper.pace import Pace, Pacing
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.store import Clocked, Counting, Hooking, Leasing
-from ttl_odm.sweeper.window import DailyWindow, zone_of
+from ttl_odm.sweeper.window import DailyWindow
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper.store import AsyncStore, Store
@@ -41,12 +41,6 @@ HooksOption: TypeAlias = "_HooksOfOne | Mapping[str, _HooksOfOne] | None"
 
 LEASE_NAME: Final = "ttl_odm"
 LEASE_DURATION: Final = 60.0
-
-LONGEST: Final = 2_147_483
-"""The most seconds that a database is given: PostgreSQL's longest timeout, over three weeks."""
-
-MOST: Final = 1_000_000
-"""The most rows in a first batch, and the highest ``max_jump``."""
 
 
 class SweepOptions(TypedDict, total=False):
@@ -149,11 +143,8 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
     if unknown:
         known = ", ".join(sorted(SweepOptions.__optional_keys__))
         raise TTLConfigurationError(f"A sweeper has no option {unknown[0]!r}; it has {known}.")
-    window, timezone = options.get("window"), options.get("timezone", "UTC")
-    if window is None and timezone != "UTC":
-        zone_of(timezone)  # a slip is found also where it doesn't matter yet
-    fraction = _number(options, "max_fraction", most=1)
-    jump = _number(options, "max_jump", most=MOST)
+    window = options.get("window")
+    fraction, jump = _number(options, "max_fraction", share=True), _number(options, "max_jump")
     settings = Settings(
         pace=_pace_of(options, store),
         limits=Limits(
@@ -163,8 +154,8 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
             nice=_number(options, "nice", zero=True),
         ),
         throttle=options.get("throttle") is not None,
-        statement_timeout=_number(options, "statement_timeout", most=LONGEST),
-        window=None if window is None else DailyWindow.of(window, timezone),
+        statement_timeout=_number(options, "statement_timeout"),
+        window=None if window is None else DailyWindow.of(window, options.get("timezone", "UTC")),
         fuse=None if fraction is None and jump is None else Fuse(fraction, jump),
         force=options.get("force", False),
         dry_run=options.get("dry_run", False),
@@ -201,18 +192,19 @@ def leases_of(options: SweepOptions, store: object) -> Any:
 
 def lease_duration_of(options: SweepOptions) -> float:
     """Return the seconds that the lease lasts."""
-    return _number(options, "lease_duration", most=LONGEST) or LEASE_DURATION
+    return _number(options, "lease_duration") or LEASE_DURATION
 
 
 def check_interval(interval: float, jitter: float) -> None:
     """Check the arguments of `Sweeper.run_forever`."""
-    _number({"interval": interval}, "interval")
-    _number({"jitter": jitter}, "jitter", zero=True, most=1)
+    arguments = {"interval": interval, "jitter": jitter}
+    for name in arguments:
+        _number(arguments, name, zero=True, share=name == "jitter")
 
 
 def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
     pace = options.get("pace") or store.pace
-    size = _rows(options, "batch_size", most=MOST)
+    size = _rows(options, "batch_size")
     if not isinstance(pace, Pacing):
         raise TTLConfigurationError(f"pace = {pace!r}: give a Pace, or another Pacing.")
     if size is None:
@@ -222,27 +214,23 @@ def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
     return pace.starting_at(size)
 
 
-def _rows(options: Mapping[str, Any], name: str, *, most: float = math.inf) -> int | None:
+def _rows(options: Mapping[str, Any], name: str) -> int | None:
     number = options.get(name)
-    if number is None:
-        return None
-    if isinstance(number, int) and not isinstance(number, bool) and 0 < number <= most:
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number > 0):
         return number
-    limit = "" if most == math.inf else f" and at most {most:,}"
-    raise TTLConfigurationError(f"{name} = {number!r}: give a number of rows, at least 1{limit}.")
+    raise TTLConfigurationError(f"{name} = {number!r}: give a number of rows, at least 1.")
 
 
 def _number(
-    options: Mapping[str, Any], name: str, *, zero: bool = False, most: float = math.inf
+    options: Mapping[str, Any], name: str, *, zero: bool = False, share: bool = False
 ) -> float | None:
     number = options.get(name)
     if number is None:
         return None
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     if is_number and math.isfinite(number) and (number > 0 or (zero and number == 0)):
-        if number <= most:
-            return float(number)
-        limit = "a share, from 0 to 1" if most == 1 else f"at most {most:,}"
-        raise TTLConfigurationError(f"{name} = {number!r}: give {limit}.")
+        if share and number > 1:
+            raise TTLConfigurationError(f"{name} = {number!r}: give a share, from 0 to 1.")
+        return float(number)
     least = "0 or more" if zero else "more than 0"
     raise TTLConfigurationError(f"{name} = {number!r}: give a number, {least}.")

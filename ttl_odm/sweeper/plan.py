@@ -28,7 +28,7 @@ from ttl_odm.sweeper.commands import (
     PurgeBatch,
 )
 from ttl_odm.sweeper.report import Ending, Progress, SweepReport, TargetReport
-from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, StoreError
+from ttl_odm.sweeper.store import BatchRequest, StoreError
 from ttl_odm.sweeper.tenure import Halt, Tenure
 
 if TYPE_CHECKING:
@@ -192,12 +192,10 @@ class _TargetSweep:
         self._deleted = 0
         self._archived = 0
         self._skips: Counter[Skip] = Counter()
-        self._referring: Counter[str] = Counter()
         self._batches = 0
         self._counted: Counted | None = None
         self._problem: Exception | None = None
         self._is_complete = False
-        self._is_missing = False
 
     def run(self) -> Plan[None]:
         """Purge the target, and report, also where a `Halt` ends the whole sweep."""
@@ -212,8 +210,6 @@ class _TargetSweep:
             self._is_complete = True
         except Halt as end:
             halt, after = end, None if self._batches else before
-        except MissingTargetError:
-            self._is_missing, after = True, None
         except Exception as failure:  # noqa: BLE001 (whatever it is, the other targets go on)
             self._problem, after = failure, None
         if halt is not None and halt.ending in LIMITS and self._batches:
@@ -228,7 +224,6 @@ class _TargetSweep:
             deleted=self._deleted,
             archived=self._archived,
             skips=dict(self._skips),
-            referring=dict(self._referring),
             batches=self._batches,
             duration=(yield from Now()) - began,
             oldest_before=before,
@@ -236,7 +231,6 @@ class _TargetSweep:
             due=None if counted is None else counted.due,
             rows=None if counted is None else counted.rows,
             error=self._problem,
-            missing=self._is_missing,
         )
         self._remember(self.report)
         if halt is not None:
@@ -316,7 +310,6 @@ class _TargetSweep:
         self._deleted += result.deleted
         self._archived += result.archived
         self._skips.update(result.skipped)
-        self._referring.update(result.referring)
         self._problem = self._problem or result.failure
         after: Mapping[Phase, float] = yield from self._call_hooks(result)
         yield from Emit(
@@ -324,7 +317,6 @@ class _TargetSweep:
                 self._target,
                 deleted=result.deleted,
                 archived=result.archived,
-                referring=result.referring,
                 deleted_so_far=self._deleted,
                 batch_size=size,
                 elapsed=result.elapsed,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import text
-from ttl_odm.sweeper.store import Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ttl_odm.sweeper.phases import Phase
+    from ttl_odm.sweeper.store import Skip
 
 
 class Ending(Enum):
@@ -81,7 +81,6 @@ class Progress:
         phases: What the batch took its time for, in seconds; `elapsed` is all but "after_commit".
         error: What it failed with, so that nothing of it was deleted; it may be tried again. None
             if it was committed.
-        referring: Expired rows of other tables that referred to these and went before, by table.
     """
 
     table: str
@@ -92,7 +91,6 @@ class Progress:
     archived: int = 0
     phases: Mapping[Phase, float] = field(default_factory=dict)
     error: Exception | None = None
-    referring: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def problem(self) -> str | None:
@@ -120,8 +118,6 @@ class TargetReport:
         rows: All rows at that time, perhaps as an estimate.
         error: What ended the work on this target (a `FuseError` is one), or what the first hook
             that failed has raised; None when nothing did.
-        missing: Whether the database has no such table, which is no error.
-        referring: Expired rows of other tables that referred to these and went before, by table.
     """
 
     table: str
@@ -135,8 +131,6 @@ class TargetReport:
     due: int | None = None
     rows: int | None = None
     error: Exception | None = None
-    missing: bool = False
-    referring: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def skipped(self) -> int:
@@ -162,24 +156,7 @@ class TargetReport:
             "due": self.due,
             "rows": self.rows,
             "error": _error_dict(self.error),
-            "missing": self.missing,
-            "referring": dict(self.referring),
         }
-
-    @property
-    def remarks(self) -> Iterator[str]:
-        """What a table of numbers doesn't say, a line each."""
-        table = text.visible(self.table)
-        if self.missing:
-            yield f"{table} is MISSING: the database has no such table."
-        for other, rows in self.referring.items():
-            number = f"{text.counted(rows, 'row')} of {text.visible(other)}"
-            yield f"{table}: deleted {number} as well, which referred to it"
-        if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
-            left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)
-            yield f"{table}: skipped {', '.join(left)}"
-        if self.error is not None:
-            yield f"{table} FAILED: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +185,8 @@ class SweepReport:
 
     @property
     def deleted(self) -> int:
-        """Rows, of all targets, and those that referred to them."""
-        return sum(target.deleted + sum(target.referring.values()) for target in self.targets)
+        """Rows, of all targets."""
+        return sum(target.deleted for target in self.targets)
 
     @property
     def archived(self) -> int:
@@ -246,10 +223,7 @@ class SweepReport:
     def problems(self) -> tuple[str, ...]:
         """What failed, a line each; empty after a clean sweep. For an exit status."""
         whole = () if self.error is None else (_in_one_line(self.error),)
-        return (
-            *whole,
-            *(f"{text.visible(target.table)}: {target.problem}" for target in self.failed),
-        )
+        return (*whole, *(f"{target.table}: {target.problem}" for target in self.failed))
 
     def raise_for_failures(self) -> None:
         """Raise when something failed; do nothing otherwise.
@@ -285,10 +259,9 @@ class SweepReport:
             cells = _OF_A_DRY_RUN if self.dry_run else _OF_A_SWEEP
             rows = ([cell(target) for cell in cells.values()] for target in self.targets)
             lines += text.aligned([tuple(cells), *rows])
-        lines += [remark for target in self.targets for remark in target.remarks]
+        lines += [f"{target.table} FAILED: {target.problem}" for target in self.failed]
         if ending := _ENDINGS[self.ended]:
-            holder = f": {text.visible(self.holder)}" if self.holder else ""
-            lines.append(ending.format(holder=holder))
+            lines.append(ending.format(holder=f": {self.holder}" if self.holder else ""))
         if self.error is not None:
             lines.append(self.problems[0])
         return "\n".join(lines)
@@ -319,14 +292,8 @@ _ENDINGS: Final = {
     Ending.FAILED: "The sweep FAILED.",
 }
 
-_SKIPS: Final = {
-    Skip.LOCKED: "that somebody holds",
-    Skip.RESTRICTED: "that a foreign key keeps",
-    Skip.HOOK: "whose hook or archive failed",
-}
-
 _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
-    "table": lambda target: text.visible(target.table),
+    "table": lambda target: target.table,
     "deleted": lambda target: f"{target.deleted:,}",
     "skipped": lambda target: f"{target.skipped:,}",
     "batches": lambda target: f"{target.batches:,}",
@@ -336,7 +303,7 @@ _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
 }
 
 _OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
-    "table": lambda target: text.visible(target.table),
+    "table": lambda target: target.table,
     "expired": lambda target: "-" if target.due is None else f"{target.due:,}",
     "rows": lambda target: "-" if target.rows is None else f"{target.rows:,}",
     "oldest": lambda target: text.age(target.oldest_before),
@@ -344,7 +311,7 @@ _OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
 
 
 def _in_one_line(error: Exception) -> str:
-    return text.visible(" ".join(str(error).split())) or type(error).__name__
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _error_dict(error: Exception | None) -> dict[str, str] | None:

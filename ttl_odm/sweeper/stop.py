@@ -80,8 +80,7 @@ def stop_on_signals(
     """Let signals stop sweepers after the batch at hand, and set the handlers back afterwards.
 
     A second signal does what it did before: SIGINT interrupts, SIGTERM kills. Works around
-    `Sweeper.run_forever` and around ``asyncio.run`` or ``await`` of `AsyncSweeper.run_forever`
-    (there a second SIGINT only cancels the task, as `asyncio.run` has it, and a third interrupts);
+    `Sweeper.run_forever` and around ``asyncio.run`` or ``await`` of `AsyncSweeper.run_forever`;
     in the main thread only, as Python's signal handlers do.
 
     Args:

@@ -51,10 +51,6 @@ class UnreachableStoreError(TransientStoreError):
     """The database isn't there for now: a lost connection, a server that is restarted."""
 
 
-class MissingTargetError(StoreError):
-    """The database has no such table."""
-
-
 class Part(Enum):
     """A share of a target's expired rows that is purged by itself.
 
@@ -152,8 +148,6 @@ class BatchResult:
             deleted; `skipped` counts its rows, and `resume` leads past them.
         elapsed: Seconds that the store took. The driver fills this in, and the next.
         phases: What it took them for, see `ttl_odm.sweeper.phases`.
-        referring: Rows of other tables, by these, that had expired too and were deleted before,
-            since they referred to rows of the target.
     """
 
     deleted: int
@@ -164,7 +158,6 @@ class BatchResult:
     failure: HookError | None = None
     elapsed: float = 0.0
     phases: Mapping[Phase, float] = field(default_factory=dict)
-    referring: Mapping[str, int] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -185,7 +178,6 @@ class Store(Protocol):
 
         Raises:
             TransientStoreError: Trying again may help.
-            MissingTargetError: There is nothing to sweep, which is no failure.
         """
         ...
 

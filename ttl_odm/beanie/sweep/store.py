@@ -171,7 +171,7 @@ def _target_of(model: type) -> _Target:
     if binding is None:
         raise TTLConfigurationError(
             f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "
-            "declare __ttl__, enable() it, or leave it out."
+            "declare __ttl__, or leave it out."
         )
     if binding.backend != "mongodb":
         raise TTLConfigurationError(

@@ -297,10 +297,6 @@ def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
         )
     for label, declared in setting.items():
         where = f"{SETTING}[{label!r}]"
-        if not isinstance(label, str) or label.count(".") != 1:
-            raise TTLConfigurationError(
-                f"{where}: name a model by its app and its class, as in 'sessions.Session'."
-            )
         try:
             model = apps.get_model(label)
         except (LookupError, ValueError) as error:

@@ -22,8 +22,8 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
-from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
+from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of, bound_tables, root_binding_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -161,9 +161,7 @@ class _Target:
     @classmethod
     def _of_table(cls, table: Table, mapped: type | None = None) -> _Target:
         roots, binding = roots_of(table), binding_of(table)
-        if binding is not None and binding.origin is not None:
-            _unbind(table)  # it gets a policy of its own
-        elif binding is not None:
+        if binding is not None:
             return cls(binding.default.owner, table, roots)
         if roots:
             return cls(mapped or roots[0].class_, table, roots)
@@ -244,8 +242,7 @@ class _Target:
             f"{message}Add what is missing in a migration, by op.add_ttl({self.table.name!r}, "
             f"{default!r}) of ttl_odm.alembic, or by ALTER TABLE {self.table.fullname} ADD COLUMN "
             f"({sql}); and reflect or declare it. Or name columns that the table has: "
-            "TTL(seconds, last_modified=..., override=...), with override=None if no row has a ttl "
-            "of its own, ExpireAfter or ExpireAt."
+            "TTL(seconds, last_modified=..., override=...), ExpireAfter or ExpireAt."
         )
 
     def _column(self, name: str) -> Column[Any] | None:
@@ -261,8 +258,9 @@ class _Target:
         names: set[str] = set()
         for table in tables:
             if isinstance(table, Table):
-                # Writing to what it refers to deletes the expired rows here first.
-                names |= {table.name, *names_above([table])}
+                # Deleting from what it refers to deletes the expired rows here first.
+                parents = map(referred_table, table.foreign_key_constraints)
+                names |= {table.name, *(parent.name for parent in parents if parent is not None)}
             _unbind(table)
         if hasattr(self.owner, "__ttl__"):
             # A ``_ts`` that was reflected, or declared by somebody else, is read as TTLMixin does.
@@ -288,9 +286,8 @@ def _unbind(table: FromClause) -> None:
     binding = binding_of(table)
     if not isinstance(table, Table) or root_binding_of(table) is None:
         return
-    for other in tables_like(table):
-        _unbind(other)
-    unbind(table)
+    del table.info[INFO_KEY]
+    bound_tables.discard(table)
     if binding is None:  # a joined subclass's
         return
     stamp = binding.last_modified

@@ -18,7 +18,6 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
-from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
@@ -27,7 +26,6 @@ from ttl_odm.sqlalchemy.policy.binding import (
     Variant,
     bind,
     binding_of,
-    bound_tables,
     root_binding_of,
     sub_binding_of,
 )
@@ -71,7 +69,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
 def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> None:
     """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table."""
     other = binding_of(table)
-    if other is not None and other.origin is None:
+    if other is not None:
         raise TTLConfigurationError(
             f"{owner.__name__}.__ttl__: table {other.table.fullname!r} already has the policy of "
             f"{other.name}; a table has one policy, so declare __ttl__ on one class only."
@@ -84,8 +82,6 @@ def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None)
         )
     _prepare_schema(binding, sweep)
     bind(binding.table, binding)
-    if bound_tables.was_asked(binding.table):
-        recompile({binding.table.name})
 
 
 def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:

@@ -19,11 +19,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Delete, Join, Update, and_
+from sqlalchemy import Delete, Update, and_
 from sqlalchemy.engine.interfaces import CacheStats
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase, try_twice
+from ttl_odm.sqlalchemy.gate.preparations import DeletedReferences, Several, StampedBase, try_twice
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import (
@@ -34,15 +34,14 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     overruled,
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect
-from ttl_odm.sqlalchemy.rewrite.from_clauses import (
-    LiveRows,
-    LiveSource,
-    WithoutSources,
-    binding_of_source,
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource
+from ttl_odm.sqlalchemy.rewrite.stamps import (
+    has_key_column,
+    stamped_insert,
+    stamped_update,
+    written_columns,
 )
-from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
-from ttl_odm.sqlalchemy.rewrite.targets import targets_of
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
 from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
         Executable,
         FromClause,
         Insert,
+        Join,
         PoolProxiedConnection,
         Select,
     )
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.expression import CompoundSelect
 
-    from ttl_odm.sqlalchemy.compat import Handler, Resolved
+    from ttl_odm.sqlalchemy.compat import Handler
     from ttl_odm.sqlalchemy.gate.preparations import Preparation
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -84,12 +84,11 @@ class _Mode(NamedTuple):
     """What the statement that is being rendered does.
 
     It, or one around it, reads expired rows too (`including`); it is an UPDATE or DELETE
-    (`writing`; a SELECT inside one reads); it picks expired rows itself (`sweeping`).
+    (`writing`; a SELECT inside one reads).
     """
 
     including: bool
     writing: bool
-    sweeping: bool
 
 
 class GatedCompiler(Compiler):
@@ -102,13 +101,12 @@ class GatedCompiler(Compiler):
     ttl_preparation: Preparation | None = None
     ttl_gated: bool = False
 
-    ttl_mode = _Mode(including=False, writing=False, sweeping=False)
+    ttl_mode = _Mode(including=False, writing=False)
 
     def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
         """SELECT: the predicate is added where its body is composed."""
         including = self.ttl_mode.including or includes_expired(select_stmt)
-        sweeping = isinstance(select_stmt, SweepSelect)
-        with _mode(self, including=including, sweeping=sweeping):
+        with _mode(self, including=including):
             return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> Any:
@@ -129,7 +127,7 @@ class GatedCompiler(Compiler):
     ) -> Any:
         # Every SELECT comes through here with the FROM elements that it really renders, that
         # is, without those that are correlated to an enclosing statement.
-        if not (self.ttl_mode.including or self.ttl_mode.sweeping):
+        if not self.ttl_mode.including:
             conditions = compat.where_criteria(select)
             criteria = _live_rows(self).where(froms, conditions)
             if criteria:
@@ -167,17 +165,17 @@ class GatedCompiler(Compiler):
     ) -> str:
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
-            statement = compat.resolved(update_stmt, self, kw)
-            update_stmt = _only_live(self, update_stmt, statement)
-            for target in targets_of(statement, self, is_inner=bool(self.stack)):
-                binding, sub = binding_of(target.table), sub_binding_of(target.table)
-                if binding is not None:
-                    update_stmt = stamped_update(update_stmt, binding, target)
+            update_stmt = _only_live(self, update_stmt, kw)
+            table = update_stmt.table
+            binding, sub = binding_of(table), sub_binding_of(table)
+            if binding is not None:
+                update_stmt = stamped_update(update_stmt, binding, self)
+            if not self.stack and (binding is not None or sub is not None):
                 if sub is not None:
-                    _prepare(self, StampedBase.of(sub, target))
-                if target.may_change_keys:
-                    _prepare(self, ChangedReferences.of(target))
-                    _prepare(self, UpdatedKeys.of(target))
+                    _prepare(self, StampedBase(sub))
+                written = written_columns(update_stmt, self)
+                if has_key_column(table, written):
+                    _prepare(self, UpdatedKeys.of(table, written))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
     def visit_delete(
@@ -186,49 +184,49 @@ class GatedCompiler(Compiler):
         """DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, SweepDelete):
-                statement = compat.resolved(delete_stmt, self, kw)
-                delete_stmt = _only_live(self, delete_stmt, statement)
-                for target in targets_of(statement, self, is_inner=bool(self.stack)):
-                    _prepare(self, ChangedReferences.of(target))
+                delete_stmt = _only_live(self, delete_stmt, kw)
+                if not self.stack:
+                    _prepare(self, DeletedReferences.of(delete_stmt.table))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
-        emitted = insert_stmt if self.stack else compat.emitted(insert_stmt)
-        table = emitted.table
-        binding = binding_of_source(table, self.dialect)
+        table = insert_stmt.table
+        binding = binding_of(table)
         if binding is not None:
             _needs_context(self)
-            insert_stmt = stamped_insert(emitted, binding, self)
+            insert_stmt = stamped_insert(insert_stmt, binding, self)
         if binding is not None or sub_binding_of(table) is not None:
             keys = InnerInserts if self.stack else InsertedKeys
             _prepare(self, keys.of(table))
-        # In its batch mode, Alembic makes a table anew in another, with all rows.
-        copies = table.name.startswith("_alembic_tmp_")
-        with _mode(self, including=self.ttl_mode.including or copies):
-            return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+        return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
-        on_conflict = gated_on_conflict(on_conflict, insert.table, self.dialect)
+        binding = binding_of(insert.table)
+        if binding is not None:
+            predicate = Predicate(clock_of(self.dialect), writing=True)
+            on_conflict = gated_on_conflict(on_conflict, binding, predicate)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
     def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
         """An upsert's update half, on MariaDB and MySQL."""
         insert: Any = self.current_executable
-        on_duplicate = gated_on_duplicate_key(on_duplicate, insert.table, self.dialect)
+        binding = binding_of(insert.table)
+        if binding is not None:
+            predicate = Predicate(clock_of(self.dialect), writing=True)
+            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, predicate)
         return super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
 
 
 def _needs_context(compiler: GatedCompiler) -> None:
     """See that the statement which is being compiled runs in a gated context."""
     dialect = compiler.dialect
-    context_class = dialect.execution_ctx_cls  # asked once: another thread may replace it
-    if not issubclass(context_class, GatedContext):
+    if not issubclass(dialect.execution_ctx_cls, GatedContext):
         forget(dialect)
         make: Any = _gated_context  # mypy takes a class that defines __eq__ for unhashable
-        dialect.execution_ctx_cls = make(context_class)
+        dialect.execution_ctx_cls = make(dialect.execution_ctx_cls)
     compiler.ttl_gated = True
 
 
@@ -249,30 +247,25 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))
 
-    return LiveRows(live, compiler.dialect)
+    return LiveRows(live)
 
 
-def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) -> Write:
+def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, object]) -> Write:
     """The statement with the predicate on its target and on its extra FROM elements."""
-    criteria: list[ColumnElement[bool]]
-    criteria = _live_rows(compiler).where(resolved.sources, resolved.criteria)
+    rendered, sources = compat.resolved(statement, compiler, kw)
+    conditions = compat.where_criteria(rendered)
+    criteria: list[ColumnElement[bool]] = _live_rows(compiler).where(sources, conditions)
     if not criteria:
         return statement
-    if isinstance(statement.table, Join):
-        criteria = [WithoutSources(criterion) for criterion in criteria]
     return compat.with_criteria(statement, (*grouped(compat.where_criteria(statement)), *criteria))
 
 
 @contextmanager
 def _mode(
-    compiler: GatedCompiler,
-    *,
-    including: bool = False,
-    writing: bool = False,
-    sweeping: bool = False,
+    compiler: GatedCompiler, *, including: bool = False, writing: bool = False
 ) -> Iterator[None]:
     before = compiler.ttl_mode
-    compiler.ttl_mode = _Mode(including, writing, sweeping)
+    compiler.ttl_mode = _Mode(including, writing)
     try:
         yield
     finally:

@@ -132,5 +132,5 @@ def _bound(target: Any) -> tuple[Binding, SourceColumns]:
             return binding, binding.columns_of(candidate)
     raise TTLConfigurationError(
         f"{target!r} has no TTL; declare __ttl__ on the model, as in "
-        "class Model(TTLMixin, Base): __ttl__ = 3600, or enable() it."
+        "class Model(TTLMixin, Base): __ttl__ = 3600."
     )

@@ -12,49 +12,30 @@ PostgreSQL so does a failed statement.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Insert, or_
+from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
 from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.compat import (
-    emitted,
-    invoked,
-    named_rows,
-    original,
-    selected_names,
-    value_lists,
-)
-from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of
+from ttl_odm.sqlalchemy.compat import original, selected_names, value_lists, where_criteria
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.lookup import (
-    ConflictingRows,
-    Key,
-    KeyPurge,
-    NamedKey,
-    as_sql,
-    keys_of,
-)
+from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, Key, KeyPurge, NamedKey, keys_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.purge.statements import in_subquery
+from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
 from ttl_odm.sqlalchemy.rewrite.stamps import (
     inner_rows,
     is_sql,
     parameters_of,
     rows_of,
     selected_columns,
+    written_columns,
 )
-from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
-
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = Mapping[str, Any]
 
@@ -75,10 +56,10 @@ class TakenKeys:
         if binding is not None:
             conflicting, keys = ConflictingRows(binding), keys_of(table)
         elif sub is not None:
-            conflicting, keys = ConflictingRows(sub.base, sub), keys_of(table)
-            if written is None:  # the primary key of a new row is that of the root, and free there
-                shared = {own for own, _ in sub.keys}
-                keys = [key for key in keys if not shared.issuperset(key.columns)]
+            # Its primary key is that of the root, where it is freed.
+            shared = {own for own, _ in sub.keys}
+            conflicting = ConflictingRows(sub.base, sub)
+            keys = [key for key in keys_of(table) if not shared.issuperset(key.columns)]
         else:
             return None
         if written is not None:
@@ -92,57 +73,48 @@ class TakenKeys:
         conditions = []  # for keys that the database computes, in part at least
         for key in self.keys:
             for row in rows:
-                values = [row.get(name, UNKNOWN) for name in key.names]
-                is_known = not any(value is UNKNOWN for value in values)
-                is_null = key.is_plain and any(value is None for value in values)
-                if is_known and not is_null and any(map(is_sql, values)):
-                    made = map(as_sql, values, key.columns)
-                    conditions.append(key.equals(dict(zip(key.columns, made, strict=True))))
+                values = {column: row.get(column.key) for column in key.columns}
+                if not any(value is None for value in values.values()) and any(
+                    map(is_sql, values.values())
+                ):
+                    made = {column: _as_sql(value, column) for column, value in values.items()}
+                    conditions.append(key.equals(made))
         if conditions:
             deleted += self._displace(reclaimer, or_(*conditions))
         return deleted
 
     def free_for_insert(
-        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row], parameters: Row
+        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row]
     ) -> int:
-        """The same for the rows of an INSERT, or what it selects.
-
-        The parameters are those of the whole statement.
-        """
+        """The same for the rows of an INSERT, or what it selects."""
         columns = selected_columns(statement)
         if not columns:
-            completed = [
-                self._completed(row, parameters, number) for number, row in enumerate(rows)
-            ]
-            return self.free(reclaimer, completed)
+            return self.free(reclaimer, list(rows))
         selected: Any = statement.select
-        values = named_rows(selected)
+        values = selected.subquery()
         # What writes would write; what text selects has no names.
         if writes(selected) or len(values.c) != len(columns):
             return 0
-        row = self._completed(dict(zip(columns, values.c, strict=True)), parameters)
-        deleted = 0
-        for key in self.keys:
-            if row.keys() >= set(key.names):
-                new = {column: as_sql(row[column.key], column) for column in key.columns}
-                taken = key.selected(new, typed=not set(columns).issuperset(key.names))
-                deleted += self.free_selected(reclaimer, key, taken)
-        return deleted
+        place = dict(zip(columns, values.c, strict=True))
+        return sum(
+            self.free_selected(
+                reclaimer, key, {column: place[column.key] for column in key.columns}
+            )
+            for key in self.keys
+            if place.keys() >= set(key.names)
+        )
 
-    def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
-        """The same for one key, with the values that a SELECT finds."""
+    def free_selected(
+        self,
+        reclaimer: KeyReclaimer,
+        key: Key,
+        values: Mapping[Column[Any], Any],
+        *criteria: ColumnElement[bool],
+        row: Row | None = None,
+    ) -> int:
+        """The same for one key, with the values that a SELECT finds; a row fills its parameters."""
+        taken = filled(select(*key.made_of(values)).where(*criteria), row or {})
         return self._displace(reclaimer, in_subquery(key.parts, taken))
-
-    def _completed(self, row: Row, parameters: Row, number: int = 0) -> Row:
-        """A row of an INSERT with the defaults of columns of keys that it leaves out."""
-        columns = dict.fromkeys(column for key in self.keys for column in key.columns)
-        defaults = {
-            column.key: default_of(column, parameters, number)
-            for column in columns
-            if column.key not in row
-        }
-        known = {name: value for name, value in defaults.items() if value is not UNKNOWN}
-        return {**row, **known} if known else row
 
     def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
         return reclaimer.displace(self.conflicting.binding, self.conflicting.with_keys(condition))
@@ -173,29 +145,18 @@ class InsertedKeys(_KeysOfWrite):
         parameters = context.compiled_parameters
         if self._purge is not None:  # nearly always, from the second time on
             return self._purge.free(reclaimer, parameters)
-        statement = emitted(invoked(context))
+        statement: Any = context.invoked_statement
         if not (selected_names(statement) or value_lists(statement)):
-            named = [self._named(key, statement, parameters[0]) for key in self._taken.keys]
-            if UNKNOWN not in named:  # every execution of it is alike
-                self._purge = KeyPurge(self._taken.conflicting, filter(None, named))
+            named = [
+                NamedKey(key, names)
+                for key in self._taken.keys
+                if (names := parameters_of(statement, key.columns)) is not None
+            ]
+            if len(named) == len(self._taken.keys):  # every execution of it is alike
+                self._purge = KeyPurge(self._taken.conflicting, named)
                 return self._purge.free(reclaimer, parameters)
         rows = () if selected_names(statement) else rows_of(statement, parameters)
-        return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])
-
-    def _named(self, key: Key, statement: Insert, parameters: Row) -> Any:
-        """Where the parameters have a key; None if it is nowhere, `UNKNOWN` if it is computed."""
-        names = parameters_of(statement, key.columns)
-        if names is None:
-            return UNKNOWN
-        made = {
-            column: default_of(column, {})
-            for column, name in zip(key.columns, names, strict=True)
-            if name not in parameters
-        }
-        is_new = any(
-            value is UNKNOWN or (value is None and key.is_plain) for value in made.values()
-        )
-        return None if is_new else NamedKey(key, names, made)
+        return self._taken.free_for_insert(reclaimer, statement, rows)
 
 
 class InnerInserts(_KeysOfWrite):
@@ -204,7 +165,7 @@ class InnerInserts(_KeysOfWrite):
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which one of them takes."""
         reclaimer = KeyReclaimer.of(context, current=current)
-        whole = invoked(context)
+        whole: Any = context.invoked_statement
         inserts = [
             element
             for element in visitors.iterate(whole)
@@ -212,60 +173,46 @@ class InnerInserts(_KeysOfWrite):
             if original(element.table) is self._taken.conflicting.table
         ]
         return sum(
-            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters), parameters)
+            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters))
             for inner in inserts
             for parameters in context.compiled_parameters
         )
 
 
-class UpdatedKeys:
+class UpdatedKeys(_KeysOfWrite):
     """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
 
-    def __init__(self, taken: TakenKeys, lookup: TargetLookup) -> None:
-        self._taken = taken
-        self._lookup = lookup
-        self._known: dict[frozenset[str], TakenKeys] = {}
-        """Those that values tell, without a look at the rows, by the columns with such values."""
-        columns = [column for key in taken.keys for column in key.columns]
-        onupdates = {column.key: onupdate_of(column) for column in columns}
-        self._onupdates = {k: value for k, value in onupdates.items() if value is not UNKNOWN}
-        """What SQL sets columns of keys to, by itself."""
-
-    @classmethod
-    def of(cls, target: Target) -> Self | None:
-        """For a table that it changes; None where no expired row can be in its way."""
-        taken = TakenKeys.of(target.table, target.written)
-        return None if taken is None else cls(taken, TargetLookup(target))
+    _known: TakenKeys | None = None
+    """Those that its values tell, without a look at its rows."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
+        statement: Any = context.invoked_statement
+        compiled: Any = context.compiled
         reclaimer = KeyReclaimer.of(context, current=current)
-        executions = context.compiled_parameters
-        return sum(
-            self._free(reclaimer, target, executions) for target in self._lookup.targets(context)
-        )
-
-    def _free(self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Row]) -> int:
-        rows = [{**self._onupdates, **row} for row in target.rows(executions)]
-        written = target.written.intersection(rows[0])
-        plain = frozenset(name for name in written if not is_sql(rows[0][name]))
-        known = self._known.get(plain)
-        if known is None:
-            keys = [key for key in self._taken.keys if plain.issuperset(key.names)]
-            known = self._known[plain] = TakenKeys(self._taken.conflicting, keys)
-        deleted = known.free(reclaimer, rows) if known.keys else 0
-        if target.acts:
+        written = written_columns(statement, compiled)
+        rows = list(rows_of(statement, context.compiled_parameters))
+        if self._known is None:
+            known = {name for name in written if not is_sql(rows[0].get(name))}
+            keys = [key for key in self._taken.keys if known.issuperset(key.names)]
+            self._known = TakenKeys(self._taken.conflicting, keys)
+        deleted = self._known.free(reclaimer, rows) if self._known.keys else 0
+        criteria = where_criteria(statement)
+        if writes(*criteria):
             return deleted  # which rows it changes is known once it has run
-        for key in set(self._taken.keys).difference(known.keys):
+        for key in set(self._taken.keys).difference(self._known.keys):
             # A part of the key stays as it is in each row, or is computed from the row: the
             # database tells the keys that the rows will have.
-            for row, parameters in zip(rows, executions, strict=True):
+            for row in rows:
                 new = {
-                    column: as_sql(row[column.key], column)
+                    column: _as_sql(row.get(column.key), column)
                     if column.key in written
-                    else target.source.c[column.key]
+                    else column
                     for column in key.columns
                 }
-                matched = partial(target.matched, parameters)
-                deleted += self._taken.free_selected(reclaimer, key, key.selected(new, matched))
+                deleted += self._taken.free_selected(reclaimer, key, new, *criteria, row=row)
         return deleted
+
+
+def _as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
+    return value if is_sql(value) else literal(value, column.type)

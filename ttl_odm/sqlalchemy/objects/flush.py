@@ -13,37 +13,22 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, inspect, select
-from sqlalchemy.orm.base import NO_VALUE
+from sqlalchemy import Select, and_, bindparam, or_, select
+from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
+from ttl_odm import errors
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.ends import (
-    ExpiredError,
-    check_same,
-    has_one_of,
-    known_of,
-    note,
-)
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
-from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import (
-    KEEP_LAST_MODIFIED,
-    base_row_written,
-    include_expired,
-)
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
+from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from sqlalchemy import Connection, Delete
+    from sqlalchemy import Connection, Delete, Table
     from sqlalchemy.orm import InstanceState, Mapper, Session, UOWTransaction
-
-    from ttl_odm.sqlalchemy.objects.ends import Seen
 
     Key = tuple[Any, ...]
 
@@ -51,27 +36,23 @@ _EXPLICIT: Final = "ttl_odm_explicitly_deleted"
 """In ``InstanceState.info``: the object was given to ``session.delete()`` itself."""
 
 
+class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
+    """The row has expired (or was deleted), so it can't be changed or deleted."""
+
+
 def flushing(flush: Callable[..., None]) -> Callable[..., None]:
     """Let a flush of a new object forget an expired one that had its key."""
 
     def live_flush(session: Session, *args: object, **kw: object) -> None:
-        new = []
         for state in list(compat.pending_states(session)):
             table = state.mapper.local_table
             # Most tables have no info at all.
             if getattr(table, "info", None) and root_binding_of(table) is not None:
-                if not isinstance(_stamp_of(state), ColumnElement):
-                    new.append(state)
-                if session.connection_callable is not None:
-                    dialect_of(session, state.obj())  # lets the object have its shard's token
                 key = compat.identity_keys(state.mapper)(state)
                 known = session.identity_map.get(key)
                 if known is not None:
                     drop_if_gone(session, known, state.mapper.class_, key)
         flush(session, *args, **kw)
-        for state in new:
-            if state.key is not None and _stamp_of(state) is NO_VALUE:
-                note(state, monotonic())
 
     return live_flush
 
@@ -111,86 +92,29 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         at_root: set[Any] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
         )
-        apart, rest = [], records
-        if at_root:
-            apart = [record for record in records if record[compat.STATE] in at_root]
-            rest = [record for record in records if record[compat.STATE] not in at_root]
-        check_same(binding, mapper, map(compat.written, rest), "updated")
-        before = {
-            record[compat.STATE]: known_of(record[compat.STATE], record[compat.CONNECTION].dialect)
-            for record in (() if uow is None else rest)
-            if compat.options_of(record[compat.CONNECTION]).get(KEEP_LAST_MODIFIED)
-        }
+        apart = [record for record in records if record[compat.STATE] in at_root]
+        rest = [record for record in records if record[compat.STATE] not in at_root]
         for batch in (*_countable(apart), *_countable(rest)):
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
             except StaleDataError as error:
-                keys = [
-                    compat.updated_key(mapper, table, binding.table, record) for record in batch
-                ]
+                keys = [compat.updated_key(mapper, table, record) for record in batch]
                 gone = _missing(binding, keys, batch[0][compat.CONNECTION])
                 if not gone:  # all are live: somebody else changed a version id
                     raise
                 raise _expired(uow, mapper, gone, "updated") from error
             finally:
                 base_row_written.reset(token)
-            if uow is not None:
-                _remember(binding, table, batch, before, at_root)
+            states = [record[compat.STATE] for record in batch if record[compat.STATE] is not None]
+            if table is binding.table:
+                at_root.update(states)
+            else:  # its _ts was reset at the root, and the objects have the old one
+                for state in states:
+                    stamp = state.mapper.get_property_by_column(binding.last_modified)
+                    compat.expire(state, [stamp.key])
 
     return emit_updates
-
-
-def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
-    """Let the UPDATEs that a flush makes for ``post_update`` raise `ExpiredError`."""
-
-    def emit_post_updates(
-        base_mapper: Mapper[Any],
-        uow: UOWTransaction,
-        mapper: Mapper[Any],
-        table: Table,
-        update: Iterable[Any],
-    ) -> None:
-        binding = root_binding_of(table)
-        if binding is None:
-            emit(base_mapper, uow, mapper, table, update)
-            return
-        records = list(update)
-        check_same(binding, mapper, map(compat.post_written, records), "updated")
-        for batch in _countable(records, connection_at=3):
-            try:
-                emit(base_mapper, uow, mapper, table, batch)
-            except StaleDataError as error:
-                keys = [state.key[1] for state, *_ in batch]
-                gone = _missing(binding, keys, batch[0][3])
-                if not gone:
-                    raise
-                raise _expired(uow, mapper, gone, "updated") from error
-
-    return emit_post_updates
-
-
-def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
-    """Let ``bulk_save_objects()`` raise `ExpiredError` for objects that are over."""
-
-    def bulk_save(
-        session: Session,
-        mapper: Mapper[Any],
-        mappings: Iterable[Any],
-        *,
-        isupdate: bool,
-        isstates: bool,
-        **options: Any,
-    ) -> None:
-        binding = root_binding_of(inspect(mapper).local_table)
-        if binding is not None and isstates and isupdate:
-            mappings = list(mappings)
-            connection = session.connection(bind_arguments={"mapper": mapper})
-            records = ((state, connection) for state in mappings)
-            check_same(binding, inspect(mapper), records, "updated")
-        save(session, mapper, mappings, isupdate=isupdate, isstates=isstates, **options)
-
-    return bulk_save
 
 
 def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
@@ -210,19 +134,17 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         deletes = list(delete)
         if not deletes:
             return
-        # A joined sub-table follows its base, if that is mapped too.
-        leads = table is binding.table or binding.table not in mapper.tables
-        explicit = _explicitly_deleted(uow) if leads else frozenset()
-        if table is binding.table:
-            check_same(binding, mapper, _deleted(uow, binding, deletes, mapper), "deleted")
+        explicit = {
+            state.key[1]
+            for state, (is_delete, _) in uow.states.items()
+            if table is binding.table  # a joined sub-table follows its base
+            if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False)
+        }
         columns = compat.primary_key(mapper, table)
-        is_of_many = not isinstance(mapper.local_table, Table)
         records = []
         for parameters, connection in deletes:
             key = tuple(parameters[column.key] for column in columns)
-            # A join's rows have other keys than its tables', and none of them may go alone.
-            is_checked = is_of_many or (table, key) in explicit
-            records.append((parameters, key, connection, is_checked))
+            records.append((parameters, key, connection, key in explicit))
         statement = _delete_by_key(base_mapper, mapper, table)
         for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
             for batch in _countable(list(group), connection_at=2):
@@ -237,73 +159,6 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                     raise _expired(uow, mapper, present or keys, "deleted")
 
     return emit_deletes
-
-
-def _remember(
-    binding: Binding,
-    table: Table,
-    batch: Iterable[Any],
-    before: Mapping[InstanceState[Any], Seen | None],
-    at_root: set[Any],
-) -> None:
-    """Note what is known of the ends of objects' rows after UPDATEs.
-
-    The objects forget their stamps with them. `before` is what was known of those whose stamps were
-    kept.
-    """
-    now, has_stamps = monotonic(), binding.stamps
-    for record in batch:
-        state = record[compat.STATE]
-        if has_stamps and state not in at_root:
-            stamp = record[compat.SQL_VALUES].get(binding.last_modified)
-            if state in before:
-                note(state, before[state])
-            else:
-                note(state, now if stamp is None or type(stamp) is Stamp else None)
-        if table is binding.table:
-            at_root.add(state)
-        else:  # its _ts was reset at the root, and the objects have the old one
-            lifetime = lifetime_of(state.mapper)
-            if lifetime is not None and lifetime.is_mapped:
-                compat.expire(state, [lifetime.stamp])
-
-
-def _stamp_of(state: InstanceState[Any]) -> object:
-    """What an object has for the attribute that a write resets; None without such."""
-    lifetime = lifetime_of(state.mapper)
-    if lifetime is None or not (lifetime.is_mapped and lifetime.binding.stamps):
-        return None
-    return state.dict.get(lifetime.stamp, NO_VALUE)
-
-
-def _deleted(
-    uow: UOWTransaction, binding: Binding, deletes: Iterable[Any], mapper: Mapper[Any]
-) -> list[Any]:
-    """The objects of the rows that a flush deletes at the root, with their connections."""
-    columns = compat.primary_key(mapper, binding.table)
-    connections = {tuple(row[column.key] for column in columns): c for row, c in deletes}
-    return [
-        (state, connections[state.key[1]])
-        for state, (is_delete, _) in uow.states.items()
-        if is_delete and state.key is not None and state.key[1] in connections
-        if root_binding_of(state.mapper.local_table) is binding
-    ]
-
-
-def _explicitly_deleted(uow: UOWTransaction) -> frozenset[tuple[object, Key]]:
-    """What of a flush's was given to ``session.delete()``: tables at the root, and keys.
-
-    Collected once: a flush deletes from several tables, and from one in several batches.
-    """
-    explicit: frozenset[tuple[object, Key]] | None = uow.attributes.get(_EXPLICIT)
-    if explicit is None:
-        explicit = uow.attributes[_EXPLICIT] = frozenset(
-            (binding.table, state.key[1])
-            for state, (is_delete, _) in uow.states.items()
-            if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False)
-            if (binding := root_binding_of(state.mapper.local_table)) is not None
-        )
-    return explicit
 
 
 def _countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
@@ -348,7 +203,9 @@ def _present(
 ) -> list[Key]:
     """Those of the keys that a live row has, or any row."""
     columns = list(binding.table.primary_key)
-    statement: Select[Any] = select(*columns).where(has_one_of(columns, keys))
+    statement: Select[Any] = select(*columns).where(
+        or_(*(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys))
+    )
     if with_expired:
         statement = statement.options(include_expired())
     elif connection.dialect.name in MYSQL_FAMILY:

@@ -44,12 +44,6 @@ class TTLCheck(CheckConstraint):
     migration adds it.
     """
 
-    def _copy(self, *args: Any, **kw: Any) -> Any:
-        """For ``Table.to_metadata()``, which would make a CheckConstraint of it."""
-        copy: Any = super()._copy(*args, **kw)
-        copy.__class__ = TTLCheck
-        return copy
-
 
 @compiles(TTLCheck)
 def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: Any) -> str:
@@ -70,8 +64,6 @@ class AddSweepColumns(ExecutableDDLElement):
 
 @compiles(AddSweepColumns)
 def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: Any) -> str:
-    if isinstance(ddl.target, Table) and ddl.target is not ddl.table:  # a copy by to_metadata()
-        ddl = AddSweepColumns(ddl.target, ddl.last_modified, ddl.override)
     columns = sweep_columns(ddl, compiler.preparer).values()
     parts = [*columns, *sweep_indexes(ddl, compiler.preparer).values()]
     return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"

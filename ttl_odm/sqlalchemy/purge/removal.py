@@ -18,19 +18,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import insert, select
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, key_columns
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import HookError, Hooks, Purged, TransientStoreError, archive, archive_async
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
@@ -91,6 +91,13 @@ def mode_of(binding: Binding) -> Mode:
     return Mode(sink=archive, hooks=hooks)
 
 
+def all_subtables(binding: Binding) -> list[SubBinding]:
+    """The sub-tables of a table, the farthest first."""
+    # A class is mapped after those that it inherits from, and its table is made with it.
+    every = map(sub_binding_of, binding.table.metadata.tables.values())
+    return [sub for sub in every if sub is not None and sub.base is binding][::-1]
+
+
 def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
     """The sub-tables that the database doesn't see to.
 
@@ -114,8 +121,8 @@ class Removal:
     """Rows of one table that one transaction purges.
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
-    counts those that were archived so far. With `tries_each` (and in the mode "orm") a row that
-    something refuses to let go alone stays, and is counted in `restricted`.
+    counts those that were archived so far, `restricted` those that were refused one by one, in the
+    mode "orm".
     """
 
     connection: Connection
@@ -125,7 +132,6 @@ class Removal:
     source: Table | None = None
     archived: int = 0
     restricted: int = 0
-    tries_each: bool = False
     mode: Mode = field(init=False)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
@@ -199,23 +205,14 @@ class Removal:
         one statement has `chunk` keys.
         """
         keys = list(key_columns(self._table))
-        chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
-        chosen = chosen.with_for_update(skip_locked=not waits)
+        chosen = select(*self._columns()).where(*criteria).limit(limit)
+        chosen = chosen.with_for_update(skip_locked=not waits).options(include_expired())
         with phase("find"):
             rows = self.connection.execute(chosen).all()
-        remove = self._try if self.tries_each else self._remove
-        remove = self._remove_objects if self.mode.orm else remove
+        remove = self._remove_objects if self.mode.orm else self._remove
         return sum(
             remove(keys, rows[start : start + chunk]) for start in range(0, len(rows), chunk)
         )
-
-    def _try(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
-        try:
-            with self.connection.begin_nested():
-                return self._remove(keys, rows)
-        except IntegrityError:
-            self.restricted += len(rows)
-            return 0
 
     def _remove(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
         """Copy and delete rows that this transaction has locked."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import CTE, ColumnElement, Delete, Select, and_, or_, select, tuple_
+from sqlalchemy import BindParameter, ColumnElement, Delete, UpdateBase, and_, or_, select, tuple_
 from sqlalchemy.sql import visitors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Column
-
-    from ttl_odm.sqlalchemy.policy.binding import SubBinding
 
 
 class SweepDelete(Delete):
@@ -24,29 +22,12 @@ class SweepDelete(Delete):
     inherit_cache = True
 
 
-class SweepSelect(Select[Any]):
-    """A SELECT of expired rows, which the gate lets through; a subquery in it sees live ones."""
-
-    inherit_cache = True
-
-
 def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnElement[bool]:
     """Whether columns have one of the values that a SELECT (without LIMIT) finds."""
     # MySQL may not read a table that the same statement writes. It may read a derived table made
     # of it, unless it merges the two; DISTINCT keeps it from that.
     wrapped = rows.distinct().subquery()
     return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(select(*wrapped.c))
-
-
-def at_root(sub: SubBinding | None, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """A condition on the table of a joined subclass, as one on the table that has the policy.
-
-    Without a subclass it is that already.
-    """
-    if sub is None:
-        return condition
-    own, roots = zip(*sub.keys, strict=True)
-    return in_subquery(roots, SweepSelect(*own).where(condition))
 
 
 def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> ColumnElement[bool]:
@@ -62,6 +43,21 @@ def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> 
     )
 
 
-def has_cte(element: Any) -> bool:
-    """Whether a statement with this inside begins with WITH."""
-    return any(isinstance(inner, CTE) for inner in visitors.iterate(element))
+def filled(statement: Any, parameters: Mapping[str, Any]) -> Any:
+    """A SELECT made of parts of a statement, with that statement's values for its parameters."""
+    # Only for parameters that wait for a value: the others go by names that the compiler made.
+    required = {
+        element.key
+        for element in visitors.iterate(statement)
+        if isinstance(element, BindParameter) and element.required
+    }
+    return (
+        statement.params({name: parameters[name] for name in required}) if required else statement
+    )
+
+
+def writes(*elements: Any) -> bool:
+    """Whether an INSERT, UPDATE or DELETE is inside (in a CTE), so that evaluating it would act."""
+    return any(
+        isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
+    )

@@ -15,42 +15,36 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
+from ttl_odm.sqlalchemy.policy.predicate import grouped
 from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
-    from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.predicate import Predicate
 
 
 def gated_on_conflict(
-    clause: OnConflictDoUpdate, table: object, dialect: Dialect
+    clause: OnConflictDoUpdate, binding: Binding, predicate: Predicate
 ) -> OnConflictDoUpdate:
     """PostgreSQL's and SQLite's ``ON CONFLICT DO UPDATE``: stamped, and for live rows only."""
-    binding = _binding_of(table)
-    if binding is None:
-        return clause
     stamp = binding.last_modified
     values = _by_key(clause.update_values_to_set)
     if binding.stamps:
         value = _expression(values.get(stamp.key, stamp), stamp)
         values[stamp.key] = stamp_unless_kept(binding, value)
-    live = _live(binding, dialect)
+    live = predicate.live(binding, binding.columns_of(binding.table))
     where: Any = clause.update_whereclause
     where = live if where is None else and_(*grouped((where,)), live)
     return compat.with_conflict_values(clause, values, where)
 
 
 def gated_on_duplicate_key(
-    clause: OnDuplicateClause, table: object, dialect: Dialect
+    clause: OnDuplicateClause, binding: Binding, predicate: Predicate
 ) -> OnDuplicateClause:
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
@@ -58,38 +52,13 @@ def gated_on_duplicate_key(
     that no write resets), and fails if not; `ttl_odm.sqlalchemy.gate.preparations` then deletes the
     row and runs the statement again.
     """
-    binding = _binding_of(table)
-    if binding is None:
-        return clause
     stamp = binding.last_modified
     values = _by_key(clause.update)
     value = _expression(values.pop(stamp.key, stamp), stamp)
-    live = _live(binding, dialect)
+    live = predicate.live(binding, binding.columns_of(binding.table))
     reset = stamp_unless_kept(binding, value) if binding.stamps else value
     values = {stamp.key: case((live, reset), else_=_Failure(stamp)), **values}
     return compat.with_duplicate_values(clause, values, first=stamp.key)
-
-
-def _live(binding: Binding, dialect: Dialect) -> ColumnElement[bool]:
-    predicate = Predicate(clock_of(dialect), writing=True)
-    return predicate.live(binding, binding.columns_of(binding.table))
-
-
-def _binding_of(table: object) -> Binding | None:
-    """The policy of a table; an error for that of a joined subclass.
-
-    An upsert there would write to rows whose lifetime is in another table, which no such clause can
-    reach: their ``_ts`` would stay, and expired ones be changed.
-    """
-    sub = sub_binding_of(table)
-    if sub is not None:
-        raise UnwrappedConfigurationError(
-            f"An upsert that updates rows of {sub.table.fullname!r} can't reset their "
-            f"{sub.base.last_modified.name!r}, which is in {sub.base.table.fullname!r} "
-            f"(model {sub.base.name}): use session.merge(), or an UPDATE and then an INSERT that "
-            "does nothing on a conflict."
-        )
-    return binding_of(table)
 
 
 class _Failure(FunctionElement[Any]):

@@ -12,22 +12,20 @@ Everything goes through a `Connection`; asynchronous engines run it by ``run_syn
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import any_, func, not_, select, tuple_
+from sqlalchemy import any_, func, not_, or_, select, tuple_
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
@@ -58,7 +56,7 @@ def purge(
             keys.forget()
             if not request.force:
                 with reading(connection):
-                    keys.check(connection, binding)
+                    keys.check(connection, table)
         try:
             try:
                 # A purge that a crash undoes is only done again, if nobody heard of it.
@@ -121,7 +119,6 @@ class _Batch:
     range: KeyRange
     source: Table
     removals: list[Removal] = field(init=False)
-    referring: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
@@ -149,13 +146,11 @@ class _Batch:
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
         again = self._is_crowded and deleted == self.request.size
         skips = self._skips() if deleted < self.range.rows and not again else {}
-        own = self.referring.pop(self.binding.table.fullname, 0)
         return BatchResult(
-            deleted + own,
+            deleted,
             self.range.again if again else self.range.resume,
             archived=self.removals[0].archived,
             skipped={reason: rows for reason, rows in skips.items() if rows},
-            referring=self.referring,
             purged=tuple(purged),
         )
 
@@ -223,58 +218,44 @@ class _CarefulBatch(_Batch):
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
             return self._remove_by_key(1)
         table = self.binding.table
-        change = Change(table)
-        self._remove_referring(change, self.range.criteria(table), (change,))
-        self._blocked = self.keys.blocks(self.connection, self.binding, self.source)
+        self._remove_referring(self.binding, self.range.criteria(table), (table,))
+        self._blocked = self.keys.blocks(self.connection, table, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None:
             return self._remove_free()
         # By its key a row is copied and deleted by a statement each, of which one will say what
         # is wrong.
         free = [] if self._blocked is None else [not_(self._blocked)]
-        chunk = 1 if self._dialect in MYSQL_FAMILY else CHUNK
-        try:
-            with self.connection.begin_nested():
-                return self._remove_by_key(chunk, *free)
-        except IntegrityError:  # something far below holds a row, or a trigger does
-            again = (self.connection, self.binding, self.request.hooks)
-            self.removals[0] = Removal(*again, source=self.source, tries_each=True)
-            return self._remove_by_key(1, *free)
+        return self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
 
     def _remove_referring(
-        self, change: Change, doomed: Sequence[ColumnElement[bool]], above: tuple[Change, ...]
+        self, binding: Binding, doomed: Sequence[ColumnElement[bool]], above: tuple[Table, ...]
     ) -> None:
         """Remove expired rows that refer to these, whatever their tables' place in the sweep.
 
         Their tables are swept first. But rows that are written together expire together, perhaps
         between the sweep of the one table and that of the other.
         """
-        for consequence in change.consequences():
-            child = consequence.binding
-            below = consequence.change if child is None else Change(child.table)
-            if below is None or below in above[1:] or not consequence.is_certain:
-                continue
-            referred = referred_rows(consequence, change.table, *doomed)
-            theirs = [referring(consequence, referred.options(include_expired()))]
-            if child is None:
-                self._remove_referring(below, theirs, (*above, below))
-                continue
+        for child, key in restricting_children(binding.table):
             removal = Removal(self.connection, child, self.request.hooks)
-            if removal.mode.orm is not None:
+            if child.table in above[1:] or removal.mode.orm is not None:
                 continue
-            theirs.append(expired_in(self.connection, child))
-            if below != change:
-                self._remove_referring(below, theirs, (*above, below))
-            blocked = self.keys.blocks(self.connection, child)
+            referred = select(*key.referred_columns).where(*doomed).options(include_expired())
+            theirs = [in_subquery(key.columns, referred), expired_in(self.connection, child)]
+            if child.table is binding.table:  # a row that refers to itself goes by itself
+                pairs = zip(key.columns, key.referred_columns, strict=True)
+                theirs.append(or_(*(own != other for own, other in pairs)))
+            else:
+                self._remove_referring(child, theirs, (*above, child.table))
+            blocked = self.keys.blocks(self.connection, child.table)
             free = [] if blocked is None else [not_(blocked)]
-            deleted = removal.by_key([*theirs, *free], limit=self.request.size)
-            self.referring += Counter({child.table.fullname: deleted})
+            removal.by_key([*theirs, *free], limit=self.request.size)
             self.removals.append(removal)
 
     def _skips(self) -> dict[Skip, int]:
         rows = self.count()
         restricted = self.removals[0].restricted
         if self._blocked is not None and rows:
-            restricted += self.count(self._blocked)
+            restricted = self.count(self._blocked)
         if restricted:
-            self.keys.log(self.connection, self.binding)
+            self.keys.log(self.connection, self.binding.table)
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}

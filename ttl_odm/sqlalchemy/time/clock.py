@@ -17,8 +17,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import cache, partial
-from inspect import signature
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -34,7 +33,6 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Dialect, Engine
-    from sqlalchemy.orm import Session
     from sqlalchemy.types import TypeEngine
 
 FOREVER: Final = 100_000_000_000
@@ -131,12 +129,7 @@ class Sample:
         """The latest that the server's clock can show at this moment (aware, UTC)."""
         return self.instant + timedelta(seconds=monotonic() - self.asked)
 
-    def at(self, moment: float) -> datetime:
-        """The latest that it can have shown when this host's monotonic clock showed this."""
-        return self.instant + timedelta(seconds=moment - self.asked)
 
-
-_signature: Final = cache(signature)
 _latest: list[Sample] = []
 _engines: WeakSet[Engine] = WeakSet()
 
@@ -173,7 +166,9 @@ def database_now(row: object) -> datetime:
     TTL table it is a TTLError.
     """
     session = object_session(row)
-    sample = None if session is None else sample_of(dialect_of(session, row))
+    sample = None
+    if session is not None:
+        sample = sample_of(session.get_bind(inspect(row).mapper).dialect)
     if sample is None:
         if not _latest:
             raise TTLError(
@@ -182,20 +177,6 @@ def database_now(row: object) -> datetime:
             )
         (sample,) = _latest
     return sample.now()
-
-
-def dialect_of(session: Session, row: object) -> Dialect:
-    """The dialect of the database that a session has an object in.
-
-    A flush asks for an object's own database where sessions have one for each (horizontal
-    sharding), and for that of its class elsewhere; so `get_bind()` is asked for no more than that.
-    """
-    own: dict[str, Any] = {}
-    if session.connection_callable is not None:
-        parameters = _signature(type(session).get_bind).parameters.values()
-        if any(p.name == "instance" or p.kind is p.VAR_KEYWORD for p in parameters):
-            own["instance"] = row
-    return session.get_bind(inspect(row).mapper, **own).dialect
 
 
 def forget_compiled_statements() -> None:

@@ -82,7 +82,12 @@ class LastModified(TypeDecorator[datetime]):
         coltype: object,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> Any:
         """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it is done per row."""
-        return clock_of(dialect).reader()
+        from_storage = clock_of(dialect).from_storage
+
+        def process(value: Any) -> datetime | None:
+            return None if value is None else from_storage(value)
+
+        return process
 
 
 class Seconds(TypeDecorator[int]):

@@ -11,7 +11,6 @@ from ttl_odm.django.management.options import add_option, add_selection, stores
 from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.options import LEASE_NAME
-from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -51,22 +50,20 @@ class Command(BaseCommand):
 
     def _print(self, alias: str, content: dict[str, Any]) -> None:
         lease, targets = content["lease"], content["targets"]
-        parts = [
-            f"{visible(lease['holder'])} is sweeping" if lease["holder"] else "nobody is sweeping"
-        ]
+        parts = [f"{lease['holder']} is sweeping" if lease["holder"] else "nobody is sweeping"]
         if lease["paused"]:
             parts.append("sweepers are paused")
         ago = lease["last_sweep_ago"]
         parts.append("never swept" if ago is None else f"last swept {_seconds(ago)} ago")
         self.stdout.write(f"{alias}: {', '.join(parts)}")
-        names = [visible(target["table"]) for target in targets]
-        width = max(map(len, names))
+        width = max(len(target["table"]) for target in targets)
         self.stdout.write(f"  {'table'.ljust(width)}  {'rows':>10}  {'expired':>10}  oldest")
-        for name, target in zip(names, targets, strict=True):
+        for target in targets:
             oldest = target["oldest"]
             state = "TTL is off" if target["off"] else "?" if oldest is None else _seconds(oldest)
             self.stdout.write(
-                f"  {name.ljust(width)}  {target['rows']:>10,}  {target['due']:>10,}  {state}"
+                f"  {target['table'].ljust(width)}  {target['rows']:>10,}  {target['due']:>10,}"
+                f"  {state}"
             )
 
 
