@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, String, and_, insert, literal_column, or_, text
+from sqlalchemy import ColumnElement, MetaData, String, and_, insert, literal_column, or_, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin
@@ -38,6 +38,8 @@ class Gated(DeclarativeBase):
 
 class ByHand(DeclarativeBase):
     """Models of the same tables without a policy."""
+
+    metadata = MetaData(info={"ttl_odm": None})
 
 
 class Plain(DeclarativeBase):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from sqlalchemy import Connection
@@ -176,3 +176,22 @@ def _drop_mariadb(connection: Connection, name: str) -> None:
 
 
 _DROP = {"postgres": _drop_postgres, "mariadb": _drop_mariadb}
+
+
+def refusing(
+    database: str, target: str, keys: Collection[int]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """What makes, and what drops, a trigger that raises where one of some rows is deleted."""
+    condition = f"OLD.id IN ({', '.join(map(str, keys))})"
+    body, before = "SELECT RAISE(ABORT, 'not this one');", f"BEFORE DELETE ON {target} FOR EACH ROW"
+    dropped = ["DROP TRIGGER refuse"]
+    if database == "sqlite":
+        return [f"CREATE TRIGGER refuse {before} WHEN {condition} BEGIN {body} END"], dropped
+    if database == "postgresql":
+        raises = "BEGIN RAISE EXCEPTION 'not this one'; END"
+        return [
+            f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $${raises}$$",
+            f"CREATE TRIGGER refuse {before} WHEN ({condition}) EXECUTE FUNCTION refuse()",
+        ], [f"DROP TRIGGER refuse ON {target}", "DROP FUNCTION refuse"]
+    body = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF;"
+    return [f"CREATE TRIGGER refuse {before} BEGIN IF {condition} THEN {body} END"], dropped

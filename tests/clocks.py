@@ -6,9 +6,11 @@ set up can't be wrong in the way that the code under test is.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sqlalchemy import text
+from sqlalchemy import inspect, text
+from sqlalchemy.orm.attributes import set_committed_value
 
 from ttl_odm.dialects import EPOCH
 
@@ -69,3 +71,18 @@ def age(connection: Connection, table: str, key: object, seconds: float) -> None
         text(f"UPDATE {table} SET _ts = _ts - {seconds} * {second} WHERE id = :id"),  # noqa: S608
         {"id": key},
     )
+
+
+def let_pass(connection: Connection, row: object, seconds: float) -> None:
+    """Let time pass for an object in memory and for its row, both by ageing them.
+
+    The object's class has `TTLMixin`, and one column for a primary key.
+    """
+    state = inspect(row)
+    assert state is not None
+    table = state.mapper.base_mapper.local_table
+    (key,) = state.identity
+    age(connection, table.name, key, seconds)
+    if "last_modified" in state.dict:
+        earlier = state.dict["last_modified"] - timedelta(seconds=seconds)
+        set_committed_value(row, "last_modified", earlier)

@@ -15,7 +15,8 @@ A server that is wanted but has no address stops the run before its first test: 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -67,6 +68,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "databases(*names): the databases that have the feature under test"
     )
+
+
+@pytest.fixture(autouse=True)
+def models_of_other_tests_have_no_say() -> Iterator[None]:
+    """Forget which tables a test gave a policy: those of the next may have the same names.
+
+    A Table has the policy that was declared for its table, wherever in the process that was.
+    """
+    binding: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
+    before = {} if binding is None else dict.fromkeys(binding.bound_tables)
+    yield
+    binding = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
+    if binding is not None:
+        for table in set(binding.bound_tables).difference(before):
+            binding.bound_tables.forget_name(table)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

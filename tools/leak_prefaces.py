@@ -22,7 +22,7 @@ eager load, lazy load, subquery, bulk statement, flush, `session.get()`. Each is
 | mark | what it says |
 | --- | --- |
 | ✓ | the answer is the right one: what plain SQLAlchemy gives where the expired rows are not in the tables at all; for objects that expire in memory before a write, what the contract says |
-| ✗ | the answer is another, or a path under *writes* has changed a row that had expired |
+| ✗ | the answer is another, or a path about what a write changes has changed a row that had expired |
 | raises | an exception comes out that the path doesn't expect |
 
 Every mark is measured, on SQLite, by asking twice: the second time the statements come out of
@@ -33,7 +33,8 @@ run; `python3 tools/leaks.py --check docs/leaks.md` measures everything at once.
 
 Left out are paths that SQLite can't do and paths about ttl_odm's own options; the tests run ours on
 PostgreSQL and MariaDB too. The other two were made to filter queries. Some paths, such as an insert
-with the key of an expired row, ask for what neither promises.
+with the key of an expired row, ask for what neither promises. Where a path is about what a session
+has of a key that expired and was taken anew, a job deletes the expired row first for these two.
 
 Ours leaks in these. Nothing tells SQLAlchemy's compiler which table they read, so nothing can be
 filtered there; see [limits.md](limits.md).

@@ -48,7 +48,7 @@ ttl = TTL(db=db)
 class WebSession(TTLMixin, Base):
     """A session of a browser, by a hash of what its cookie says."""
 
-    __tablename__ = "web_sessions"
+    __tablename__ = "example_flask_sessions"
     __ttl__ = HALF_AN_HOUR
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)

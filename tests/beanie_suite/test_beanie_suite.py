@@ -13,25 +13,21 @@ is in docs/mongodb.md.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
-from xml.etree import ElementTree as ET
 
 import beanie
 import pytest
 
+from tests.other_suites import failures, unpacked
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HERE = Path(__file__).parent
+PLUGIN: Final = Path(__file__).with_name("through_the_gate.py")
 SOURCE = "2.1.0"  # 2.2.0 leaves its tests out
 SETTINGS = (
     "asyncio_mode=auto",
@@ -98,49 +94,22 @@ RUNS: Final = {
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the folder with Beanie's tests, without Beanie, so that the installed one is tested."""
-    folder = tmp_path_factory.mktemp("beanie")
-    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    download += ["--no-binary", "beanie", "--dest", str(folder), f"beanie=={SOURCE}"]
-    subprocess.run(download, check=True, timeout=300)
-    (archive,) = folder.glob("beanie-*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder)  # noqa: S202 - from the package index, like all that runs here
-    unpacked = folder / f"beanie-{SOURCE}"
-    shutil.rmtree(unpacked / "beanie")
-    return unpacked
+    return unpacked("beanie", SOURCE, "beanie", tmp_path_factory.mktemp("beanie"))
 
 
 def outcome(suite: Path, url: str, policy: str) -> set[str]:
     """Run the suite and return the names of the tests that fail."""
-    report = suite / f"{policy}.xml"
     name = f"ttl_odm_{uuid4().hex[:16]}"
     run = RUNS[policy]
-    command = [sys.executable, "-m", "pytest", *run.chosen, "--quiet", "--tb=short"]
-    command += [f"--ignore={each}" for each in run.left_out]
-    command += ["-p", "through_the_gate", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    command += [word for setting in SETTINGS for word in ("-o", setting)]
-    environment = {
-        **os.environ,
+    words = [*run.chosen, *(f"--ignore={path}" for path in run.left_out)]
+    words += [word for setting in SETTINGS for word in ("-o", setting)]
+    variables = {
         "TTL_ODM_POLICY": policy,
-        "PYTHONPATH": str(HERE),
         # A test takes what stands after the last slash for the database's name.
         "mongodb_dsn": urlsplit(url)._replace(path=f"/{name}", query="").geturl(),
         "mongodb_db_name": name,
     }
-    finished = subprocess.run(
-        command, cwd=suite, env=environment, capture_output=True, text=True, check=False
-    )
-    assert report.exists(), finished.stdout[-4000:] + finished.stderr[-4000:]
-    cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it just now
-    failed = {
-        f"{case.get('classname')}.{case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    }
-    assert len(cases) - len(failed) >= run.least
-    if failed - run.fails.keys():
-        sys.stdout.write(finished.stdout[-20_000:])
-    return failed
+    return failures(suite, words, PLUGIN, variables, least=run.least)
 
 
 if not beanie.__version__.startswith("1."):

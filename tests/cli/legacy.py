@@ -34,12 +34,12 @@ def key() -> Column[int]:
 
 
 SESSIONS = Table(
-    "web_sessions",
+    "login_sessions",
     METADATA,
     key(),
     Column("data", String(100)),
     Column("expires_at", DateTime(timezone=True)),
-    Index("ix_web_sessions_expires_at", "expires_at"),
+    Index("ix_login_sessions_expires_at", "expires_at"),
 )
 TOKENS = Table(
     "oauth2_token",

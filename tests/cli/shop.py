@@ -66,6 +66,10 @@ def listening() -> Any:
     return create_engine(os.environ["SHOP_URL"]), Base, {"on_progress": told.append}
 
 
+def tabled() -> Any:
+    return create_engine(os.environ["SHOP_URL"]), WebSession.__table__
+
+
 @contextmanager
 def managed() -> Iterator[Any]:
     engine = create_engine(os.environ["SHOP_URL"])

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import time_machine
-from sqlalchemy import text
+from sqlalchemy import Column, Integer, MetaData, Table, text
+from sqlalchemy.orm import declarative_base
 
 from tests.cli import shop
 from tests.cli.running import CliRunner, run
+from ttl_odm import ExpireAt
+from ttl_odm.cli import checked_table
 from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.findings import Finding, Severity
+from ttl_odm.sqlalchemy import TTLMixin, disable, enable
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy import Engine
 
 sqlite = pytest.mark.databases("sqlite")
@@ -50,6 +56,8 @@ def test_all_is_well_after_a_sweep(app: list[str]) -> None:
 def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: list[str]) -> None:
     is_mariadb = engine.dialect.name == "mysql"
     second = clock_of(engine.dialect).second
+    columns = {"__tablename__": "notes", "__ttl__": 60, "id": Column(Integer, primary_key=True)}
+    elsewhere = type("Note", (TTLMixin, declarative_base()), columns)  # of another database
     with engine.begin() as connection:
         for statement in (
             f"DROP INDEX ix_carts_ttl_own{' ON carts' if is_mariadb else ''}",
@@ -73,6 +81,8 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
         ("missing-index", "carts"),
         ("missing-index", "web_sessions"),
         ("missing-table", "wishes"),
+        ("overdue", "carts"),
+        ("overdue", "web_sessions"),
         ("future-rows", "carts"),
         ("never-swept", None),
     }
@@ -85,7 +95,10 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
     assert codes["missing-index", "carts"]["severity"] == "error"
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for (code, _), each in codes.items():
-            if code not in ("missing-table", "missing-check", "restricting-key", "never-swept"):
+            if code not in (
+                *("missing-table", "missing-check", "restricting-key"),
+                *("overdue", "never-swept"),
+            ):
                 connection.execute(text(each["fix"]))
         shop.Base.metadata.create_all(connection)
     left = found(app, "--max-age", "600", status=1)
@@ -98,6 +111,7 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
     }
     assert ("overdue", "web_sessions") in left
     assert left["overdue", "web_sessions"]["fix"] == "ttl-odm sweep --model WebSession"
+    assert elsewhere.__tablename__ == "notes"  # and was there all the time
 
 
 def run_sql(engine: Engine, *statements: str) -> None:
@@ -105,6 +119,56 @@ def run_sql(engine: Engine, *statements: str) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for each in statements:
             connection.exec_driver_sql(each)
+
+
+def test_second_tables_that_do_not_get_the_policy_are_found(
+    app: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = MetaData()
+    Table("carts", metadata, Column("id", Integer, primary_key=True))
+    Table("wishes", MetaData(info={"ttl_odm": None}), Column("id", Integer, primary_key=True))
+    monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
+    finding = found(app, status=0)["second-table", "carts"]
+    assert finding["message"].startswith(
+        "a Table in a MetaData of its own is another Table object of Cart's table and has no "
+        "column _ts and ttl"
+    )
+    assert finding["fix"].startswith("use Cart, ")
+    assert found(app, "--strict", status=1).keys() == {
+        ("second-table", "carts"),
+        ("never-swept", None),
+    }
+    again = declarative_base()
+    type(
+        "Basket",
+        (TTLMixin, again),
+        {"__tablename__": "carts", "__ttl__": 5, "id": Column(Integer, primary_key=True)},
+    )
+    twin = shop.Base.metadata.tables["carts"].to_metadata(metadata := MetaData())
+    del twin.info["ttl_odm"]
+    monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
+    finding = found(app, status=0)["ambiguous-table", "carts"]
+    assert "Cart and " in finding["message"]
+    assert "Basket have different policies" in finding["message"]
+
+
+def test_models_that_agree_on_a_second_table_are_nothing_to_report(
+    app: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hope = type(
+        "Hope",
+        (TTLMixin, declarative_base()),
+        {
+            "__tablename__": "wishes",
+            "__ttl__": shop.Wish.__ttl__,
+            "id": Column(Integer, primary_key=True),
+        },
+    )
+    twin = shop.Base.metadata.tables["wishes"].to_metadata(metadata := MetaData())
+    del twin.info["ttl_odm"]
+    monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
+    assert found(app, status=0).keys() == {("never-swept", None)}
+    assert hope.__table__ is not twin
 
 
 def test_an_index_that_is_called_like_ours_and_is_another_is_found(
@@ -116,6 +180,31 @@ def test_an_index_that_is_called_like_ours_and_is_another_is_found(
     finding = found(app, "--model", "Cart", status=1)["wrong-index", "carts"]
     run_sql(engine, *finding["fix"].split("; "))
     assert found(app, "--model", "Cart", status=0).keys() == {("never-swept", None)}
+
+
+@pytest.mark.databases("sqlite")
+def test_sqlites_check_of_an_earlier_release_and_what_it_let_in_are_found(
+    engine: Engine, app: list[str]
+) -> None:
+    condition = (
+        "ttl IS NULL OR (typeof(ttl) = 'integer' AND (ttl = -1 OR ttl BETWEEN 1 AND 2147483647))"
+    )
+    old = condition.replace("'", "''")
+    run_sql(
+        engine,
+        "PRAGMA writable_schema = ON",
+        f"UPDATE sqlite_master SET sql = replace(sql, '{old}', 'ttl IS NULL OR ttl > 0')",  # noqa: S608
+        "PRAGMA writable_schema = RESET",
+        "UPDATE carts SET ttl = 'x' WHERE id = 10",
+        "UPDATE carts SET ttl = 20.5 WHERE id = 11",
+    )
+    findings = found(app, "--model", "Cart", status=1)
+    assert "earlier release" in findings["missing-check", "carts"]["message"]
+    invalid = findings["invalid-ttl", "carts"]
+    assert invalid["message"].endswith("so that the default counts: 2")
+    run_sql(engine, invalid["fix"])
+    left = found(app, "--model", "Cart", status=0)
+    assert left.keys() == {("missing-check", "carts"), ("never-swept", None)}
 
 
 @pytest.fixture
@@ -295,3 +384,102 @@ def run_in_mongosh(database: Any, line: str) -> None:
     given = re.sub(r"(?<=[{ ])([$\w]+)(?=: )", r'"\1"', line[len(head) : -1].replace("'", '"'))
     chosen, update = json.loads(f"[{given}]")
     assert database["events"].update_many(chosen, update).modified_count == 1
+
+
+@pytest.fixture
+def logins(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
+    """A table of others, of which rows have been expired for 34 days."""
+    metadata = MetaData()
+    table = Table(
+        "checked_logins", metadata, Column("id", Integer, primary_key=True), Column("ends", Integer)
+    )
+    metadata.create_all(engine)
+    enable(table, ExpireAt("ends", unit="s"))
+    ago = int(datetime.now(timezone.utc).timestamp()) - 34 * 86_400 - 60
+    with engine.begin() as connection:
+        rows = [{"id": number, "ends": ago + number} for number in range(1, 51)]
+        connection.execute(table.insert(), rows)
+    monkeypatch.setattr(shop, "logins", table, raising=False)
+    yield table
+    disable(table)
+
+
+def test_rows_that_wait_in_a_table_without_an_index_are_reported(
+    engine: Engine, logins: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = engine.url.render_as_string(hide_password=False)
+    app = ["--app", "tests.cli.shop:logins", "--url", url]
+    name = logins.name
+
+    def codes(*options: str, status: int) -> dict[str, Any]:
+        found_ = found(app, *options, status=status)
+        return {code: finding for (code, target), finding in found_.items() if target == name}
+
+    overdue = codes(status=1)
+    assert overdue.keys() == {"overdue"}  # the table is small, so nobody needs an index
+    assert "the oldest for 34 d" in overdue["overdue"]["message"]
+    status = CliRunner().invoke(cli, ["status", *app])
+    assert "34 d 00 h" in status.stdout
+
+    monkeypatch.setattr(checked_table, "SMALL", 10)
+    big = codes(status=0)
+    assert {code: finding["severity"] for code, finding in big.items()} == {
+        "missing-index": "warning",
+        "overdue": "skipped",
+    }
+    assert "--deep" in big["overdue"]["fix"]
+    assert codes("--deep", status=1)["overdue"]["severity"] == "error"
+    run_sql(engine, big["missing-index"]["fix"])
+    assert codes(status=1).keys() == {"overdue"}
+    assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
+    assert codes("--strict", status=0) == {}
+
+
+def deep(app: list[str], *, status: int) -> dict[str, Any]:
+    listed = found(app, "--deep", status=status)
+    return {code: finding for (code, target), finding in listed.items() if target == "carts"}
+
+
+def test_a_ttl_that_came_past_the_check_is_found(engine: Engine, app: list[str]) -> None:
+    old = f"_ts = _ts - 90000 * {clock_of(engine.dialect).second}"
+    wrong = f"UPDATE carts SET {old}, ttl = (id - 10) * -2 WHERE id IN (10, 11)"  # noqa: S608
+    past = {
+        "sqlite": ("PRAGMA ignore_check_constraints = ON", wrong),
+        "mysql": ("SET check_constraint_checks = 0", wrong),
+        "postgresql": (
+            "ALTER TABLE carts DROP CONSTRAINT ck_carts_ttl",
+            wrong,
+            "ALTER TABLE carts ADD CONSTRAINT ck_carts_ttl CHECK (ttl <> 0 AND ttl > -2) NOT VALID",
+        ),
+    }[engine.dialect.name]
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for statement in past:
+            connection.exec_driver_sql(statement)
+        connection.invalidate()
+    assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
+    finding = deep(app, status=1)["invalid-ttl"]
+    assert finding["message"].endswith("no sweep by index finds them: 2")
+    run_sql(engine, finding["fix"])
+    assert "2 rows deleted" in CliRunner().invoke(cli, ["sweep", *app]).stdout
+    assert deep(app, status=0) == {}
+
+
+def test_rows_without_their_instant_are_found(engine: Engine, app: list[str]) -> None:
+    if engine.dialect.name == "sqlite":
+        query = "SELECT sql FROM sqlite_master WHERE tbl_name = 'carts' AND sql <> ''"
+        with engine.begin() as connection:
+            table, *indexes = connection.scalars(text(query)).all()
+        nullable = re.sub(r"(_ts [^\n]*) NOT NULL", r"\1", table)
+        statements = ["DROP TABLE carts", nullable, *indexes]
+    else:
+        kind = {"postgresql": "ALTER COLUMN _ts DROP NOT NULL", "mysql": "MODIFY _ts BIGINT NULL"}
+        statements = [f"ALTER TABLE carts {kind[engine.dialect.name]}"]
+    run_sql(engine, *statements, "INSERT INTO carts (id, _ts) VALUES (777, NULL)")
+    findings = deep(app, status=1)
+    assert findings["undated"]["message"].endswith("no sweep finds: 1")
+    assert findings["nullable-column"]["severity"] == "warning"
+    run_sql(engine, findings["undated"]["fix"])
+    assert "undated" not in deep(app, status=0)
+    if engine.dialect.name != "sqlite":
+        run_sql(engine, findings["nullable-column"]["fix"])
+        assert "nullable-column" not in deep(app, status=0)

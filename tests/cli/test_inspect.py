@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import (
+    Column,
+    Date,
+    DateTime,
+    Integer,
+    MetaData,
+    Table,
+    create_engine,
+    insert,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import ttl_odm
 from tests.cli import legacy
-from tests.cli.running import CliRunner, as_json, run
+from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
+from ttl_odm import ExpireAt
 from ttl_odm.cli.commands import cli
 from ttl_odm.inspection.readers import sql
+from ttl_odm.sqlalchemy import disable, enable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +42,7 @@ if TYPE_CHECKING:
     from tests.backends import Backend
 
 DECLARATIONS = {
-    "web_sessions": 'ExpireAt("expires_at")',
+    "login_sessions": 'ExpireAt("expires_at")',
     "oauth2_token": (
         'TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")'
     ),
@@ -36,6 +50,7 @@ DECLARATIONS = {
     "cache_entries": 'ExpireAt("expiry_ms", unit="ms")',
     "vouchers": 'ExpireAt("valid_until")',
     "magic_links": 'ExpireAt("expires", unit="iso")',
+    "holds": 'ExpireAt("expires", unit="s")',
 }
 
 
@@ -54,6 +69,23 @@ def url_of(engine: Engine) -> str:
     return engine.url.render_as_string(hide_password=False)
 
 
+@pytest.mark.parametrize("code", ["", "sys.modules['sqlalchemy'] = None; "])
+def test_documents_without_a_url_have_nothing_to_judge(code: str) -> None:
+    """Also where SQLAlchemy isn't installed, as beside Beanie it needn't be."""
+    words = ["inspect", "--models", "tests.cli.documents:Plain"]
+    program = f"import sys; {code}sys.argv[1:] = {words}; from ttl_odm.cli import main; main()"
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT,
+        env=variables(),
+    )
+    assert finished.returncode == 2
+    assert "give the URL of their database too" in " ".join(finished.stderr.split())
+
+
 def test_it_proposes_what_the_tables_follow_already_and_changes_nothing(
     filled: Engine, now: datetime
 ) -> None:
@@ -67,16 +99,19 @@ def test_it_proposes_what_the_tables_follow_already_and_changes_nothing(
 
     tables = {table["table"]: table for table in inspected["tables"]}
     proposals = {name: table["proposal"] for name, table in tables.items() if table["proposal"]}
-    assert {name: proposal["declaration"] for name, proposal in proposals.items()} == DECLARATIONS
+    declarations = dict(DECLARATIONS)
+    if filled.dialect.name == "mysql":  # whose FLOAT has 4 bytes
+        del declarations["holds"]
+        assert "float of 4 bytes" in tables["holds"]["remarks"][0]
+    assert {name: proposal["declaration"] for name, proposal in proposals.items()} == declarations
     for proposal in proposals.values():
         eval(proposal["declaration"], vars(ttl_odm).copy())  # noqa: S307
-        assert (proposal["looked_at"], proposal["expired"]) == (4, 1)
-    assert proposals["web_sessions"]["is_indexed"] is True
-    soonest = datetime.fromisoformat(proposals["web_sessions"]["lowest"]).replace(tzinfo=None)
+        assert (proposal["rows"], proposal["looked_at"], proposal["expired"]) == (4, 4, 1)
+    assert proposals["login_sessions"]["is_indexed"] is True
+    soonest = datetime.fromisoformat(proposals["login_sessions"]["lowest"]).replace(tzinfo=None)
     # In UTC, whatever the session's zone.
     assert abs(soonest - (now.replace(tzinfo=None) - timedelta(hours=1))) <= timedelta(seconds=1)
     assert proposals["cache_entries"]["index"].endswith("ON cache_entries (expiry_ms)")
-    assert "floats" in tables["holds"]["remarks"][0]
     assert "password only" in tables["users"]["remarks"][0]
     assert legacy.contents(filled) == before
 
@@ -156,11 +191,97 @@ def test_an_asynchronous_driver_does_as_well(async_backend: Backend) -> None:
 def test_models_are_named_and_are_enough_by_themselves() -> None:
     finished = CliRunner().invoke(cli, ["inspect", "--models", "tests.cli.legacy:METADATA"])
     assert finished.exit_code == 0, finished.output
-    assert 'enable(metadata.tables["web_sessions"], ExpireAt("expires_at"))' in finished.stdout
+    assert 'enable(LoginSessions, ExpireAt("expires_at"))  # your class of table' in finished.stdout
     assert "text, and there is no row" in finished.stdout
 
 
+class Base(DeclarativeBase):
+    pass
+
+
+class Access(Base):
+    __tablename__ = "inspected_access"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    expires_at: Mapped[datetime]
+
+
+@pytest.mark.databases("sqlite")
+def test_the_lines_import_the_classes_and_find_what_refers_to_them(engine: Engine) -> None:
+    Access.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(Access).values(expires_at=datetime(2020, 1, 1)))  # noqa: DTZ001
+        connection.execute(
+            text("CREATE TABLE kept (id INT PRIMARY KEY, access INT REFERENCES inspected_access)")
+        )
+    enable(Access, ExpireAt("expires_at"))  # what is hidden is looked at all the same
+    inspected = CliRunner().invoke(
+        cli, ["inspect", url_of(engine), "--models", f"{__name__}:Access"]
+    )
+    disable(Access)
+    assert inspected.exit_code == 0, inspected.output
+    assert "inspected_access (Access): 1 row - likely" in inspected.stdout
+    assert "! kept.access refers to it" in inspected.stdout
+    assert "1 of 1 rows (100.0%) would be expired at once" in inspected.stdout
+    assert "enable(Access, ExpireAt(" in inspected.stdout
+    assert f"from {__name__} import Access" in inspected.stdout
+
+
+def test_the_share_is_that_of_all_rows_and_never_is_noticed(engine: Engine) -> None:
+    """Not of the first and last rows by key, of which none has expired here."""
+    rows = [(key, 0 if 600 < key <= 1_800 else 4_000_000_000) for key in range(1, 2_401)]
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE leases (id INT PRIMARY KEY, expires BIGINT)"))
+        connection.execute(
+            text("INSERT INTO leases VALUES (:id, :end)"), [{"id": i, "end": e} for i, e in rows]
+        )
+    printed = CliRunner().invoke(cli, ["inspect", url_of(engine)]).stdout
+    assert "leases: 2,400 rows - likely" in printed
+    assert "1,200 of 2,400 rows (50.0%) would be expired at once" in printed
+    assert "! rows with expires in 1970 or before (0, negative numbers): 1,200;" in printed
+    planned = ["plan", "leases", "--policy", 'ExpireAt("expires", unit="s")']
+    printed = CliRunner().invoke(cli, [*planned, "--url", url_of(engine)]).stdout
+    assert "! Rows with expires in 1970 or before, which may mean never: 1,200." in printed
+
+
+@pytest.mark.parametrize("type_", [DateTime(timezone=True), DateTime(), Date()], ids=str)
+def test_ends_in_1970_and_after_2500_are_noticed(engine: Engine, type_: Any) -> None:
+    leases = Table("leases", MetaData(), Column("id", Integer, primary_key=True))
+    leases.append_column(Column("expires", type_))
+    ends = [datetime(year, 1, 1, tzinfo=timezone.utc) for year in (9999, 2050, 1970)]
+    with engine.begin() as connection:
+        leases.create(connection)
+        connection.execute(insert(leases), [{"expires": end} for end in ends])
+        connection.execute(insert(leases), {"expires": None})
+    inspected = json.loads(CliRunner().invoke(cli, ["inspect", url_of(engine), "--json"]).stdout)
+    (table,) = inspected["tables"]
+    assert table["proposal"]["expired"] == 1
+    assert table["proposal"]["cautions"][0].startswith("rows with expires in 1970 or before")
+    assert table["proposal"]["cautions"][1].endswith("may mean never: 1")
+
+
+@pytest.mark.databases("sqlite")
+def test_tables_of_django_are_known_by_its_own_table_or_by_its_models(
+    engine: Engine,
+) -> None:
+    with engine.begin() as connection:
+        for statement in (
+            "CREATE TABLE django_content_type (id INT, app_label TEXT, model TEXT)",
+            "INSERT INTO django_content_type VALUES (1, 'oauth2_provider', 'accesstoken')",
+            "CREATE TABLE oauth2_provider_accesstoken (id INTEGER PRIMARY KEY, expires DATETIME)",
+        ):
+            connection.execute(text(statement))
+    words = ["inspect", url_of(engine)]
+    by_its_table = CliRunner().invoke(cli, words).stdout
+    assert '    "oauth2_provider.accesstoken": ExpireAt("expires"),' in by_its_table
+    assert "enable(" not in by_its_table
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.cli.django_settings"}
+    by_models = run(*words, "--models", "django.apps:apps", **settings).stdout
+    assert '    "oauth2_provider.AccessToken": ExpireAt("expires"),' in by_models
+    assert "oauth2_provider_refreshtoken.access_token_id refers to it" in by_models
+
+
 def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
+    from bson import DBRef
     from pymongo import MongoClient
 
     name = f"ttl_odm_{uuid4().hex}"
@@ -173,6 +294,7 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
             database["events"].insert_one({"at": now})
             database["events"].create_index("at", expireAfterSeconds=60)
             database["tokens"].insert_one({"exp": int(now.timestamp())})
+            database["carts"].insert_one({"session": DBRef("sessions", 1)})
             server = mongodb_url.partition("?")
             url = f"{server[0].rstrip('/')}/{name}?{server[2]}"
             inspected = json.loads(CliRunner().invoke(cli, ["inspect", url, "--json"]).stdout)
@@ -181,6 +303,7 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
     tables = {table["table"]: table for table in inspected["tables"]}
     assert tables["sessions"]["proposal"]["declaration"] == 'ExpireAt("expiresAt")'
     assert tables["sessions"]["proposal"]["expired"] == 1
+    assert tables["sessions"]["proposal"]["cautions"][0].startswith("carts.session refers to it")
     assert tables["events"]["proposal"]["declaration"] == 'ExpireAfter("at", 60)'
     assert "holds no dates" in tables["tokens"]["remarks"][0]
 

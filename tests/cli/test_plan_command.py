@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+FACTORY = ["--app", "tests.cli.shop:tabled"]
 sqlite = pytest.mark.databases("sqlite")
 
 
@@ -47,6 +48,14 @@ def planned(app: list[str], *options: str, model: str = "WebSession") -> dict[st
     assert finished.exit_code == 0, finished.output
     forecast: dict[str, Any] = json.loads(finished.stdout)
     return forecast
+
+
+@sqlite
+def test_a_table_may_stand_for_its_model(app: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    url = app[-1]
+    monkeypatch.setenv("SHOP_URL", url)
+    for words in (["--app", "tests.cli.shop:WebSession.__table__", "--url", url], FACTORY):
+        assert planned(words, model="web_sessions")["rows"] == 6
 
 
 def numbers(counts: list[dict[str, Any]]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
+from tests.cli.running import TIMEOUT, CliRunner, as_json, command, run, variables
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.errors import in_one_line, without_passwords
 from ttl_odm.cli.run import log_to
 from ttl_odm.cli.sweep import ProgressDisplay, within
+from ttl_odm.cli.urls import public_url
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Progress
 
 if TYPE_CHECKING:
@@ -111,9 +114,9 @@ def test_a_long_sweep_says_in_a_log_now_and_then_how_far_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with ProgressDisplay(seconds=0.0) as watched:
-        watched(Progress("carts", 1_000, 25_000, 1_000, elapsed=0.5))
+        watched(Progress("carts\x1b[2J", 1_000, 25_000, 1_000, elapsed=0.5))
     told = capsys.readouterr().err
-    assert told.startswith("carts: 25,000 rows, ")
+    assert told.startswith("carts\\x1b[2J: 25,000 rows, ")
     assert told.endswith("/s\n")
     with ProgressDisplay() as watched:
         watched(Progress("carts", 1_000, 25_000, 1_000, elapsed=0.5))
@@ -125,8 +128,162 @@ def test_a_bar_ends_where_the_limit_does() -> None:
     assert within({"a": 30}, None) == {"a": 30}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status", "--app", "tests.cli.shop:Base", "--url", "sqlite://", "--json"],
+        ["--version"],
+        ["sweep", "--help"],
+    ],
+)
+def test_a_full_standard_output_is_one_line_and_no_error_of_the_database(words: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        finished = subprocess.run(
+            command(*words),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
+            env=variables(),
+        )
+    said = "Error: Standard output can't be written: No space left on device.\n"
+    assert (finished.returncode, finished.stderr) == (1, said)
+
+
+@pytest.mark.databases("sqlite")
+def test_a_closed_standard_error_is_no_terminal(engine: Engine) -> None:
+    shop.fill(engine)
+    url = engine.url.render_as_string(hide_password=False)
+    words = command("sweep", "--app", "tests.cli.shop:Base", "--url", url, "--json")
+    finished = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" 2>&-', "-", *words],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=TIMEOUT,
+        env=variables(),
+    )
+    assert json.loads(finished.stdout)["deleted"] == 20
+
+
+def test_a_reader_that_goes_ends_a_run_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "shop.sqlite3").touch()
+    url = f"sqlite:///{tmp_path / 'shop.sqlite3'}"
+    words = ["--app", "tests.cli.shop:Base", "--url", url, "--json", "--interval", "0.01"]
+    with subprocess.Popen(
+        command("run", *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["ended"] == "finished"
+        process.stdout.close()
+        log = process.stderr.read()
+    assert process.returncode == 1
+    assert "database says" not in log
+    assert "Traceback" not in log
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from ttl_odm.cli import main; os.rmdir(os.getcwd()); "
+        "sys.argv[1:] = ['inspect', '--models', 'a:b']; main()"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT,
+        cwd=tmp_path,
+        env=variables(PYTHONPATH=str(Path(__file__).parents[2])),
+    )
+    assert finished.returncode == 2
+    assert "There is no working directory any more" in finished.stderr
+
+
+@pytest.mark.databases("sqlite")
+def test_a_lease_holder_reaches_no_terminal_as_it_is(engine: Engine) -> None:
+    shop.fill(engine)
+    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "me\x1b[2J\x9b\n", 60)
+    url = engine.url.render_as_string(hide_password=False)
+    for name in ("status", "sweep", "pause"):
+        for form in ([], ["--json"]):
+            words = [name, "--app", "tests.cli.shop:Base", "--url", url, *form]
+            shown = CliRunner().invoke(cli, words).stdout
+            assert "me\\x1b[2J\\x9b\\x0a" in shown or json.loads(shown)
+            assert not set(shown) & {"\x1b", "\x9b"}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:SECRET", "postgresql://u:***"),
+        ("postgresql://u:SECRET/d", "postgresql://u:***/d"),
+        ("postgresql://u:123456/d", "postgresql://u:***/d"),
+        ("postgresql://u:SECRET@h:5432/d", "postgresql://u:***@h:5432/d"),
+        ("postgresql://:SECRET@h/d", "postgresql://:***@h/d"),
+        ("postgresql://u:SEC RET@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:SEC/RE@T@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u%3ASECRET@h/d", "postgresql://u:***@h/d"),
+        ("mongodb://u:SECRET@a:27017,b:27018/d", "mongodb://u:***@a:27017,b:27018/d"),
+        ("u:SECRET@h/d", "u:***@h/d"),
+        ("postgresql:u:SECRET@h/d", "postgresql:***@h/d"),
+        ("host=h user=u password='SEC RET' port=1", "host=h user=u password=*** port=1"),
+        ("postgresql://h:5432/d", "postgresql://h:5432/d"),
+        ("mysql://u@h:3306/d", "mysql://u@h:3306/d"),
+        ("postgresql+asyncpg://[::1]:5432/d", "postgresql+asyncpg://[::1]:5432/d"),
+        ("mongodb://a:27017,b:27018/d", "mongodb://a:27017,b:27018/d"),
+        ("mongodb://a,b:27018/d", "mongodb://a,b:27018/d"),
+        ("sqlite:///shop.sqlite3", "sqlite:///shop.sqlite3"),
+        ("sqlite:///a@b.sqlite3", "sqlite:///a@b.sqlite3"),
+    ],
+)
+def test_what_is_no_port_is_a_password(url: str, shown: str) -> None:
+    assert public_url(url) == shown
+    assert without_passwords(f'no such thing: "{url}"') == f'no such thing: "{shown}"'
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "password=SECRET",
+        "user=u&PASSWD=SECRET&x=1",
+        "ssl_key_password=SECRET",
+        "tlsCertificateKeyFilePassword=SECRET",
+        "authMechanismProperties=AWS_SESSION_TOKEN:SECRET",
+        "authToken=SECRET",
+        "odbc_connect=UID%3Du%3BPWD%3DSECRET",
+    ],
+)
+def test_a_query_is_not_shown_where_it_has_a_password(query: str) -> None:
+    assert public_url(f"postgresql://u@h/d?{query}") == "postgresql://u@h/d"
+    assert "SECRET" not in without_passwords(f"lost postgresql://u@h/d?{query} (twice)")
+
+
 def test_no_password_gets_into_a_log_or_a_message() -> None:
     handler = log_to(sys.stderr)
     record = logging.makeLogRecord({"msg": "lost %s", "args": ("postgresql://u:secret@host/d",)})
     assert handler.format(record).endswith("lost postgresql://u:***@host/d")
     assert "hidden" not in in_one_line(ValueError("can't open db?password=hidden"))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (
+            "mongodb://u:secret@127.0.0.1:1,127.0.0.1:2/d?serverSelectionTimeoutMS=9",
+            r".*127\.0\.0\.1:2: .*refused$",
+        ),
+        ("mongodb+srv://u:secret@nowhere.invalid/d", "(?!.*is no URL of MongoDB)"),
+        ("mysql://u:secret@127.0.0.1:1/d?charset=zz", ""),
+    ],
+)
+def test_a_driver_that_fails_is_quoted_in_a_line(url: str, said: str) -> None:
+    finished = CliRunner().invoke(cli, ["inspect", url])
+    assert finished.exit_code == 1
+    assert re.match(f"Error: the database says: {said}", finished.stderr)
+    assert "secret" not in finished.output

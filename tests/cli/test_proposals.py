@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 import ttl_odm
 from ttl_odm import TTL, ExpireAfter, ExpireAt
+from ttl_odm.forecast import Measured
+from ttl_odm.forecast.trial import tried
 from ttl_odm.inspection import (
     Confidence,
     Field,
@@ -44,7 +47,14 @@ def proposed(*args: Any, **fields: Any) -> Proposal:
     [
         *("expires_at", "expiresAt", "expires", "expiry", "expire_date", "expiration", "expireAt"),
         *("valid_until", "validTo", "not_after", "notAfter", "exp", "expires_on", "keep_until"),
-        *("delete_after", "purge_at", "expiration_date", "expires_ts", "session_expires_at"),
+        *(
+            "delete_after",
+            "purge_at",
+            "good_until",
+            "expiration_date",
+            "expires_ts",
+            "session_expires_at",
+        ),
     ],
 )
 def test_a_name_for_the_end_of_a_row_is_an_expire_at(name: str) -> None:
@@ -68,17 +78,18 @@ def test_the_end_of_something_else_in_the_row_is_a_remark_only() -> None:
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("us", 1_000_000)])
 def test_the_unit_of_an_epoch_is_told_by_its_values(unit: Any, factor: int) -> None:
-    rows = [{"expires": (EPOCH + n) * factor} for n in (-5, 0, 5, 10)]
-    proposal = proposed("cache", *rows, expires=Kind.INTEGER)
-    assert proposal.policy == ExpireAt("expires", unit=unit)
-    assert (proposal.expired, proposal.looked_at) == (2, 4)
+    for kind, number in ((Kind.INTEGER, int), (Kind.FLOAT, float), (Kind.FLOAT, Decimal)):
+        rows = [{"expires": number((EPOCH + n) * factor)} for n in (-5, 0, 5, 10)]
+        proposal = proposed("cache", *rows, expires=kind)
+        assert proposal.policy == ExpireAt("expires", unit=unit)
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "remark"),
     [
         (Kind.INTEGER, 86_400, "no epoch time"),
-        (Kind.FLOAT, 1.7e9, "floats"),
+        (Kind.FLOAT, float("nan"), "holds numbers, and no row"),
+        (Kind.SHORT_FLOAT, 1.7e9, "float of 4 bytes"),
         (Kind.TEXT, "31.12.2025", "not ISO 8601"),
         (Kind.TEXT, "2026-01-01T10:00:00+02:00", "not UTC"),
         (Kind.OTHER, b"x", "no dates"),
@@ -94,7 +105,6 @@ def test_iso_text_in_utc_is_taken() -> None:
     rows = [{"expires": "2026-01-01T12:00:00Z"}, {"expires": "2026-01-01T12:00:01.5Z"}]
     proposal = proposed("links", *rows, expires=Kind.TEXT)
     assert proposal.policy == ExpireAt("expires", unit="iso")
-    assert proposal.expired == 1
 
 
 def test_a_lifetime_counts_from_the_beginning_of_the_row() -> None:
@@ -102,7 +112,6 @@ def test_a_lifetime_counts_from_the_beginning_of_the_row() -> None:
     proposal = proposed("token", *rows, issued_at=Kind.INTEGER, expires_in=Kind.INTEGER)
     expected = TTL(-1, last_modified="issued_at", override="expires_in", never=(0,), unit="s")
     assert proposal.policy == expected
-    assert proposal.expired == 1
     assert any("keep_last_modified" in caution for caution in proposal.cautions)
 
 
@@ -127,6 +136,7 @@ def test_an_end_wins_over_a_lifetime_and_ends_are_ranked() -> None:
         ("user_sessions", "last_seen", 14 * 86_400),
         ("audit_logs", "timestamp", 90 * 86_400),
         ("jobs", "finished_at", 7 * 86_400),
+        ("log", "dttm", 90 * 86_400),
     ],
 )
 def test_what_usually_passes_is_a_guess(name: str, field: str, seconds: int) -> None:
@@ -135,9 +145,54 @@ def test_what_usually_passes_is_a_guess(name: str, field: str, seconds: int) -> 
     assert proposal.confidence is Confidence.GUESS
 
 
-@pytest.mark.parametrize("name", ["users", "orders", "jobs", "catalog", "blogs", "clocks"])
+@pytest.mark.parametrize(
+    "name", ["users", "orders", "jobs", "catalog", "blogs", "clocks", "log_template"]
+)
 def test_what_does_not_pass_is_left_alone(name: str) -> None:
     assert propose(table(name, created_at=Kind.AWARE), NOW).proposal is None
+
+
+def test_what_others_refer_to_is_not_clear_and_never_a_guess() -> None:
+    fields = [Field("expires_at", Kind.AWARE)]
+    proposal = propose(Table("tokens", fields, references=["refresh.token_id"]), NOW).proposal
+    assert proposal is not None
+    assert proposal.confidence is Confidence.LIKELY
+    assert proposal.cautions[0].startswith("refresh.token_id refers to it: ")
+    created = [Field("created_at", Kind.AWARE)]
+    referring = [f"t{number}.x" for number in range(5)]
+    verdict = propose(Table("sessions", created, references=referring), NOW)
+    assert verdict.proposal is None
+    assert verdict.remarks[0].endswith("but t0.x, t1.x, t2.x and 2 more refer to it")
+
+
+def counted(early: int, late: int) -> Measured:
+    return Measured(("rows", "planned 0", "early", "late"), [(10, 9, early, late)])
+
+
+def test_values_that_may_mean_never_are_reasons_for_doubt() -> None:
+    proposal = proposed("cache", expires=Field("expires", Kind.AWARE, is_nullable=False))
+    assert tried(proposal, counted(0, 0)).confidence is Confidence.CLEAR
+    early = tried(proposal, counted(8, 0))
+    assert (early.confidence, early.expired, early.rows) == (Confidence.LIKELY, 9, 10)
+    assert "negative numbers): 8; if these mean never" in early.cautions[0]
+    assert "write an instant far ahead there first" in early.cautions[0]
+    late = tried(proposal, counted(0, 7))
+    assert late.confidence is Confidence.LIKELY
+    assert "after the year 2500, which may mean never: 7" in late.cautions[0]
+
+
+def test_tables_of_django_get_the_setting() -> None:
+    fields = [Field("expires", Kind.NAIVE), Field("valid_until", Kind.DATE)]
+    verdict = propose(Table("shop_token", fields, django="shop.token"), NOW)
+    assert verdict.proposal is not None
+    assert not any("time zone" in caution for caution in verdict.proposal.cautions)
+    source = declarations([verdict.proposal])
+    assert "enable" not in source
+    settings: dict[str, Any] = {}
+    exec(source, settings)  # noqa: S102 (what a user pastes)
+    assert settings["TTL_ODM_POLICIES"] == {"shop.token": ExpireAt("expires")}
+    dated = propose(Table("shop_token", fields[1:], django="shop.token"), NOW)
+    assert "DateTimeFields and epoch numbers" in dated.remarks[0]
 
 
 def test_a_ttl_index_of_mongodb_is_clear() -> None:

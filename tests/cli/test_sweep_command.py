@@ -119,6 +119,12 @@ def test_the_exit_status_tells_what_happened(engine: Engine, url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE carts"))
     finished = call(*app)
+    assert finished.exit_code == 0
+    assert "carts is MISSING: the database has no such table." in finished.stdout
+
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE carts (id INT PRIMARY KEY)"))
+    finished = call(*app)
     assert finished.exit_code == 1
     assert "carts FAILED" in finished.stdout
 
@@ -239,6 +245,14 @@ def test_pyproject_has_defaults_that_the_environment_and_options_overrule(
         ("[tool.ttl_odm.sweep]\nmax_row = 1\n", "did you mean 'max_rows'?"),
         ("[tool", "can't be read"),
         ("[tool.ttl_odm.sweep]\nmax_rows = 'x'\n", "'x' is not a valid integer"),
+        ("[tool.ttl_odm.sweep]\nmax_rows = [1]\n", "max_rows = [1]: give one value"),
+        ("[tool.ttl_odm.sweep]\nmax_seconds = 2020-01-01\n", "give one value"),
+        ("[tool.ttl_odm.sweep]\nmax_rows = true\n", "max_rows = True: give one value"),
+        ("[tool.ttl_odm.sweep]\nmax_rows = 1.5\n", "max_rows = 1.5: give a whole number"),
+        ("[tool.ttl_odm.plan]\nhtml = 1\n", "html = 1: give a text"),
+        ("[tool.ttl_odm.check]\nmax_age = true\n", "max_age = True: give one value"),
+        ("[tool.ttl_odm.sweep]\nforce = 1\n", "force = 1: give true or false"),
+        ("[tool.ttl_odm.sweep]\nmodels = 'Cart'\n", "models = 'Cart': give a list of texts"),
     ],
 )
 def test_mistakes_in_pyproject_are_named(
@@ -301,9 +315,9 @@ def test_asynchronous_engines_are_swept(
     monkeypatch.setenv("SHOP_URL", async_backend.async_url)
     finished = call("sweep", "--app", "tests.cli.shop:managed_async", "--json")
     report = json.loads(finished.stdout)
-    assert (finished.exit_code, report["deleted"]) == (
-        (0, 20) if async_backend.sync_url else (1, 0)
-    )
+    assert (finished.exit_code, report["deleted"]) == (0, 20 if async_backend.sync_url else 0)
+    missing = {target["missing"] for target in report["targets"]}
+    assert missing == {not async_backend.sync_url}
 
 
 def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
@@ -327,9 +341,21 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
         ([], 2, "Say what to work on: --app module:Base"),
         (["--app", "tests.cli.shop:Base"], 2, "doesn't say where the database is"),
         (["--app", "tests.cli.shop:nothing"], 2, "nothing() has to return an engine"),
+        (["--app", "tests.cli.shop:pair", "--url", "sqlite://"], 2, "which says where to work"),
         (["--app", "tests.cli.shop:failing"], 2, "calling it failed with KeyError: 'SHOP_URL'"),
         (["--app", "tests.cli.shop:wrong_option"], 2, "A sweeper has no option 'max_row'"),
         (["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--max-rows", "0"], 2, "max_rows"),
+        (
+            ["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--dry-run", "--window", "9-5"],
+            2,
+            "window = '9-5'",
+        ),
+        (
+            ["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--dry-run", "--timezone", "X"],
+            2,
+            "timezone = 'X'",
+        ),
+        (["--app", "tests.cli.shop:Base", "--url", "postgresql://u:secret"], 2, "//u:***' is no"),
         (
             ["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--model", "Crat"],
             2,

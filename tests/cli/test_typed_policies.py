@@ -18,8 +18,7 @@ from ttl_odm.inspection import as_source
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
-LOGIN = 'metadata.tables["login"]'
-PREFIXES = ("__ttl__ = ", "    __ttl__ = ", "__ttl__: TTL = ", f"enable({LOGIN}, ")
+PREFIXES = ("__ttl__ = ", "    __ttl__ = ", "__ttl__: TTL = ", "enable(Login, ")
 
 units = st.sampled_from(["s", "ms", "us", "iso", None])
 seconds = st.integers(1, 2**31 - 1)

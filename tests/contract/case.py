@@ -29,9 +29,13 @@ COSMOS = Origin("Cosmos DB", "https://learn.microsoft.com/azure/cosmos-db/nosql/
 COSMOS_MONGO = Origin(
     "Cosmos DB for MongoDB", "https://learn.microsoft.com/azure/cosmos-db/mongodb/time-to-live"
 )
+AZURE = Origin(
+    "Azure's tests",
+    "https://github.com/Azure/azure-sdk-for-python/tree/main/sdk/cosmos/azure-cosmos/tests",
+)
 MONGODB = Origin("MongoDB", "https://www.mongodb.com/docs/manual/tutorial/expire-data/")
 OURS = Origin("ttl_odm", "../README.md#the-rules")
-ORIGINS = (COSMOS, COSMOS_MONGO, MONGODB, OURS)
+ORIGINS = (COSMOS, COSMOS_MONGO, AZURE, MONGODB, OURS)
 
 
 class Rule(NamedTuple):
@@ -50,7 +54,7 @@ class Case:
         rule: what it is a case of.
         origin: where that comes from.
         check: raises if the backend does otherwise.
-        not_on: why it can't be asked, by adapter.
+        not_on: why it can't be asked, by adapter, or by column of the document.
     """
 
     name: str
@@ -59,9 +63,9 @@ class Case:
     check: Callable[[Subject], None]
     not_on: Mapping[str, str] = field(default_factory=dict)
 
-    def reason_not_on(self, adapter: str) -> str | None:
-        """Why it can't be asked there; None if it can."""
-        return self.not_on.get(adapter)
+    def reason_not_on(self, column: str) -> str | None:
+        """Why it can't be asked there (or on the adapter alone); None if it can."""
+        return self.not_on.get(column) or self.not_on.get(column.partition(",")[0])
 
     def __str__(self) -> str:
         """Its sentence."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.case import COSMOS, OURS, Rule, case
+from tests.contract.case import AZURE, COSMOS, OURS, Rule, case
 from tests.contract.cases_lifetimes import sees
 from tests.contract.subject import HOUR, SECOND
 
@@ -261,7 +261,7 @@ def an_option_shows_it_and_revives_nothing(s: Subject) -> None:
     sees(s, "carts", 1)
 
 
-@case(KEYS, OURS)
+@case(KEYS, AZURE)
 def every_way_to_insert_takes_the_primary_key_of_an_expired_row(s: Subject) -> None:
     for way in s.inserts("carts"):
         s.clear()

@@ -85,7 +85,9 @@ class RawTables:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SAWarning)  # it can't reflect our indexes
                 self._known[name] = Table(
-                    self._prefix + name, MetaData(), autoload_with=self.engine
+                    self._prefix + name,
+                    MetaData(info={"ttl_odm": None}),  # what is stored, live or not
+                    autoload_with=self.engine,
                 )
         self._used[name] = None
         return self._known[name]

@@ -48,17 +48,12 @@ def column_of(name: str) -> str:
     return f"{ADAPTERS[adapter]}, {SERVERS[database_of(backend)]}"
 
 
-def adapter_of(name: str) -> str:
-    """The adapter of a subject's name."""
-    return ADAPTERS[name.partition(":")[0]]
-
-
 def foretold() -> dict[str, Any]:
     """What a run gives that finds no surprise, but for the versions."""
     verdicts: dict[str, dict[str, str]] = {}
     for case in CASES.values():
         verdicts[case.name] = {
-            column_of(name): _foretold(case, adapter_of(name)) for name in names(DATABASES)
+            column_of(name): _foretold(case, column_of(name)) for name in names(DATABASES)
         }
     return {
         "origins": [origin._asdict() for origin in ORIGINS],
@@ -68,12 +63,13 @@ def foretold() -> dict[str, Any]:
     }
 
 
-def _foretold(case: Case, adapter: str) -> str:
-    return NOT_APPLICABLE if case.reason_not_on(adapter) else RIGHT
+def _foretold(case: Case, column: str) -> str:
+    return NOT_APPLICABLE if case.reason_not_on(column) else RIGHT
 
 
 def _described(case: Case) -> dict[str, Any]:
-    reasons = {column_of(name): case.not_on.get(adapter_of(name)) for name in names(DATABASES)}
+    columns = map(column_of, names(DATABASES))
+    reasons = {column: case.reason_not_on(column) for column in columns}
     return {
         "name": case.name,
         "rule": case.rule.name,
@@ -93,7 +89,7 @@ def measured(folder: Path) -> dict[str, Any]:
             servers[subject.database] = subject.server()
             drivers.setdefault(column, []).append(subject.driver)
             for case in CASES.values():
-                if case.reason_not_on(adapter_of(name)):
+                if case.reason_not_on(column):
                     continue
                 subject.clear()
                 try:

@@ -27,6 +27,7 @@ HOLDERS = (
     shop.Event,
     shop.Seat,
     shop.Nick,
+    shop.Handle,
     shop.Link,
     shop.Upload,
     shop.Order,
@@ -51,6 +52,7 @@ def fill() -> None:
             )
             shop.Seat.objects.create(pk=pk, row=word[:1], number=n, label=f"{word}{n}")
             shop.Nick.objects.create(pk=pk, name=f"{word}{n}")
+            shop.Handle.objects.create(pk=pk, number=pk, name=f"{word}{n}")
             shop.Link.objects.create(token=f"{word}{n}")
             shop.Upload.objects.create(pk=pk, name=f"{word}{n}")
             shop.Note.objects.create(pk=pk, text=f"{word}{n}", session_id=pk, perhaps_id=pk)

@@ -7,12 +7,13 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.db.models import Case, F, Value, When
-from django.db.models.functions import Upper
+from django.db.models.functions import Concat, Replace, Upper
 
 from tests.django_app.data import DEAD, LIVE
 from tests.django_app.shop.models import (
     Concert,
     Event,
+    Handle,
     Link,
     Nick,
     Node,
@@ -40,6 +41,13 @@ WRITES: dict[str, Any] = {
     "force_insert": lambda: Session(pk=DEAD, key="new").save(force_insert=True),
     "create_with_expired_composite_key": lambda: Seat.objects.create(row="d", number=0).label,
     "create_with_expired_expression_key": lambda: Nick.objects.create(name="DEAD0").name,
+    "create_with_expired_generated_key": lambda: (
+        Handle.objects.create(name="DEAD0", number=9).number
+    ),
+    "create_with_expired_default_key": lambda: Handle.objects.create(name="x", number=DEAD).name,
+    "bulk_create_with_expired_keys_of_the_database": lambda: len(
+        Handle.objects.bulk_create([Handle(name="DEAD0", number=9), Handle(name="x", number=DEAD)])
+    ),
     "create_with_expired_one_to_one": lambda: (
         Profile.objects.create(user_id=LIVE + 2, motto="new").motto
     ),
@@ -92,6 +100,18 @@ WRITES: dict[str, Any] = {
     "bulk_update_to_expired_keys": lambda: _bulk_update_keys(),
     "update_case_to_expired_key": lambda: Session.objects.filter(pk=LIVE).update(
         key=Case(When(number=1, then=Value("dead0")), default=Value("dead1"))
+    ),
+    "update_to_expired_key_by_case_default": lambda: Session.objects.filter(pk=LIVE).update(
+        key=Case(When(number=9, then=Value("x")), default=Value("dead0"))
+    ),
+    "update_f_to_expired_keys": lambda: Session.objects.filter(key__startswith="live").update(
+        key=Replace("key", Value("live"), Value("dead"))
+    ),
+    "update_composite_by_expression": lambda: Seat.objects.filter(pk=LIVE).update(
+        row=Replace("row", Value("l"), Value("d"))
+    ),
+    "update_subclass_by_expression": lambda: Concert.objects.filter(pk=LIVE).update(
+        code=Concat(Value("dead"), Value("1"))
     ),
     "update_composite_to_expired_key": lambda: Seat.objects.filter(pk=LIVE).update(row="d"),
     # Updates.

@@ -5,7 +5,7 @@ PyMySQL stands in for mysqlclient, which needs a compiler; Django knows no diffe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import django
@@ -14,12 +14,15 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
-from ttl_odm import ExpireAt
+from ttl_odm import ExpireAfter, ExpireAt
 
 if TYPE_CHECKING:
     from tests.backends import Backend
 
 _ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}
+
+REFRESH_TOKENS: Final = 86_400
+"""Seconds for which django-oauth-toolkit's refresh tokens outlive their access tokens."""
 
 
 def set_up() -> None:
@@ -72,8 +75,9 @@ def set_up() -> None:
         ),
         TTL_ODM_POLICIES={
             "sessions.Session": ExpireAt("expire_date"),
-            "oauth2_provider.AccessToken": ExpireAt("expires"),
+            "oauth2_provider.AccessToken": ExpireAfter("expires", REFRESH_TOKENS),
         },
+        OAUTH2_PROVIDER={"REFRESH_TOKEN_EXPIRE_SECONDS": REFRESH_TOKENS},
     )
     django.setup()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unittest
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from django.test.utils import isolate_apps
 
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Concert, Event, Link, Note, Session, Upload, User
-from ttl_odm import ExpiredError, TTLError
+from ttl_odm import ExpiredError, TTLConfigurationError, TTLError
 from ttl_odm.dialects import Family
 from ttl_odm.django import DjangoStore, TTLModel, include_expired
 from ttl_odm.django.sweep.leases import DjangoLeases
@@ -394,6 +395,8 @@ def test_no_table_that_is_made_meanwhile_keeps_the_moved_now(
     backend: Backend, ttl_clock: TTLClock
 ) -> None:
     class Made(TTLModel):
+        __ttl__ = None
+
         class Meta:
             app_label = "shop"
 
@@ -482,3 +485,10 @@ def test_a_queryset_that_was_made_before_follows_the_clock(
     assert found.count() == 1
     ttl_clock.advance(HOUR)
     assert found.count() == 0
+
+
+@pytest.mark.databases("postgres")
+def test_psycopg2_is_refused_in_a_line(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections["default"], "Database", ModuleType("psycopg2"))
+    with pytest.raises(TTLConfigurationError, match="install psycopg"):
+        clock.family_of(connections["default"])

@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tests.django_app import project
 from tests.django_app.data import fill, kill, raw
-from tests.django_app.shop.models import Order, Receipt, Seat, Session
+from tests.django_app.shop.models import Line, Order, Receipt, Seat, Session
 from ttl_odm.django import DjangoStore
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hook, Skip, Sweeper, UnreachableStoreError
@@ -71,7 +71,12 @@ def test_exit_statuses_say_what_went_wrong(
     assert not Session.all_objects.exists()
     raw("DROP TABLE shop_seat")
     try:
+        status, (report,) = swept(capsys, "--model", "shop.Seat", "--model", "shop_nick")
+        missing = {target["table"]: target["missing"] for target in report["targets"]}
+        assert (status, missing) == (0, {"shop_seat": True, "shop_nick": False})
+        raw("CREATE TABLE shop_seat (id INT PRIMARY KEY)")
         assert swept(capsys, "--model", "shop.Seat", "--model", "shop_nick")[0] == 1
+        raw("DROP TABLE shop_seat")
         assert swept(capsys, "--except", "shop.Seat")[0] == 0
     finally:
         with connections["default"].schema_editor() as editor:
@@ -124,6 +129,8 @@ def test_every_sweeps_one_database_until_a_signal(
     assert intervals == [2.5, 0.5]
     both = ("--database", "default", "--database", other)
     assert swept(capsys, "--every", "1", *both)[0] == 2
+    status, (message,) = swept(capsys, "--every", "0")
+    assert (status, message) == (2, "interval = 0.0: give a number, more than 0.")
 
 
 def test_routers_say_which_database_has_which_models(
@@ -220,3 +227,65 @@ def test_a_sweep_waits_for_a_server_that_restarts(
 def test_what_has_no_policy_is_no_target() -> None:
     with pytest.raises(TTLConfigurationError, match="has no policy"):
         Sweeper(connections["default"], Receipt)
+
+
+def test_rows_that_no_sweep_finds_are_found(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Session.objects.bulk_create([Session(pk=number, key=str(number)) for number in (1, 2, 3)])
+    call_command("ttl_status", "--deep", "--model", "shop.Session")
+    connection = connections["default"]
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("PRAGMA ignore_check_constraints = ON")
+        elif connection.vendor == "mysql":
+            cursor.execute("SET check_constraint_checks = 0")
+        else:
+            checks = connection.introspection.get_constraints(cursor, "shop_session").items()
+            (name,) = [name for name, of in checks if of["check"] and of["columns"] == ["ttl"]]
+            cursor.execute(f'ALTER TABLE shop_session DROP CONSTRAINT "{name}"')
+        cursor.execute("UPDATE shop_session SET ttl = 0 WHERE id = 1")
+        if connection.vendor == "sqlite":
+            cursor.execute("PRAGMA ignore_check_constraints = OFF")
+        elif connection.vendor == "mysql":
+            cursor.execute("SET check_constraint_checks = 1")
+    try:
+        with pytest.raises(SystemExit) as ended:
+            call_command("ttl_status", "--deep", "--model", "shop.Session")
+        assert ended.value.code == 1
+        said = capsys.readouterr().err
+        assert "no sweep finds 1 row whose ttl is none: UPDATE" in said
+        raw(said[said.index("UPDATE") :].strip())
+        call_command("ttl_status", "--deep", "--model", "shop.Session")
+    finally:
+        if connection.vendor == "postgresql":
+            raw("ALTER TABLE shop_session ADD CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)")
+
+
+@pytest.mark.databases("postgres")
+def test_rows_without_their_instant_are_found(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Session.objects.bulk_create([Session(pk=number, key=str(number)) for number in (1, 2)])
+    raw("ALTER TABLE shop_session ALTER COLUMN _ts DROP NOT NULL")
+    try:
+        raw("UPDATE shop_session SET _ts = NULL WHERE id = 1")
+        with pytest.raises(SystemExit) as ended:
+            call_command("ttl_status", "--deep", "--model", "shop.Session")
+        assert ended.value.code == 1
+        said = capsys.readouterr().err
+        assert "no sweep finds 1 row without last_modified, which nobody sees: UPDATE" in said
+        raw(said[said.index("UPDATE") :].strip())
+        assert Session.objects.count() == 2
+    finally:
+        raw("ALTER TABLE shop_session ALTER COLUMN _ts SET NOT NULL")
+
+
+def test_rows_that_go_because_they_refer_to_others_are_counted(backend: Backend) -> None:
+    order = Order.objects.create(code="a")
+    Line.objects.create(order=order)
+    raw("UPDATE shop_order SET _ts = %s", [_epoch()])
+    raw("UPDATE shop_line SET _ts = %s", [_epoch()])
+    report = Sweeper(DjangoStore("default", Order)).run_once()
+    (target,) = report.targets
+    assert (target.deleted, target.referring, report.deleted) == (1, {"shop_line": 1}, 2)

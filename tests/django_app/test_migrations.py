@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connections, migrations, models, transaction
+from django.db import IntegrityError, connections, migrations, models, transaction
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ModelState, ProjectState
 from django.db.migrations.writer import MigrationWriter
 
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Session
-from ttl_odm.django import AddTTL
+from ttl_odm.django import AddTTL, TTLField
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 
@@ -174,6 +174,29 @@ def test_migrations_name_public_paths_only(backend: Backend) -> None:
     state = state_of(PLAIN, *namespace["Migration"].operations[:-1])
     assert state == state_of(PLAIN, *detected())
     assert not MigrationAutodetector(state, state_of(PLAIN, AddTTL("box")))._detect_changes()
+
+
+def test_makemigrations_replaces_the_check_of_an_earlier_release(
+    backend: Backend, django_queries: Any
+) -> None:
+    earlier = detected()
+    for operation in earlier:
+        if isinstance(operation, migrations.AddField) and operation.name == "ttl":
+            operation.field = TTLField(null=True, blank=True)
+    before, after = state_of(PLAIN, *earlier), state_of(PLAIN, *detected())
+    (migration,) = MigrationAutodetector(before, after)._detect_changes()["shop"]
+    (operation,) = migration.operations
+    assert isinstance(operation, migrations.AlterField)
+    run([PLAIN, *earlier], atomic=True)
+    made = schema()
+    with django_queries() as queries, connections["default"].schema_editor() as editor:
+        operation.database_forwards("shop", editor, before, after)
+    assert schema()[:2] == made[:2]
+    if backend.database == "sqlite":
+        with pytest.raises(IntegrityError, match="CHECK"):
+            raw("INSERT INTO shop_box (name, ttl) VALUES ('a', 'x')")
+    else:
+        assert not any(query["sql"].startswith("ALTER") for query in queries)
 
 
 @pytest.mark.databases("sqlite")

@@ -4,24 +4,30 @@
 
 from __future__ import annotations
 
+import ast
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.db import connections, models, transaction
+from django.test import Client
 from django.test.utils import isolate_apps
 from django.utils import timezone
 from oauth2_provider.models import AccessToken, Application, RefreshToken
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
+from tests.django_app import project
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Link
 from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, InvalidTTL, TTLConfigurationError
+from ttl_odm.core import MAX_TTL
 from ttl_odm.core.declared import DeclaredTTL
 from ttl_odm.django import TTLModel, include_expired
 from ttl_odm.django.checks import check_databases, check_policies
@@ -68,31 +74,34 @@ def test_sessions_expire_by_the_database_and_are_swept(backend: Backend) -> None
     assert not include_expired(Session.objects.all()).exists()
 
 
-def test_a_token_that_has_expired_is_no_token(backend: Backend) -> None:
+def test_an_access_token_stays_as_long_as_its_refresh_token(backend: Backend) -> None:
+    """Where the row went with the token's own end, every refresh ended with invalid_grant."""
     user = User.objects.create(username="ann")
     application = Application.objects.create(
-        user=user, client_type="confidential", authorization_grant_type="password"
+        user=user, client_type="public", authorization_grant_type="password"
     )
-    token = AccessToken.objects.create(
-        user=user,
-        application=application,
-        token="secret",
-        expires=timezone.now() + timedelta(minutes=5),
-        scope="read",
-    )
-    refresh = RefreshToken.objects.create(
-        user=user, application=application, token="again", access_token=token
-    )
+    refreshing = {"grant_type": "refresh_token", "client_id": application.client_id}
+
+    def token(name: str, ended_before: int) -> None:
+        expires = timezone.now() - timedelta(seconds=ended_before)
+        who = {"user": user, "application": application}
+        access = AccessToken.objects.create(token=name, expires=expires, scope="read", **who)
+        RefreshToken.objects.create(token=f"refresh {name}", access_token=access, **who)
+
+    def refreshed(name: str) -> tuple[int, str | None]:
+        answer = Client().post("/o/token/", refreshing | {"refresh_token": f"refresh {name}"})
+        return answer.status_code, answer.json().get("error")
+
+    token("ended", 300)
+    token("over", project.REFRESH_TOKENS + 300)
     request: Any = type("Request", (), {})()
-    assert OAuth2Validator().validate_bearer_token("secret", ["read"], request)
-    AccessToken.objects.update(expires=timezone.now() - timedelta(minutes=5))
-    assert not AccessToken.objects.filter(token="secret").exists()
-    assert not OAuth2Validator().validate_bearer_token("secret", ["read"], request)
-    found = RefreshToken.objects.select_related("access_token").get()
-    assert (found.pk, found.access_token) == (refresh.pk, None)
-    report = Sweeper(connections["default"], AccessToken).run_once()
-    assert (report.deleted, report.problems) == (1, ())
-    assert RefreshToken.objects.get().access_token_id is None  # on_delete=SET_NULL
+    assert not OAuth2Validator().validate_bearer_token("ended", ["read"], request)
+    assert not AccessToken.objects.filter(token="over").exists()
+    assert Sweeper(connections["default"], AccessToken).run_once().deleted == 1
+    call_command("cleartokens")
+    assert RefreshToken.objects.get().token == "refresh ended"
+    assert refreshed("over") == (400, "invalid_grant")
+    assert refreshed("ended") == (200, None)
 
 
 def test_rows_without_a_date_are_live_unless_they_are_declared_otherwise(backend: Backend) -> None:
@@ -108,6 +117,13 @@ def test_rows_without_a_date_are_live_unless_they_are_declared_otherwise(backend
         assert Sweeper(connections["default"], Link).run_once().deleted == 1
     finally:
         found.default, Link.__ttl__ = before
+
+
+def test_a_model_with_the_contract_says_how_long_its_rows_live() -> None:
+    meta = type("Meta", (), {"app_label": "shop"})
+    with pytest.raises(TTLConfigurationError, match=r"^Vase has TTLModel, but no __ttl__: "):
+        type("Vase", (TTLModel,), {"__module__": __name__, "Meta": meta})
+    assert "vase" not in apps.all_models["shop"]
 
 
 @isolate_apps("tests.django_app.shop")
@@ -128,7 +144,7 @@ def test_wrong_declarations_are_refused_when_the_model_is_declared() -> None:
         declared(ExpireAt("gone"))
     with pytest.raises(TTLConfigurationError, match="needs a DateTimeField"):
         declared(ExpireAfter("day", 60), day=models.DateField())
-    with pytest.raises(TTLConfigurationError, match="integer field"):
+    with pytest.raises(TTLConfigurationError, match="field of numbers"):
         declared(ExpireAfter("at", 60, unit="s"), at=models.DateTimeField())
     at = models.DateTimeField()
     with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__: timezone='Europe/Paris'"):
@@ -151,11 +167,83 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
     for setting, message in (
         (["sessions.Session"], "give a dict"),
         ({"sessions.Gone": ExpireAt("at")}, "sessions.Gone"),
-        ({"Session": ExpireAt("at")}, "TTL_ODM_POLICIES"),
+        ({"Session": ExpireAt("at")}, r"\['Session'\]: name a model by its app and its class"),
+        ({models.Model: ExpireAt("at")}, "name a model by its app and its class"),
         ({"shop.Session": 60}, "declares a __ttl__ of its own"),
     ):
         with pytest.raises(TTLConfigurationError, match=message):
             list(policies_of(setting))
+
+
+@contextmanager
+def tables_of(*made: Any) -> Iterator[None]:
+    """Have the tables of models that a test declares, and forget these."""
+    connection = connections["default"]
+    with connection.schema_editor() as editor:
+        for model in made:
+            editor.create_model(model)
+    try:
+        yield
+    finally:
+        for model in made:
+            with connection.schema_editor() as editor:
+                editor.delete_model(model)
+            del apps.all_models["shop"][model._meta.model_name]
+        apps.clear_cache()
+
+
+def test_epoch_numbers_may_have_fractions(backend: Backend) -> None:
+    """To the microsecond; NaN and infinity are no instants."""
+
+    class Reading(models.Model):
+        __ttl__ = ExpireAt("ends", unit="s")
+        ends = models.FloatField()
+
+        class Meta:
+            app_label = "shop"
+
+    class Gauge(models.Model):
+        __ttl__ = TTL(60, last_modified="at", override="life", unit="ms")
+        at = models.DecimalField(max_digits=20, decimal_places=3, null=True)
+        life = models.IntegerField(null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    connection = connections["default"]
+    odd = {
+        "postgresql": ("'NaN'", "'Infinity'", "'-Infinity'"),
+        "sqlite": ("9e999", "-9e999", "'x'"),
+    }.get(connection.vendor, ())
+    with tables_of(Reading, Gauge):
+        for number, value in enumerate(odd, start=10):
+            raw(f"INSERT INTO shop_reading (id, ends) VALUES ({number}, {value})")  # noqa: S608
+        now = timezone.now().timestamp()
+        Reading.objects.create(pk=1, ends=now + 3600.5)
+        Reading.objects.create(pk=2, ends=now - 3600.5)
+        assert set(Reading.objects.values_list("pk", flat=True)) == {1, *range(10, 10 + len(odd))}
+        assert Sweeper(connection, [Reading], lease=False).run_once().deleted == 1
+        for key in range(6):
+            Gauge.objects.create(pk=key + 1, life=MAX_TTL if key == 5 else None)
+        stamps = Gauge.objects.values_list("at", flat=True)
+        assert any(at % 1000 for at in stamps if at is not None)
+        raw("UPDATE shop_gauge SET at = at - 60000 WHERE id = 2")
+        raw("UPDATE shop_gauge SET at = NULL WHERE id = 3")
+        raw("UPDATE shop_gauge SET life = 1, at = at - 2000 WHERE id = 4")
+        assert set(Gauge.objects.values_list("pk", flat=True)) == {1, 3, 5, 6}
+        assert Sweeper(connection, [Gauge], lease=False).run_once().deleted == 2
+
+
+@isolate_apps("tests.django_app.shop")
+def test_a_decimal_that_would_round_the_stamp_is_refused() -> None:
+    class Meter(models.Model):
+        at = models.DecimalField(max_digits=12, decimal_places=0)
+
+        class Meta:
+            app_label = "shop"
+
+    with pytest.raises(TTLConfigurationError, match=r"shop\.Meter\.at has decimal_places=0.*6"):
+        declare(Meter, TTL(60, last_modified="at", override=None, unit="s"), where="Meter.__ttl__")
 
 
 def test_existing_columns_may_have_the_whole_contract(backend: Backend) -> None:
@@ -177,10 +265,7 @@ def test_existing_columns_may_have_the_whole_contract(backend: Backend) -> None:
             app_label = "shop"
 
     connection = connections["default"]
-    with connection.schema_editor() as editor:
-        editor.create_model(Grant)
-        editor.create_model(Ticket)
-    try:
+    with tables_of(Grant, Ticket):
         too_long = 2_147_483_648, 10**18
         for number, lifetime in enumerate((None, 0, -1, 60, 10_000, -7, *too_long), start=1):
             Grant.objects.create(pk=number, lifetime=lifetime)
@@ -198,14 +283,6 @@ def test_existing_columns_may_have_the_whole_contract(backend: Backend) -> None:
         raw("INSERT INTO shop_ticket (id, stamp) VALUES (3, NULL)")
         assert sorted(Ticket.objects.values_list("pk", flat=True)) == [1, 3]
         assert Sweeper(connection, [Ticket], lease=False).run_once().deleted == 1
-    finally:
-        for model in (Grant, Ticket):
-            with connection.schema_editor() as editor:
-                editor.delete_model(model)
-            del model._meta.apps.all_models["shop"][model._meta.model_name]
-        from django.apps import apps
-
-        apps.clear_cache()
 
 
 def test_checks_find_what_works_badly() -> None:
@@ -239,9 +316,18 @@ def test_checks_find_what_works_badly() -> None:
         apps.clear_cache()
 
 
-def test_a_project_without_faults_passes_its_checks(backend: Backend) -> None:
-    call_command("check", databases=["default"])
-    assert check_databases(["default"]) == []
+def test_an_index_for_a_model_of_others_is_asked_of_the_database(backend: Backend) -> None:
+    """The hint is a statement for a migration of one's own, and silences the check."""
+    assert "oauth2_provider" not in {message.obj._meta.app_label for message in check_policies()}
+    (missing,) = check_databases(["default"])
+    assert (missing.id, missing.obj) == ("ttl_odm.W001", AccessToken)
+    there, back = ast.literal_eval(str(missing.hint).partition("RunSQL")[2])
+    raw(there)
+    try:
+        call_command("check", databases=["default"])
+        assert check_databases(["default"]) == []
+    finally:
+        raw(back)
 
 
 @pytest.mark.databases("sqlite", "mariadb")

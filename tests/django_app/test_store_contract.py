@@ -9,16 +9,17 @@ import pytest
 from django.db import connections, models, transaction
 from django.db.backends.signals import connection_created
 
+from tests.backends import refusing
 from tests.django_app.data import raw
 from ttl_odm.django import DjangoStore, TTLModel, include_expired
 from ttl_odm.django.policy import binding
 from ttl_odm.django.time import clock
 from ttl_odm.sweeper import Clocked, Counting, Hooking, Leasing
 from ttl_odm.testing import StoreContract, StoreRig
-from ttl_odm.testing.contract import HoldContract, PurgeContract
+from ttl_odm.testing.contract import HoldContract, PurgeContract, RefusalContract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from tests.backends import Backend
     from ttl_odm.sweeper import ArchiveSink
@@ -97,6 +98,15 @@ class DjangoRig(StoreRig):
             yield
         assert not actions
 
+    @contextmanager
+    def refuse(self, target: str, keys: Collection[int]) -> Iterator[None]:
+        make, drop = refusing(connections["default"].vendor, target, keys)
+        for statement in make:
+            raw(statement)
+        yield
+        for statement in drop:
+            raw(statement)
+
     def end_lease(self, name: str) -> None:
         now = clock.now(connections["default"], "instant", writing=True).replace("%%", "%")
         raw(f"UPDATE ttl_odm_lease SET acquired_until = {now} WHERE name = %s", [name])  # noqa: S608
@@ -163,7 +173,7 @@ class TestDjangoStore(StoreContract):
 
 
 @pytest.mark.databases("postgres", "mariadb")
-class TestRowsThatDjangoCollects(PurgeContract, HoldContract):
+class TestRowsThatDjangoCollects(PurgeContract, HoldContract, RefusalContract):
     """Rows that Django's Collector deletes, since a signal has a receiver."""
 
     @pytest.fixture

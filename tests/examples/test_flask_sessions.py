@@ -57,12 +57,14 @@ def pass_by(app: Flask, seconds: float) -> None:
     """Let time pass for everything that is stored."""
     engine = app.extensions["sqlalchemy"]
     with app.app_context(), engine.engine.begin() as connection:
-        connection.execute(text("UPDATE web_sessions SET _ts = _ts - :ms"), {"ms": seconds * 1000})
+        connection.execute(
+            text("UPDATE example_flask_sessions SET _ts = _ts - :ms"), {"ms": seconds * 1000}
+        )
 
 
 def stored(app: Flask) -> list[Any]:
     with app.app_context(), app.extensions["sqlalchemy"].engine.connect() as connection:
-        return list(connection.execute(text("SELECT * FROM web_sessions")))
+        return list(connection.execute(text("SELECT * FROM example_flask_sessions")))
 
 
 def test_a_session_lasts_from_request_to_request(laptop: FlaskClient, app: Flask) -> None:

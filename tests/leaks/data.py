@@ -197,6 +197,81 @@ ROWS: list[Row] = [
     *_rows("Asset", "id name", (FRESH, 1, "desk"), (STALE, 2, "chair")),
     *_rows("Car", "id name seats", (FRESH, 3, "coupe", 2), (SHORT, 4, "wagon", 5)),
     *_rows("Truck", "id name tons", (ENDLESS, 5, "tipper", 8), (STALE, 6, "tanker", 9)),
+    *_rows(
+        "Guest",
+        "id first last x y luggage",
+        (FRESH, 1, "gil", "hay", 1, 1, ["bag"]),
+        (STALE, 2, "hal", "ivy", 1, 1, ["bag"]),
+        (ENDLESS, 3, "ida", "joy", 3, 4, None),
+        (SHORT, 4, "jo", "kay", 3, 4, ["hat"]),
+    ),
+    *_rows(
+        "Wish",
+        "id guest_id place what",
+        (FRESH, 1, 1, 0, "tea"),
+        (STALE, 2, 1, 1, "cake"),
+        (FRESH, 3, 1, 2, "milk"),
+        (STALE, 4, 3, 0, "quiet"),
+    ),
+    *_rows(
+        "Room",
+        "id floor number free head_id",
+        (FRESH, 1, 1, 1, False, 1),
+        (STALE, 2, 1, 2, True, 1),
+        (LONG, 3, 2, 1, True, 2),  # its head has expired
+        (SHORT, 4, 2, 2, False, 3),
+        (FRESH, 5, 3, 1, True, None),
+    ),
+    *_rows(
+        "Stay",
+        "id guest_id room_id nights",
+        (FRESH, 1, 1, 1, 1),
+        (STALE, 2, 1, 3, 2),
+        (FRESH, 3, 2, 1, 2),  # of an expired guest
+        (ENDLESS, 4, 3, 3, 4),
+        (FRESH, 5, 3, 2, 5),  # in an expired room
+        (SHORT, 6, 3, 1, 7),
+    ),
+    *_rows("Stage", "id size", (ALWAYS, 1, 3), (ALWAYS, 2, 2)),
+    *_rows(
+        "Seat",
+        "id number stage_id place holder",
+        (FRESH, 1, 1, 1, 1, "ann"),
+        (STALE, 2, 2, 1, 2, "bob"),
+        (FRESH, 3, 3, 1, 3, "cid"),
+        (SHORT, 4, 4, 2, 1, "dan"),
+        (ENDLESS, 5, 7, 2, 5, "eve"),
+    ),
+    *_rows(
+        "Voucher",
+        "id holder code tenant used",
+        (FRESH, 1, "ann", 1, 1, 0),
+        (STALE, 2, "bob", 2, 1, 0),
+        (FRESH, 3, "cid", 3, 2, 0),
+        (SHORT, 4, "dan", 4, 2, 0),
+        (ENDLESS, 5, "eve", 7, 1, 0),
+    ),
+    *_rows(
+        "Setting",
+        "id name code item",
+        (FRESH, 1, "live", "live", "live"),
+        (STALE, 2, "old", "old", "old"),
+        (SHORT, 3, "short", "short", "short"),
+    ),
+    *_rows(
+        "Arrival",
+        "id seat pass",
+        (FRESH, 1, "live", "live"),
+        (STALE, 2, "old", "old"),
+        (SHORT, 3, "short", "short"),
+    ),
+    *_rows(
+        "Mailbox",
+        "id email nick mark sign",
+        (FRESH, 1, "Live", "live", None, None),
+        (STALE, 2, "Old", "old", "touched", "x"),
+        (SHORT, 3, "Short", "short", "x", "signed"),
+    ),
 ]
 
 TAGS_OF_CUSTOMERS: list[tuple[int, int]] = [
@@ -208,4 +283,54 @@ TAGS_OF_CUSTOMERS: list[tuple[int, int]] = [
     (4, 1),  # an expired customer
     (4, 3),
     (6, 3),
+]
+
+# Rows whose foreign keys are enforced: live ones refer to nothing that has expired.
+ROWS += [
+    *_rows(
+        "Firm",
+        "id code",
+        (ALWAYS, 1, "visited"),
+        (ALWAYS, 2, "badged"),
+        (ALWAYS, 3, "host"),
+        (ALWAYS, 4, "branched"),
+        (ALWAYS, 5, "ticketed"),
+        (ALWAYS, 6, "permitted"),
+        (ALWAYS, 7, "alone"),
+        (ALWAYS, 8, "busy"),  # live rows refer to it
+    ),
+    *_rows("Visit", "id firm_id", (STALE, 1, 1), (SHORT, 2, 1), (STALE, 3, 8), (FRESH, 4, 8)),
+    *_rows("Badge", "id firm_code", (STALE, 1, "badged"), (SHORT, 2, "badged"), (LONG, 3, "busy")),
+    *_rows(
+        "Caller",
+        "id host_id name",
+        (STALE, 1, 3, "ann"),
+        (SHORT, 2, 3, "bob"),
+        (FRESH, 3, 8, "cid"),
+        (STALE, 4, None, "dan"),
+    ),
+    *_rows("Meal", "id caller_id", (STALE, 1, 1), (STALE, 2, 4), (FRESH, 3, 3)),
+    *_rows("Branch", "id firm_id", (ALWAYS, 1, 4), (ALWAYS, 2, 4), (ALWAYS, 3, 8)),
+    *_rows("Desk", "id branch_id", (STALE, 1, 1), (SHORT, 2, 2), (FRESH, 3, 3)),
+    *_rows("Ticket", "id firm_id", (FRESH, 1, 5), (STALE, 2, 5), (FRESH, 3, 8)),
+    *_rows(
+        "Reply",
+        "id ticket_id reply_id",
+        (STALE, 1, 1, None),
+        (STALE, 2, 1, 1),
+        (STALE, 3, 2, None),
+        (FRESH, 4, 3, None),
+    ),
+    *_rows("Permit", "id firm_id", (STALE, 1, 6), (FRESH, 2, 8)),
+    *_rows(
+        "Folder",
+        "id parent_id",
+        (ALWAYS, 1, None),
+        (ALWAYS, 2, 1),
+        (ALWAYS, 3, 2),
+        (ALWAYS, 4, None),
+    ),
+    *_rows("Paper", "id folder_id", (STALE, 1, 3), (SHORT, 2, 2), (FRESH, 3, 4)),
+    *_rows("Hall", "house number", (ALWAYS, 1, 1), (ALWAYS, 1, 2), (ALWAYS, 2, 1)),
+    *_rows("Booking", "id house number", (STALE, 1, 1, 1), (STALE, 2, 1, 2), (FRESH, 3, 2, 1)),
 ]

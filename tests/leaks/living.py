@@ -9,7 +9,7 @@ from sqlalchemy import inspect
 from sqlalchemy.orm.attributes import set_committed_value
 
 from tests.clocks import age
-from tests.leaks.data import HOUR
+from tests.leaks.data import HOUR, ROWS
 from tests.leaks.worlds import TimelessWorld, lasting_table
 from ttl_odm.sqlalchemy import TTLMixin
 
@@ -46,6 +46,13 @@ class LivingWorld(TimelessWorld):
             )
         if row.life.age:
             age(connection, table.name, row.values["id"], row.life.age)
+
+    def let_pass(self, session: Session, model: Any, seconds: int) -> None:
+        """Age the rows by raw SQL."""
+        for row in ROWS:
+            if row.model == model.__name__:
+                table = lasting_table(inspect(model)).name
+                age(session.connection(), table, row.values["id"], seconds)
 
     def pass_time(self, session: Session, *objects: Any) -> None:
         """Move the rows into the past by raw SQL, and what the objects know of their age too."""

@@ -5,7 +5,8 @@ same schema can be had with ttl_odm, with nothing at all, and with other package
 model may depend on which of them it is.
 
 Foreign keys are declared but not created: a row that has expired, and is gone from the world
-without expired rows, may have live rows that refer to it.
+without expired rows, may have live rows that refer to it. Those of `tests.leaks.models_references`
+are.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ from sqlalchemy.orm import (
     relationship,
 )
 
+from tests.leaks.models_generated import office
+from tests.leaks.models_keys import theatre
+from tests.leaks.models_references import ENFORCED, declare_firms, declare_folders
+from tests.leaks.models_unusual import hotel, share_tables
+
 HOUR = 3600
 """The default ttl of every class that has one, but for some single-table subclasses."""
 
@@ -47,10 +53,23 @@ class Models:
 
     def __init__(self, mixin: type, base: Any) -> None:
         self.Base = base
-        for declare in (_shop, _ties, _catalogue, _documents, _events, _assets):
+        for declare in (
+            _shop,
+            _ties,
+            _catalogue,
+            _documents,
+            _events,
+            _assets,
+            hotel,
+            theatre,
+            office,
+        ):
             vars(self).update(declare(mixin, base))
+        vars(self).update(declare_firms(mixin, base))
+        vars(self).update(declare_folders(mixin, base))
         _expressions(self)
         _over_a_join(self)
+        share_tables(self)
         base.registry.configure()
         _leave_foreign_keys_out(base.metadata)
 
@@ -402,7 +421,7 @@ def _over_a_join(models: Models) -> None:
 
 def _leave_foreign_keys_out(metadata: Any) -> None:
     for table in metadata.tables.values():
-        for constraint in table.constraints:
+        for constraint in () if ENFORCED in table.info else table.constraints:
             if isinstance(constraint, ForeignKeyConstraint):
                 constraint.ddl_if(callable_=_nowhere)
 

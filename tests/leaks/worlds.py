@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from tests.leaks.data import ROWS, TAGS_OF_CUSTOMERS, Row
@@ -55,7 +55,10 @@ class TimelessWorld:
     def __init__(self, url: str) -> None:
         self._models = make_models(self.mixin, type("Base", (DeclarativeBase,), {}))
         self.engine: Engine = create_engine(url)
-        self._models.Base.metadata.create_all(self.engine)
+        if self.engine.dialect.name == "sqlite":
+            event.listen(self.engine, "connect", _enforce_foreign_keys)
+        for base in (self._models.Base, self._models.Elsewhere):
+            base.metadata.create_all(self.engine)
         with self.engine.begin() as connection:
             for row in filter(self.holds, ROWS):
                 self._insert(connection, row, inspect(getattr(self, row.model)))
@@ -92,6 +95,12 @@ class TimelessWorld:
     def pass_time(self, session: Session, *objects: Any) -> None:
         """Let so much time pass for these loaded objects that their default ttl is over."""
 
+    def clean_up(self, session: Session, *objects: Any) -> None:
+        """Delete the rows of objects whose time has passed, where their keys aren't free before."""
+
+    def let_pass(self, session: Session, model: Any, seconds: int) -> None:
+        """Let so many seconds pass for the rows of a class's table, behind SQLAlchemy's back."""
+
     def _insert(self, connection: Connection, row: Row, mapper: Mapper[Any]) -> None:
         values = {**row.values, "kind": mapper.polymorphic_identity}
         for table in mapper.tables:
@@ -103,10 +112,23 @@ class TimelessWorld:
 World = TimelessWorld
 
 
+def _enforce_foreign_keys(connection: Any, _: object) -> None:
+    """Let SQLite do as the others do."""
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
 def lasting_table(mapper: Mapper[Any]) -> Table:
     """The table that holds a row's lifetime, if it has one: that of the base."""
     table: Any = mapper.local_table if mapper.concrete else mapper.base_mapper.local_table
     return table
+
+
+def delete_rows(session: Session, *objects: Any) -> None:
+    """Delete the rows of objects by their keys, behind SQLAlchemy's back."""
+    for each in objects:
+        for table in reversed(inspect(each).mapper.tables):
+            (key,), (value,) = table.primary_key, inspect(each).identity
+            session.connection().execute(table.delete().where(key == value))
 
 
 class CleanWorld(TimelessWorld):
@@ -118,9 +140,6 @@ class CleanWorld(TimelessWorld):
 
     def pass_time(self, session: Session, *objects: Any) -> None:
         """Delete the rows behind SQLAlchemy's back, and let it look for them again."""
+        delete_rows(session, *objects)
         for each in objects:
-            mapper = inspect(each).mapper
-            for table in reversed(mapper.tables):
-                (key,) = table.primary_key
-                session.connection().execute(table.delete().where(key == inspect(each).identity[0]))
             session.expire(each)

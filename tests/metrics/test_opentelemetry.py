@@ -92,7 +92,7 @@ def test_a_sweep_gives_metrics_and_a_span_for_each_batch(engine: Any) -> None:
 
 @pytest.mark.databases("sqlite")
 def test_a_batch_that_fails_is_a_span_with_what_went_wrong(engine: Any) -> None:
-    shop.fill(engine)
+    shop.fill(engine, expired=1)
     collected = Collected()
 
     def refuse(_: Purged) -> None:

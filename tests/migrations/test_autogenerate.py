@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from alembic.util.exc import CommandError
 from sqlalchemy import Integer, MetaData, inspect, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import mapped_column
 
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue, lines
+from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.sqlalchemy import lease_table
 from ttl_odm.sqlalchemy.sweep.leases import NAME
 
@@ -116,6 +118,41 @@ def test_an_index_that_is_missing_is_put_back(engine: Engine, project: Any) -> N
     here.upgrade()
     here.check()
     assert catalogue(engine, "web_sessions") == made
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("form", ["inline", "copied"])
+def test_the_check_of_an_earlier_release_is_replaced(
+    engine: Engine, project: Any, form: str
+) -> None:
+    model = models(60)
+    model.metadata.create_all(engine)
+    made = catalogue(engine, "web_sessions")
+    query = "SELECT sql FROM sqlite_master WHERE tbl_name = 'web_sessions' AND sql IS NOT NULL"
+    check = "CONSTRAINT ck_web_sessions_ttl CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)"
+    with engine.begin() as connection:
+        definition, *indexes = connection.scalars(text(query)).all()
+        begin = definition.index("CONSTRAINT ck_web_sessions_ttl")
+        end = definition.index(", \n", begin)
+        if form == "inline":
+            old = f"{definition[:begin]}{check}{definition[end:]}"
+        else:  # as Alembic's batch mode leaves it
+            old = f"{definition[:begin]}{definition[end:].rstrip(')')}, {check})"
+        for statement in ("DROP TABLE web_sessions", old, *indexes):
+            connection.exec_driver_sql(statement)
+        connection.execute(text("INSERT INTO web_sessions (id, views, ttl) VALUES ('a', 1, 'x')"))
+    here = project(model)
+    assert lines(here.autogenerate())[0] == ["op.alter_ttl('web_sessions', 60)"]
+    with pytest.raises(MigrationRefusedError, match="1 rows hold a ttl that is none") as error:
+        here.upgrade()
+    with engine.begin() as connection:
+        connection.exec_driver_sql(str(error.value).rpartition(": ")[2])
+    here.upgrade()
+    here.check()
+    with engine.connect() as connection, pytest.raises(IntegrityError, match="CHECK"):
+        connection.execute(text("INSERT INTO web_sessions (id, views, ttl) VALUES ('b', 1, 20.5)"))
+    if form == "inline":
+        assert catalogue(engine, "web_sessions") == made
 
 
 def test_a_changed_default_needs_no_migration(engine: Engine, project: Any) -> None:

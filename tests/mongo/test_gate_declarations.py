@@ -58,6 +58,12 @@ def test_the_nearest_declaration_counts(model: Any, declared: object, purge: str
     assert purge_of(model) == purge
 
 
+async def test_a_class_with_the_mixin_says_how_long_its_documents_live(world: World) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^Neither has TTLMixin, but no __ttl__: "):
+        await initialised(world, Neither)
+    assert "Neither" not in world.raw.list_collection_names()
+
+
 @pytest.mark.parametrize("declared", [0, -2, 1.5, "60", True, 2**31, float("nan")])
 def test_what_is_no_ttl_is_refused_when_the_class_is_made(declared: Any) -> None:
     with pytest.raises(InvalidTTL, match=r"Wrong\.__ttl__"):

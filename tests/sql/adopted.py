@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import (
+    DECIMAL,
     BigInteger,
     Date,
     DateTime,
+    Double,
+    Float,
     Integer,
     MetaData,
+    Numeric,
     String,
     Text,
     TypeDecorator,
 )
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin
@@ -130,6 +135,35 @@ KINDS: dict[str, Kind] = {
         {"unit": "us"},
         lambda i: (i - EPOCH) // timedelta(microseconds=1),
         MILLISECOND,
+    ),
+    "double": Kind(Double(), {"unit": "s"}, lambda i: i.timestamp(), MILLISECOND),
+    "double_ms": Kind(Double(), {"unit": "ms"}, lambda i: i.timestamp() * 1000, MILLISECOND),
+    "double_us": Kind(Double(), {"unit": "us"}, lambda i: i.timestamp() * 1e6, MILLISECOND),
+    # As Home Assistant's last_updated_ts.
+    "recorded": Kind(
+        Float()
+        .with_variant(mysql.DOUBLE(asdecimal=False), "mysql")
+        .with_variant(postgresql.DOUBLE_PRECISION(), "postgresql"),
+        {"unit": "s"},
+        lambda i: i.timestamp(),
+        MILLISECOND,
+    ),
+    "numeric": Kind(
+        Numeric(20, 6, asdecimal=False), {"unit": "s"}, lambda i: i.timestamp(), MILLISECOND
+    ),
+    "decimal": Kind(
+        DECIMAL(20, 3),
+        {"unit": "ms"},
+        lambda i: Decimal((i - EPOCH) // MILLISECOND),
+        MILLISECOND,
+        databases=("postgresql", "mysql"),
+    ),
+    "decimal_s": Kind(
+        DECIMAL(12, 0),
+        {"unit": "s"},
+        lambda i: Decimal((i - EPOCH) // SECOND),
+        SECOND,
+        databases=("postgresql", "mysql"),
     ),
     "iso": Kind(String(40), {"unit": "iso"}, iso, MILLISECOND),
     "iso_text": Kind(Text(), {"unit": "iso"}, lambda i: naive(i).isoformat(" ") + "Z", MILLISECOND),

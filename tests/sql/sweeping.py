@@ -71,13 +71,14 @@ def left(connection: Connection, model: Any) -> set[Any]:
     return set(connection.scalars(select(column).options(include_expired())))
 
 
-def zoo(ondelete: str | None) -> Any:
+def zoo(ondelete: str | None, sweep: str = "index") -> Any:
     class Base(DeclarativeBase):
         pass
 
     class Animal(TTLMixin, Base):
         __tablename__ = "animals"
         __ttl__ = HOUR
+        __ttl_sweep__ = sweep
         __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "animal"}
 
         id: Mapped[int] = mapped_column(primary_key=True)

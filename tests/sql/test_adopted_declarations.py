@@ -76,14 +76,19 @@ def test_a_string_too_short_for_a_date_is_refused() -> None:
         declare(ExpireAt("at", unit="iso"), String(10))
 
 
-@pytest.mark.parametrize(
-    "type_", [Time(), Float(), Numeric(), JSON(), LargeBinary(), Enum("a", "b", name="ab")]
-)
+@pytest.mark.parametrize("type_", [Time(), JSON(), LargeBinary(), Enum("a", "b", name="ab")])
 @pytest.mark.parametrize("unit", [None, "s", "iso"])
 def test_other_types_hold_no_instants(type_: Any, unit: Any) -> None:
     with pytest.raises(
         TTLConfigurationError, match=r"Things.*'at' is .*name a column of datetimes"
     ):
+        declare(ExpireAt("at", unit=unit), type_)
+
+
+@pytest.mark.parametrize("type_", [Integer(), Float(), Numeric(20, 6)])
+@pytest.mark.parametrize("unit", [None, "iso"])
+def test_numbers_need_a_unit(type_: Any, unit: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"'at' is .*for epoch numbers write unit='s'"):
         declare(ExpireAt("at", unit=unit), type_)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import (
     DeclarativeBase,
+    DeclarativeBaseNoMeta,
     Mapped,
     MappedAsDataclass,
     Session,
@@ -96,6 +98,87 @@ def test_a_column_of_the_wrong_type_is_refused(columns: dict[str, Any], message:
 def test_an_unknown_way_to_sweep_is_refused() -> None:
     with pytest.raises(TTLConfigurationError, match=r"Thing\.__ttl_sweep__ = 'fast'.*'index'"):
         declare(60, __ttl_sweep__="fast")
+
+
+def test_a_class_with_the_mixin_says_how_long_its_rows_live() -> None:
+    class Base(TTLMixin, DeclarativeBase): ...
+
+    with pytest.raises(TTLConfigurationError, match=r"^Vase has TTLMixin, but no __ttl__: "):
+
+        class Vase(Base):
+            __tablename__ = "vases"
+            id: Mapped[int] = mapped_column(primary_key=True)
+
+    class Kept(Base):
+        __abstract__ = True
+        __ttl__ = None
+
+    class Jar(Kept):
+        __tablename__ = "jars"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class Lid(Jar):
+        __tablename__ = "lids"
+        id: Mapped[int] = mapped_column(ForeignKey("jars.id"), primary_key=True)
+
+    assert {"_ts", "ttl"} <= set(Jar.__table__.c.keys())
+
+
+def dataclass_on_the_base() -> Any:
+    class Base(TTLMixin, MappedAsDataclass, DeclarativeBaseNoMeta):
+        registry = registry()
+
+    class Vase(Base):
+        __tablename__ = "vases"
+        __ttl__ = 60
+        id: Mapped[int] = mapped_column(primary_key=True)
+        name: Mapped[str] = mapped_column(default="", kw_only=True)
+
+    return Vase
+
+
+def dataclass_of_its_own() -> Any:
+    class Base(DeclarativeBase): ...
+
+    class Vase(MappedAsDataclass, TTLMixin, Base):
+        __tablename__ = "vases"
+        __ttl__ = 60
+        id: Mapped[int] = mapped_column(primary_key=True)
+        name: Mapped[str] = mapped_column(default="", kw_only=True)
+
+    return Vase
+
+
+def dataclass_of_a_subclass() -> Any:
+    class Base(MappedAsDataclass, DeclarativeBase): ...
+
+    class Container(TTLMixin, Base):
+        __tablename__ = "containers"
+        __ttl__ = 60
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class Vase(Container):
+        __tablename__ = "vases"
+        id: Mapped[int] = mapped_column(ForeignKey("containers.id"), primary_key=True)
+        name: Mapped[str] = mapped_column(default="", kw_only=True)
+
+    return Vase
+
+
+@pytest.mark.parametrize(
+    "style", [dataclass_on_the_base, dataclass_of_its_own, dataclass_of_a_subclass]
+)
+def test_a_dataclass_takes_a_ttl_by_name(style: Callable[[], Any]) -> None:
+    model = style()
+    row = model(1, ttl=timedelta(minutes=1), name="a")
+    assert (row.ttl, model(2).ttl) == (60, None)
+    assert replace(row, name="b").ttl == 60
+    assert "ttl" not in repr(row)
+    assert model(1, name="a") == row
+    with pytest.raises(InvalidTTL, match=r"Vase\.ttl = 0"):
+        model(3, ttl=0)
+    with pytest.raises(TypeError):
+        model(3, 60)
 
 
 def test_a_second_policy_for_a_table_is_refused() -> None:

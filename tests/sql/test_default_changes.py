@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Mapped, Session, mapped_column, registry
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from tests.clocks import age
 from tests.sql.models import web_session
 from ttl_odm import TTL, ExpireAt, InvalidTTL, TTLConfigurationError
+from ttl_odm.sqlalchemy import TTLMixin
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -64,15 +65,30 @@ def test_nothing_is_compiled_again_and_the_cache_does_not_grow(
         assert len(cache) == before
 
 
-def test_an_invalid_default_fails_the_statement_and_names_the_model(
-    engine: Engine, model: Any
-) -> None:
-    model.__ttl__ = 0
+def test_an_invalid_default_is_not_taken(engine: Engine, model: Any) -> None:
+    for value in (0, -2, 1.5, "3600", True):
+        with pytest.raises(InvalidTTL, match=r"^WebSession\.__ttl__ = .* is no ttl"):
+            model.__ttl__ = value
     with Session(engine) as session:
-        with pytest.raises(InvalidTTL, match=r"WebSession\.__ttl__ = 0"):
-            ids(session, model)
-        model.__ttl__ = 3600
         assert "inherits" in ids(session, model)
+
+
+def test_of_a_class_that_is_mapped_by_a_decorator_the_statement_fails(engine: Engine) -> None:
+    types = registry()
+
+    @types.mapped
+    class Letter(TTLMixin):
+        __tablename__ = "decorated_letters"
+        __ttl__: Any = 3600
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    types.metadata.create_all(engine)
+    Letter.__ttl__ = 0
+    with Session(engine) as session:
+        with pytest.raises(InvalidTTL, match=r"Letter\.__ttl__ = 0"):
+            session.get(Letter, 1)
+        Letter.__ttl__ = 3600
+        assert session.get(Letter, 1) is None
 
 
 def test_the_columns_of_a_policy_cannot_change_while_the_application_runs(

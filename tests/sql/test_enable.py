@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import (
     Column,
+    DateTime,
     ForeignKey,
     Integer,
     MetaData,
@@ -94,6 +95,7 @@ def with_mixin(_: Engine) -> Any:
 
     class Token(TTLMixin, Base):
         __tablename__ = "tokens"
+        __ttl__ = None
         id: Mapped[str] = mapped_column(String(40), primary_key=True)
 
     return Token
@@ -127,7 +129,7 @@ def test_any_kind_of_target_gets_a_lifetime_and_loses_it_again(stored: Engine, m
     enable(target, 200)
     assert ids() == ["old", "young"]
     disable(target)
-    enable(target, 60, sweep="scan")  # which those without the mixin do anyway
+    enable(target, 60, sweep="scan")
     assert Sweeper(stored, target).run_once().deleted == 1
     disable(target)
     assert ids(include_expired()) == ids() == ["young"]
@@ -445,10 +447,35 @@ def test_a_policy_that_cannot_be_bound_leaves_the_one_before() -> None:
     with pytest.raises(TTLConfigurationError, match="sweep"):
         enable(token, 120, sweep="often")
     assert token.__ttl__ == 60
-    assert token.__ttl_sweep__ == "scan"
+    assert not hasattr(token, "__ttl_sweep__")
     with Session(engine) as session:
         session.add(token(id="a"))
         session.commit()
         age(session.connection(), "tokens", "a", 70)
         assert session.scalars(select(token)).all() == []
     engine.dispose()
+
+
+def test_a_class_that_is_not_mapped_yet_is_refused_with_what_to_do_first() -> None:
+    base: Any = automap_base()
+    unmapped = type("Unmapped", (base,), {"__tablename__": "enabled_too_early"})
+    for early in (
+        lambda: enable(unmapped, 60),
+        lambda: Sweeper(create_engine("sqlite://"), unmapped),
+    ):
+        with pytest.raises(TTLConfigurationError, match=r"after Base.prepare\(\)"):
+            early()
+    with pytest.raises(TTLConfigurationError, match=r"or enable\(\) it"):
+        live(unmapped)
+
+
+def test_a_policy_over_a_date_alone_is_told_of_override() -> None:
+    policy = TTL(3600, last_modified="seen")
+    fix = r"TTL\(3600, last_modified='seen', override=None\)"
+    columns = (Column("id", Integer, primary_key=True), Column("seen", DateTime))
+    with pytest.raises(TTLConfigurationError, match=fix):
+        enable(Table("enabled_seen", MetaData(), *columns), policy)
+    members = {"id": Column(Integer, primary_key=True), "seen": Column(DateTime)}
+    base = type("Base", (DeclarativeBase,), {})
+    with pytest.raises(TTLConfigurationError, match=fix):
+        type("Seen", (base,), {"__tablename__": "declared_seen", "__ttl__": policy, **members})

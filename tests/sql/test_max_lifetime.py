@@ -189,7 +189,7 @@ def test_creation_by_date_stands_beside_epochs_of_the_last_modification(engine: 
 @pytest.mark.parametrize(
     ("type_", "options", "message"),
     [
-        (Integer(), {}, "column 'born' is Integer.*unit=None: for epoch integers"),
+        (Integer(), {}, "column 'born' is Integer.*unit=None: for epoch numbers"),
         (String(40), {}, "column 'born' is String.*write unit='iso'"),
         (KINDS["seconds"].type, {"created": "nothing"}, "has no column 'nothing'"),
     ],
@@ -382,7 +382,7 @@ def codes(engine: Engine, model: Any) -> set[str]:
     """What ``ttl-odm check`` finds."""
     target = Target("web_sessions", "WebSession", model.__table__)
     with engine.connect() as connection:
-        return {each.code for each in check(connection, [target], deep=False)}
+        return {each.code for each in check(connection, [target], 86_400.0, deep=False)}
 
 
 def test_without_an_index_on_the_creation_the_table_is_walked(engine: Engine) -> None:

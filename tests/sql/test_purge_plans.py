@@ -6,6 +6,7 @@ which a small part has expired.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -185,7 +186,9 @@ def test_walking_a_table_reads_a_stretch_at_a_time(engine: Engine) -> None:
     plans = explained(engine, model, batch_size=100)
     if engine.dialect.name == "postgresql":
         for plan in plans["SELECT"]:
-            assert "pg_partition_tree" in plan or "Tid Range Scan on carts" in plan, plan
+            is_there = re.search(r"Limit .* rows=1 .*\n *->  Seq Scan on carts", plan)  # LIMIT 0
+            is_short = "pg_partition_tree" in plan or "Tid Range Scan on carts" in plan
+            assert is_there or is_short, plan
         deletes = plans["DELETE"]
     else:
         # All but the last: what is left of the table is a stretch as well.

@@ -6,283 +6,223 @@ instant is exact, and equality (a row is expired at the very moment) comes up al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
-from sqlalchemy import Connection, create_engine, delete, event, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session, aliased
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.orm import Session
 
-from tests.clocks import stop_clock
-from tests.sql.models import web_session
-from ttl_odm.core import effective_ttl
+from tests.sql.state_steps import Machine
+from tests.sql.state_world import AdminSession, Base, Key, Row, Seat, WebSession
+from tests.sql.state_writes import BULK, INSERTS, NEXT, UPDATES, upsert_views
 from ttl_odm.sqlalchemy import ExpiredError
-from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete
-from ttl_odm.sqlalchemy.time import clock as database_clock
-from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from tests.backends import Backend
 
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-KEYS = st.sampled_from("abcd")
+KEYS = st.sampled_from("abc")
 EMAILS = st.sampled_from([None, "x@example.org", "y@example.org"])
-TTLS = st.sampled_from([None, -1, 5, 10, 20])
-DEFAULTS = st.sampled_from([None, -1, 5, 10])
+BADGES = st.sampled_from([None, "gold", "blue"])
+TTLS = st.sampled_from([None, None, -1, 5, 5, 20])
+SEATS = st.tuples(st.sampled_from("mn"), st.sampled_from([1, 2]))
+CHOSEN = st.sampled_from(
+    [{}, {}, {}, {}, {"ns": "other"}, {"ns": "main"}, {"day": "mon"}, {"day": "tue"}]
+)
+"""Seldom, what else the server or SQLAlchemy makes."""
+UNIQUE = st.sampled_from([{}, {"code": "A1"}, {"slot": 1}, {"guest": "Ann"}, {"guest": "ann"}])
+NO_UNIQUE: dict[str, Any] = {"code": None, "slot": None, "guest": None}
+CHANGES = st.sampled_from(["views", "touch", "persist", "inherit", "in", "now"])
 
 
-@dataclass
-class Row:
-    ts: datetime
-    ttl: int | None
-    email: str | None
-    views: int
+def guest_key(values: dict[str, Any]) -> dict[str, Any]:
+    """The column that the database makes of a guest, if he is among the values."""
+    return {"guest_key": values["guest"] and values["guest"].lower()} if "guest" in values else {}
 
 
-class World:
-    """The Python model: what is stored, when it is, and the default."""
+class SessionMachine(Machine):
+    """A class and a joined subclass of it."""
 
-    def __init__(self) -> None:
-        self.now = START
-        self.default: int | None = 10
-        self.rows: dict[str, Row] = {}
+    kinds: ClassVar = {WebSession: {}, AdminSession: {"kind": "admin"}}
+    keys: ClassVar = (("a",), ("b",), ("c",))
+    uniques: ClassVar = (("id",), ("email",), ("badge",))
 
-    def is_live(self, row: Row) -> bool:
-        seconds = effective_ttl(self.default, row.ttl)
-        return seconds is None or row.ts + timedelta(seconds=seconds) > self.now
+    @initialize()
+    def begin(self) -> None:
+        """With two rows, and a session that keeps what it has loaded."""
+        super().begin()
+        self.reader = Session(self.connection, join_transaction_mode="rollback_only")
+        self.seen: dict[str, Row] = {}
+        self.insert("a", 5, None, "core")
+        self.insert_admin("b", None, "x@example.org", "gold", "core")
 
-    def live(self) -> dict[str, Row]:
-        return {key: row for key, row in self.rows.items() if self.is_live(row)}
+    @rule(key=KEYS, ttl=TTLS, email=EMAILS, way=st.sampled_from(INSERTS))
+    def insert(self, key: str, ttl: int | None, email: str | None, way: str) -> None:
+        values = {"id": key, "email": email, "views": 0}
+        self.insert_into(WebSession, ttl, values, {"kind": "user"}, way)
 
-    def make_room(self, *, key: str | None, email: str | None) -> bool:
-        """Remove expired holders; False where a live row is in the way."""
-        holders = {
-            held
-            for held, row in self.rows.items()
-            if held == key or (email is not None and row.email == email)
-        }
-        live = holders & self.live().keys()
-        if not live:
-            for held in holders:
-                del self.rows[held]
-        return not live
+    @rule(key=KEYS, ttl=TTLS, email=EMAILS, badge=BADGES, way=st.sampled_from(INSERTS))
+    def insert_admin(
+        self, key: str, ttl: int | None, email: str | None, badge: str | None, way: str
+    ) -> None:
+        values = {"id": key, "email": email, "views": 0, "badge": badge, "level": 1}
+        self.insert_into(AdminSession, ttl, values, {"kind": "admin"}, way)
 
+    @rule(key=KEYS, ttl=TTLS)
+    def merge(self, key: str, ttl: int | None) -> None:
+        row = self.world.live().get((key,))
+        model = AdminSession if row and row.values["kind"] == "admin" else WebSession
+        with self.session() as session:
+            session.merge(model(id=key, ttl=ttl, views=3))
+            session.commit()
+        if row is None:
+            values = {"kind": "user", "id": key, "email": None, "views": 3}
+            assert self.world.insert(ttl, values)
+        elif (row.ttl, row.values["views"]) != (ttl, 3):
+            row.ttl, row.values["views"], row.ts = ttl, 3, self.world.now
 
-def machine(connection: Connection) -> type[RuleBasedStateMachine]:  # noqa: C901 - a list of rules
-    class Machine(RuleBasedStateMachine):
-        @initialize()
-        def begin(self) -> None:
-            self.transaction = connection.begin()
-            self.model = web_session(10)
-            self.world = World()
-            self.model.metadata.create_all(connection)
-            self.set_clock()
+    @rule(key=KEYS, views=st.sampled_from([5, 6]))
+    def upsert(self, key: str, views: int) -> None:
+        values = {"id": key, "kind": "user", "email": None, "views": views}
+        dialect = self.connection.dialect.name
+        assert self.try_to(lambda session: session.execute(upsert_views(dialect, values)))
+        row = self.world.live().get((key,))
+        if row is None:
+            assert self.world.insert(None, values)
+        else:
+            row.ts, row.values["views"] = self.world.now, views
 
-        def set_clock(self) -> None:
-            stop_clock(connection, self.world.now)
-            database_clock.forget(connection.dialect)
-
-        def teardown(self) -> None:
-            self.transaction.rollback()
-
-        def session(self) -> Session:
-            return Session(connection, join_transaction_mode="create_savepoint")
-
-        @rule(seconds=st.sampled_from([1, 5, 10]))
-        def time_passes(self, seconds: int) -> None:
-            self.world.now += timedelta(seconds=seconds)
-            self.set_clock()
-
-        @rule(default=DEFAULTS)
-        def the_default_changes(self, default: int | None) -> None:
-            self.world.default = default
-            self.model.__ttl__ = default
-
-        @rule(key=KEYS, ttl=TTLS, email=EMAILS, way=st.sampled_from(["flush", "orm", "core"]))
-        def insert(self, key: str, ttl: int | None, email: str | None, way: str) -> None:
-            values = {"id": key, "ttl": ttl, "email": email}
-            with self.session() as session:
-                try:
-                    if way == "flush":
-                        session.add(self.model(**values))
-                    elif way == "orm":
-                        session.execute(insert(self.model), [values])
-                    else:
-                        table = self.model.__table__
-                        session.execute(table.insert().values(views=0, **values))
-                    session.commit()
-                except IntegrityError:
-                    session.rollback()
-                    assert not self.can_insert(key, email)
-                    return
-            assert self.can_insert(key, email)
-            self.world.make_room(key=key, email=email)
-            self.world.rows[key] = Row(self.world.now, ttl, email, 0)
-
-        def can_insert(self, key: str, email: str | None) -> bool:
-            return not any(
-                held == key or (email is not None and row.email == email)
-                for held, row in self.world.live().items()
-            )
-
-        @rule(key=KEYS, ttl=TTLS)
-        def merge(self, key: str, ttl: int | None) -> None:
-            with self.session() as session:
-                session.merge(self.model(id=key, ttl=ttl, views=3))
+    @rule(key=KEYS, change=CHANGES)
+    def change_held_object(self, key: str, change: str) -> None:
+        """Load with include_expired, so that the object is held even if it has expired."""
+        row = self.world.rows.get((key,))
+        if row is None:
+            return
+        with self.session() as session:
+            options = {"include_expired": True}
+            held = session.get_one(WebSession, key, execution_options=options)
+            was_live = self.world.is_live(row)
+            before = (row.values["views"], row.ttl)
+            stamp, views, ttl = self.world.now, *before
+            if change == "views":
+                held.views = views = views + 1
+            elif change == "touch":
+                held.touch()
+            elif change == "persist":
+                held.persist()
+                ttl = -1
+            elif change == "inherit":
+                held.inherit_ttl()
+                ttl = None
+            elif change == "in":
+                held.expire_in(20)
+                ttl = 20
+            else:
+                held.expire_in(0)
+                ttl, stamp = 1, self.world.now - timedelta(seconds=1)
+            no_change = change in ("persist", "inherit") and (views, ttl) == before
+            try:
                 session.commit()
-            row = self.world.live().get(key)
-            if row is None:
-                self.world.rows[key] = Row(self.world.now, ttl, None, 3)
-            elif (row.ttl, row.views) != (ttl, 3):
-                row.ttl, row.views, row.ts = ttl, 3, self.world.now
-
-        @rule(
-            key=KEYS, change=st.sampled_from(["views", "touch", "persist", "inherit", "in", "now"])
-        )
-        def change_held_object(self, key: str, change: str) -> None:
-            """Load with include_expired, so that the object is held even if it has expired."""
-            row = self.world.rows.get(key)
-            if row is None:
+            except ExpiredError:
+                session.rollback()
+                assert not was_live
                 return
-            with self.session() as session:
-                options = {"include_expired": True}
-                held = session.get_one(self.model, key, execution_options=options)
-                was_live = self.world.is_live(row)
-                before = (row.views, row.ttl)
-                stamp, views, ttl = self.world.now, *before
-                if change == "views":
-                    held.views = views = views + 1
-                elif change == "touch":
-                    held.touch()
-                elif change == "persist":
-                    held.persist()
-                    ttl = -1
-                elif change == "inherit":
-                    held.inherit_ttl()
-                    ttl = None
-                elif change == "in":
-                    held.expire_in(20)
-                    ttl = 20
-                else:
-                    held.expire_in(0)
-                    ttl, stamp = 1, self.world.now - timedelta(seconds=1)
-                no_change = change in ("persist", "inherit") and (views, ttl) == before
-                try:
-                    session.commit()
-                except ExpiredError:
-                    session.rollback()
-                    assert not was_live
-                    return
-                assert was_live or no_change
-                if not no_change:
-                    row.ts, row.views, row.ttl = stamp, views, ttl
+            assert was_live or no_change
+            if not no_change:
+                row.ts, row.values["views"], row.ttl = stamp, views, ttl
 
-        @rule(keep=st.booleans(), way=st.sampled_from(["orm", "core"]))
-        def bulk_update(self, keep: bool, way: str) -> None:  # noqa: FBT001
-            target = self.model if way == "orm" else self.model.__table__
-            views = self.model.__table__.c.views
-            with self.session() as session:
-                result: Any = session.execute(
-                    update(target).values(views=views + 1),
-                    execution_options={"keep_last_modified": keep},
-                )
-                assert result.rowcount == len(self.world.live())
+    @rule(key=KEYS)
+    def promote_held_admin(self, key: str) -> None:
+        """A flush that writes to the subclass's table only."""
+        row = self.world.having(kind="admin").get((key,))
+        if row is None:
+            return
+        with self.session() as session:
+            options = {"include_expired": True}
+            session.get_one(AdminSession, key, execution_options=options).level += 1
+            try:
                 session.commit()
-            for row in self.world.live().values():
-                row.views += 1
-                if not keep:
-                    row.ts = self.world.now
-
-        @rule(key=KEYS, email=EMAILS)
-        def take_a_unique_value(self, key: str, email: str | None) -> None:
-            row = self.world.live().get(key)
-            with self.session() as session:
-                held = session.get(self.model, key)
-                assert (held is None) == (row is None)
-                if row is None or row.email == email:
-                    return
-                others = {k: r for k, r in self.world.rows.items() if k != key}
-                free = email is None or all(
-                    r.email != email or not self.world.is_live(r) for r in others.values()
-                )
-                held.email = email
-                try:
-                    session.commit()
-                except IntegrityError:
-                    session.rollback()
-                    assert not free
-                    return
-                assert free
-                for other, r in others.items():
-                    if email is not None and r.email == email:
-                        del self.world.rows[other]
-                row.email, row.ts = email, self.world.now
-
-        @rule(key=KEYS, way=st.sampled_from(["flush", "bulk"]))
-        def delete(self, key: str, way: str) -> None:
-            live = key in self.world.live()
-            with self.session() as session:
-                if way == "bulk":
-                    result: Any = session.execute(delete(self.model).where(self.model.id == key))
-                    assert result.rowcount == int(live)
-                else:
-                    held = session.get(self.model, key)
-                    assert (held is not None) == live
-                    if held is not None:
-                        session.delete(held)
-                session.commit()
-            if live:
-                del self.world.rows[key]
-
-        @rule()
-        def sweep(self) -> None:
-            table = self.model.__table__
-            binding = binding_of(table)
-            assert binding is not None
-            predicate = Predicate(clock_of(connection.dialect), writing=True)
-            doomed = predicate.expired(binding, binding.columns_of(table))
-            result = connection.execute(SweepDelete(table).where(doomed))
-            live = self.world.live()
-            assert result.rowcount == len(self.world.rows) - len(live)
-            self.world.rows = live
-
-        @invariant()
-        def every_read_agrees(self) -> None:
-            if not hasattr(self, "world"):
+            except ExpiredError:
+                session.rollback()
+                assert not self.world.is_live(row)
                 return
-            live, model = self.world.live(), self.model
-            with self.session() as session:
-                rows = session.scalars(select(model)).all()
-                found = {r.id: Row(r.last_modified, r.ttl, r.email, r.views) for r in rows}
-                assert found == live
-                assert session.scalar(select(func.count()).select_from(model)) == len(live)
-                other = aliased(model)
-                pairs = select(model.id).outerjoin(other, model.id == other.id)
-                assert set(session.scalars(pairs)) == live.keys()
-                assert session.execute(select(model.__table__.c.id)).all().__len__() == len(live)
-                for key in "abcd":
-                    assert (session.get(model, key) is not None) == (key in live)
-                everything = select(model.id).execution_options(include_expired=True)
-                assert set(session.scalars(everything)) == self.world.rows.keys()
+        assert self.world.is_live(row)
+        row.values["level"] += 1
+        row.ts = self.world.now
 
-    return Machine
+    @rule(keep=st.booleans(), way=st.sampled_from(BULK))
+    def bulk_update(self, keep: bool, way: str) -> None:  # noqa: FBT001
+        self.add_one(WebSession, "views", keep, way)
+
+    @rule(keep=st.booleans(), way=st.sampled_from(BULK))
+    def bulk_update_admins(self, keep: bool, way: str) -> None:  # noqa: FBT001
+        self.add_one(AdminSession, "level", keep, way)
+
+    @rule(key=KEYS, email=EMAILS, way=st.sampled_from(UPDATES))
+    def take_an_email(self, key: str, email: str | None, way: str) -> None:
+        self.change(WebSession, (key,), {"email": email}, {}, way)
+
+    @rule(key=KEYS, badge=BADGES, way=st.sampled_from(UPDATES))
+    def take_a_badge(self, key: str, badge: str | None, way: str) -> None:
+        self.change(AdminSession, (key,), {"badge": badge}, {}, way)
+
+    @rule(key=KEYS)
+    def look_into_memory(self, key: str) -> None:
+        """A session that keeps its objects serves no row's values for those of another."""
+        held, row = self.reader.get(WebSession, key), self.world.live().get((key,))
+        assert (held is None) == (row is None)
+        seen = self.seen.get(key)
+        if held is None or row is None:
+            return
+        # That another session has changed a row, or replaced a live one, no memory can know.
+        if seen is None or not (self.world.is_live(seen) or seen.life is row.life):
+            assert (held.email, held.views) == (row.values["email"], row.values["views"])
+        self.seen[key] = Row(held.last_modified, held.ttl, {}, row.life)
 
 
-@pytest.mark.parametrize("steps", [40])
-def test_any_sequence_of_steps_agrees_with_the_model(backend: Backend, steps: int) -> None:
+class SeatMachine(Machine):
+    """Composite keys, and such as the server, SQLAlchemy and the database make."""
+
+    kinds: ClassVar = {Seat: {}}
+    keys: ClassVar = (("m", 1), ("m", 2), ("n", 1), ("n", 2))
+    uniques: ClassVar = (("hall", "number"), ("ns", "code"), ("day", "slot"), ("guest_key",))
+
+    @initialize()
+    def begin(self) -> None:
+        """With two seats that are taken."""
+        super().begin()
+        self.insert(("m", 1), 5, {}, {"code": "A1"}, "core")
+        self.insert(("n", 1), None, {}, {"slot": 1, "guest": "Ann"}, "core")
+
+    @rule(seat=SEATS, ttl=TTLS, chosen=CHOSEN, unique=UNIQUE, way=st.sampled_from(INSERTS))
+    def insert(
+        self, seat: Key, ttl: int | None, chosen: dict[str, str], unique: dict[str, Any], way: str
+    ) -> None:
+        values = {"hall": seat[0], "number": seat[1], **NO_UNIQUE, **unique, **chosen}
+        self.insert_into(Seat, ttl, values, {"ns": "main", "day": "mon", **guest_key(values)}, way)
+
+    @rule(seat=SEATS, values=st.one_of(UNIQUE, CHOSEN).filter(bool), way=st.sampled_from(UPDATES))
+    def change_a_seat(self, seat: Key, values: dict[str, Any], way: str) -> None:
+        self.change(Seat, seat, values, guest_key(values), way)
+
+    @rule(seat=SEATS, to=st.sampled_from([1, 2]), way=st.sampled_from(("flush", *BULK)))
+    def move(self, seat: Key, to: int, way: str) -> None:
+        self.change(Seat, seat, {"number": to}, {}, way)
+
+    @rule(seat=SEATS, way=st.sampled_from(BULK))
+    def move_on(self, seat: Key, way: str) -> None:
+        self.change(Seat, seat, {"number": NEXT}, {"number": seat[1] + 1}, way)
+
+
+# SQLAlchemy itself looks for the objects before an UPDATE of an alias, where it has no RETURNING.
+@pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian product")
+@pytest.mark.parametrize("machine", [SessionMachine, SeatMachine])
+def test_any_sequence_of_steps_agrees_with_the_model(
+    backend: Backend, machine: type[Machine]
+) -> None:
     assert backend.sync_url is not None
     engine = create_engine(backend.sync_url)
     if engine.dialect.name == "sqlite":  # the driver's own transactions know no savepoints
@@ -290,18 +230,20 @@ def test_any_sequence_of_steps_agrees_with_the_model(backend: Backend, steps: in
         @event.listens_for(engine, "connect")
         def leave_transactions_alone(dbapi: Any, _: Any) -> None:
             dbapi.isolation_level = None
+            dbapi.execute("PRAGMA foreign_keys = ON")
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
             connection.exec_driver_sql("BEGIN")
 
+    Base.metadata.create_all(engine)
     try:
         with engine.connect() as connection:
             run_state_machine_as_test(
-                machine(connection),
+                type("ConnectedMachine", (machine,), {"connection": connection}),
                 settings=settings(
-                    max_examples=30,
-                    stateful_step_count=steps,
+                    max_examples=20,
+                    stateful_step_count=40,
                     deadline=None,
                     database=None,
                     suppress_health_check=list(HealthCheck),

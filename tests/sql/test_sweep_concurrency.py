@@ -18,7 +18,6 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     AsyncSweeper,
     Progress,
-    StoreError,
     Sweeper,
     SweepReport,
     TransientStoreError,
@@ -253,53 +252,3 @@ def test_a_server_out_of_reach_fails_without_telling_the_password(
     report = Sweeper(create_engine(url), cart()).run_once()
     assert isinstance(report.error, TransientStoreError)
     assert "sesame" not in str(report)
-
-
-def test_a_missing_table_fails_and_no_other(engine: Engine, made: Any) -> None:
-    sessions = made(web_session(HOUR))
-    report = Sweeper(engine, [cart(), sessions]).run_once()
-    (failed,) = report.failed
-    assert failed.table == "carts"
-    assert isinstance(failed.error, StoreError)
-    assert not isinstance(failed.error, TransientStoreError)
-    assert [each.table for each in report.targets if each.error is None] == ["web_sessions"]
-
-
-# What a sweep leaves behind
-
-
-@servers
-def test_a_connection_goes_back_to_the_pool_as_it_came(engine: Engine, made: Any) -> None:
-    model = made(cart())
-    with engine.begin() as connection:
-        add(connection, "carts", [(1, None, 2 * HOUR)])
-    questions = {
-        "postgresql": "SHOW transaction_isolation",
-        "mysql": "SELECT CONCAT(@@tx_isolation, @@innodb_lock_wait_timeout)",
-    }
-    question = text(questions[engine.dialect.name])
-    with engine.connect() as connection:
-        if engine.dialect.name == "mysql":
-            connection.execute(text("SET SESSION innodb_lock_wait_timeout = 7"))
-        before = connection.scalar(question)
-    Sweeper(engine, model).run_once()
-    assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]
-    with engine.connect() as connection:
-        assert connection.scalar(question) == before
-
-
-@servers
-@pytest.mark.parametrize("isolation", ["AUTOCOMMIT", "SERIALIZABLE"])
-def test_the_isolation_of_the_engine_does_not_matter(backend: Backend, isolation: str) -> None:
-    assert backend.sync_url is not None
-    engine = create_engine(backend.sync_url, isolation_level=isolation)
-    model = cart()
-    model.metadata.create_all(engine)
-    with engine.begin() as connection:
-        add(connection, "carts", [(number, None, 2 * HOUR + number) for number in range(20)])
-    with engine.connect() as holder:
-        holder.execution_options(isolation_level="READ COMMITTED")
-        holder.execute(text("SELECT id FROM carts WHERE id = 3 FOR UPDATE"))
-        report = Sweeper(engine, model).run_once()
-    assert (report.deleted, report.skipped) == (19, 1)
-    engine.dispose()

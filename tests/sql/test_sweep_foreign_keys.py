@@ -14,9 +14,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from ttl_odm.metrics.numbers import of_progress
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
+    Progress,
     Skip,
     StoreError,
     Sweeper,
@@ -84,9 +86,13 @@ def test_a_child_that_expires_during_the_sweep_does_not_hold_up_its_parent(
         add(connection, "customers", [(1, None, 2 * HOUR), (2, None, 2 * HOUR)])
         add(connection, "orders", [(1, None, 2 * HOUR)])
     # As if the child's table had been swept a moment before the child expired.
-    report = Sweeper(engine, [customer]).run_once()
+    batches: list[Progress] = []
+    report = Sweeper(engine, [customer], on_progress=batches.append).run_once()
     report.raise_for_failures()
-    assert report.deleted == 2
+    (target,) = report.targets
+    assert (target.deleted, target.referring, report.deleted) == (2, {"orders": 1}, 3)
+    assert [batch.referring for batch in batches] == [{"orders": 1}]
+    assert list(of_progress(batches[0]))[1] == ("rows_deleted", {"table": "orders"}, 1)
 
 
 @pytest.mark.usefixtures("enforcing")
@@ -110,6 +116,7 @@ def test_rows_that_refer_to_others_of_their_table_go_in_batches_too(
         connection.execute(text("UPDATE replies SET answers = id - 10 WHERE id >= 10"))
     report = Sweeper(engine, Reply, batch_size=5).run_once()
     report.raise_for_failures()
+    assert report.deleted == report.targets[0].deleted == 20
     with engine.connect() as connection:
         assert left(connection, Reply) == set()
 
@@ -152,7 +159,7 @@ def test_a_foreign_key_to_a_table_that_is_not_declared_is_passed_over(engine: En
         id: Mapped[int] = mapped_column(ForeignKey("elsewhere.id"), primary_key=True)
 
     report = Sweeper(engine, Base).run_once()  # the table is missing
-    assert [each.table for each in report.failed] == ["orders"]
+    assert [(each.table, each.missing) for each in report.targets] == [("orders", True)]
 
 
 @pytest.mark.usefixtures("enforcing")
@@ -345,7 +352,7 @@ def test_a_trigger_that_refuses_rows_does_not_hold_up_those_behind(
         )
     report = Sweeper(engine, model, batch_size=5).run_once()
     report.raise_for_failures()
-    assert (report.deleted, dict(report.targets[0].skips)) == (15, {Skip.RESTRICTED: 5})
+    assert (report.deleted, dict(report.targets[0].skips)) == (19, {Skip.RESTRICTED: 1})
 
 
 @pytest.mark.usefixtures("enforcing")

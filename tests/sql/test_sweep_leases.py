@@ -154,13 +154,13 @@ def test_the_isolation_of_the_engine_does_not_matter_to_leases(
     engine.dispose()
 
 
-def test_a_look_is_one_statement(engine: Engine) -> None:
+def test_a_look_is_one_statement_beside_how_long_to_wait(engine: Engine) -> None:
     leases = TableLeases(engine)
     leases.set_paused("ttl_odm", paused=True)
     statements: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     assert leases.read("ttl_odm").paused
-    assert len(statements) == 1
+    assert len([sql for sql in statements if "ttl_odm_lease" in sql]) == 1
 
 
 @pytest.mark.databases("sqlite", "mariadb")

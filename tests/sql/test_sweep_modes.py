@@ -589,6 +589,7 @@ def test_a_wrong_declaration_is_found_when_the_sweeper_is_made(
 
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
+        __ttl__ = 60
         __ttl_purge__ = purge
         __ttl_archive__ = archive
 

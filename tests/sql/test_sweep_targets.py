@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +17,9 @@ from sqlalchemy import (
     insert,
     select,
     text,
+    update,
 )
+from sqlalchemy.dialects.postgresql import psycopg2
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, registry
 
 from ttl_odm.errors import TTLConfigurationError
@@ -25,6 +29,7 @@ from ttl_odm.sweeper import (
     AsyncSweeper,
     Sweeper,
 )
+from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -32,6 +37,54 @@ if TYPE_CHECKING:
 
 
 from tests.sql.sweeping import HOUR, add, cart, sweeps, zoo
+
+# Tables that are not there
+
+
+@sweeps
+def test_a_table_that_is_missing_is_a_warning_and_the_others_go(
+    engine: Engine, made: Any, sweep: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ttl_odm.sweeper")
+    model = made(cart(sweep=sweep))
+    with engine.begin() as connection:
+        add(connection, "carts", [(1, None, 2 * HOUR)])
+
+    animal, _, _ = zoo(None, sweep)
+    dry = Sweeper(engine, [animal], dry_run=True).run_once()
+    assert [target.missing for target in dry.targets] == [True]
+    sweeper = Sweeper(engine, [animal, model], on_report=lambda _: sweeper.stop())
+    report = sweeper.run_forever()
+    assert report is not None
+    assert {target.table: target.missing for target in report.targets} == {
+        "animals": True,
+        "carts": False,
+    }
+    assert (report.deleted, report.problems) == (1, ())
+    (record,) = caplog.records
+    assert (record.levelname, "animals is MISSING" in record.message) == ("WARNING", True)
+
+
+async def test_an_asynchronous_sweep_passes_over_a_missing_table(
+    async_engine: AsyncEngine,
+) -> None:
+    report = await AsyncSweeper(async_engine, cart()).run_once()
+    assert [(target.missing, target.error) for target in report.targets] == [(True, None)]
+
+
+@sweeps
+def test_a_missing_table_beside_the_target_is_its_failure(
+    engine: Engine, made: Any, sweep: str
+) -> None:
+    model = made(cart(sweep=sweep))
+    old = Table("old_carts", model.metadata, Column("id", Integer, primary_key=True))
+    model.__ttl_archive__ = Archive(old)
+    with engine.begin() as connection:
+        add(connection, "carts", [(1, None, 2 * HOUR)])
+    (target,) = Sweeper(engine, model).run_once().targets
+    assert (target.missing, target.deleted) == (False, 0)
+    assert "old_carts" in str(target.error)
+
 
 # Tables of all kinds
 
@@ -256,3 +309,41 @@ def test_rows_of_other_tables_are_left_alone(engine: Engine) -> None:
     Sweeper(engine, metadata).run_once()
     with engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(plain)) == 1
+
+
+@pytest.mark.databases("sqlite", "postgres", "mariadb")
+@sweeps
+def test_a_table_with_a_percent_sign_and_quotes_in_its_name_is_swept(
+    engine: Engine, made: Any, sweep: str
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Share(TTLMixin, Base):
+        __tablename__ = 'share in % of "all"' if engine.dialect.name != "mysql" else "share in %"
+        __ttl__ = HOUR
+        __ttl_sweep__ = sweep
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    made(Share)
+    with Session(engine) as session:
+        session.add(Share(id=1))
+        session.commit()
+        session.execute(
+            update(Share).values(last_modified=datetime(2020, 1, 1, tzinfo=timezone.utc)),
+            execution_options={"keep_last_modified": True},
+        )
+        session.commit()
+    report = Sweeper(engine, Share, lease=False).run_once()
+    report.raise_for_failures()
+    assert report.deleted == 1
+
+
+def test_psycopg2_is_refused_in_a_line() -> None:
+    driver: Any = ModuleType("psycopg2")
+    driver.paramstyle = "pyformat"
+    dialect = psycopg2.PGDialect_psycopg2(dbapi=driver)
+    with pytest.raises(TTLConfigurationError, match="postgresql\\+psycopg://"):
+        clock_of(dialect)
+    assert clock_of(psycopg2.PGDialect_psycopg2())  # for a script, nothing of it is imported

@@ -13,6 +13,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.sql.models import web_session
+from ttl_odm import TTL
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
@@ -116,10 +117,10 @@ def test_a_default_that_is_no_ttl_fails_its_table_and_no_other(engine: Engine) -
     carts, sessions = cart(), web_session(HOUR)
     for model in (carts, sessions):
         model.metadata.create_all(engine)
-    carts.__ttl__ = 0
+    carts.__ttl__ = TTL(lambda: 0)
     report = Sweeper(engine, [carts, sessions]).run_once()
     assert [each.table for each in report.failed] == ["carts"]
-    assert "Cart.__ttl__ = 0 is no ttl" in str(report)
+    assert "Cart.__ttl__: TTL.default() = 0 is no ttl" in str(report)
     assert len(report.targets) == 2
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Clocked, Counting, Hooking, Leasing
+from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Clocked, Counting, Hooking, Leasing, Skip
 from ttl_odm.testing import (
     AsyncInMemoryStore,
     InMemoryStore,
@@ -16,7 +16,7 @@ from ttl_odm.testing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from ttl_odm.sweeper import ArchiveSink
@@ -61,6 +61,13 @@ class MemoryRig(StoreRig):
 
     def hold(self, target: str, key: int) -> AbstractContextManager[object]:
         return self.store.hold(target, key)
+
+    @contextmanager
+    def refuse(self, target: str, keys: Collection[int]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for key in keys:
+                stack.enter_context(self.store.hold(target, key, Skip.REFUSED))
+            yield
 
     def write(self, transaction: Any, text: str) -> object:
         async def write() -> None:

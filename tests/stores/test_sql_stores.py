@@ -22,15 +22,16 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from tests.backends import refusing
 from ttl_odm.sqlalchemy import AdvisoryLeases, AsyncAdvisoryLeases, TTLMixin, include_expired
 from ttl_odm.sqlalchemy.sweep.store import open_store
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Clocked, Counting, Hooking, Leasing
 from ttl_odm.testing import StoreContract, StoreRig
-from ttl_odm.testing.contract import HoldContract, LeaseContract, PurgeContract
+from ttl_odm.testing.contract import HoldContract, LeaseContract, PurgeContract, RefusalContract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from sqlalchemy import Engine
 
@@ -135,6 +136,16 @@ class SQLRig(StoreRig):
         event.remove(self.sync_engine, "before_cursor_execute", act)
         assert not actions
 
+    @contextmanager
+    def refuse(self, target: str, keys: Collection[int]) -> Iterator[None]:
+        make, drop = refusing(self._behind.dialect.name, target, keys)
+        for statements in (make, drop):
+            with self._behind.begin() as connection:
+                for statement in statements:
+                    connection.exec_driver_sql(statement)
+            if statements is make:
+                yield
+
     def end_lease(self, name: str) -> None:
         clock = clock_of(self._behind.dialect)
         with self._behind.begin() as connection:
@@ -221,7 +232,7 @@ class TestSQLAlchemyStore(StoreContract):
             assert isinstance(rig.store, each)
 
 
-class TestWalkedTables(PurgeContract, HoldContract):
+class TestWalkedTables(PurgeContract, HoldContract, RefusalContract):
     """What is different where a table is walked instead of its indexes."""
 
     @pytest.fixture

@@ -34,6 +34,12 @@ def test_max_rows_counts_what_was_deleted_not_what_was_looked_at() -> None:
     assert script.sizes == [15, 5]
 
 
+def test_max_rows_counts_rows_that_referred_to_those_deleted() -> None:
+    script = Script({"a": [OWN]}, [BatchResult(0, resume="on", referring={"b": 15})])
+    report = script.run(max_rows=15)
+    assert (report.ended, report.deleted) == (Ending.MAX_ROWS, 15)
+
+
 def test_max_rows_that_just_suffice_limit_nothing() -> None:
     assert not Script({"a": [OWN, NOTHING]}, [last(15)]).run(max_rows=15).limited
 

@@ -300,7 +300,7 @@ def test_it_sweeps_for_ever_and_logs_until_it_is_stopped(
 
     kind: Any = AsyncSweeper if is_async else Sweeper
     made = kind(store, on_report=hear)
-    result = made.run_forever(interval=0.0)
+    result = made.run_forever(interval=1e-9)
     report = asyncio.run(result) if is_async else result
     assert report is reports[-1]
     assert [each.deleted for each in reports] == [30, 0, 0]
@@ -313,7 +313,8 @@ def test_a_failing_sweep_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture
     store = filled(InMemoryStore())
     made = Sweeper(store, on_purged=fails, on_report=lambda _: made.stop())
     made.run_forever()
-    assert [level for level, _ in logged(caplog)] == ["INFO", "WARNING"]  # the batch, the sweep
+    levels = [level for level, _ in logged(caplog)]
+    assert (set(levels[:-1]), levels[-1]) == ({"INFO"}, "WARNING")  # the batches, the sweep
 
 
 def fails(_: object) -> None:
@@ -325,7 +326,7 @@ def test_a_stop_from_a_thread_ends_a_sweeper_that_waits() -> None:
     runner = threading.Thread(target=made.run_forever, kwargs={"interval": 3600})
     runner.start()
     made.stop()
-    runner.join(30)
+    runner.join(600)
     assert not runner.is_alive()
     assert made.run_forever() is None
 

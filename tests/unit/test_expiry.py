@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -240,7 +242,7 @@ def test_a_field_without_a_date_never_expires(value: object) -> None:
 def test_null_is_expired_where_the_policy_says_so() -> None:
     policy = ExpireAt("at", null="expired")
 
-    assert expires_at(policy, instant=None) == EARLIEST == datetime.min.replace(tzinfo=UTC)
+    assert expires_at(policy, instant=None) == EARLIEST == datetime(1, 1, 2, tzinfo=UTC)
     assert is_expired(EARLIEST, EARLIEST)
     assert is_expired(EARLIEST, NOON)
     assert remaining(EARLIEST, NOON) == timedelta(0)
@@ -384,9 +386,46 @@ def test_epoch_integers_are_read_in_the_declared_unit(unit: Any, number: int) ->
         assert instant_read(policy, number) == NOON
         assert instant_read(policy, NOON) == NOON
         assert instant_read(policy, True) is None  # noqa: FBT003 (the value of a field)
-        assert instant_read(policy, float(number)) is None
+        assert instant_read(policy, float(number)) == NOON
     earlier_first = [number + 1, number]
     assert expires_at(ExpireAt("at", unit=unit), instant=earlier_first) == NOON
+
+
+@pytest.mark.parametrize(
+    ("unit", "number", "microseconds"),
+    [
+        ("s", 1_705_320_000.000_001, 1),
+        ("s", 1_705_320_000.123_457, 123_457),
+        ("s", Decimal("1705320000.0000001"), 1),
+        ("ms", 1_705_320_000_000.001, 1),
+        ("ms", Decimal("1705320000000.5"), 500),
+        ("us", 1_705_320_000_000_000.5, 1),
+    ],
+)
+def test_fractions_of_epoch_numbers_are_read_to_the_microsecond(
+    unit: Any, number: Any, microseconds: int
+) -> None:
+    for policy in each_policy(unit=unit):
+        assert instant_read(policy, number) == NOON + timedelta(microseconds=microseconds)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        math.nan,
+        math.inf,
+        -math.inf,
+        -1e300,
+        1e300,
+        Decimal("NaN"),
+        Decimal("Infinity"),
+        Decimal("-Infinity"),
+    ],
+)
+def test_what_is_no_number_never_expires(number: Any) -> None:
+    for unit in ("s", "ms", "us"):
+        for policy in each_policy(unit=unit):
+            assert instant_read(policy, number) is None
 
 
 @given(instants, st.sampled_from(["T", " "]), st.sampled_from(["Z", "+00:00", ""]))

@@ -96,6 +96,20 @@ def test_a_history_that_cannot_be_read_counts_for_nothing(text: str) -> None:
     assert History.loads(text).of("a") == []
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"found": {"a": [1e999]}}', '{"found": {"a": ' + "[" * 100_000]
+)
+def test_a_history_that_somebody_has_tampered_with_fails_no_sweep(text: str) -> None:
+    script = Script({"a": [OWN, NOTHING]}, [last(1)], lease=FakeLease(history=text))
+    report = script.run(CLAIM)
+    assert (report.deleted, report.problems) == (1, ())
+
+
+def test_no_number_of_a_history_is_too_much_for_the_fuse() -> None:
+    history = History.loads('{"found": {"a": [1%s, 1, 1]}}' % ("0" * 400))
+    Fuse(max_jump=2).check("a", Counted(5_000, 6_000), history.of("a"))
+
+
 def test_a_history_forgets_the_oldest() -> None:
     history = History()
     for number in range(KEPT + 5):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from ttl_odm import TTL, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.core import MAX_TTL
 from ttl_odm.core.lifetime import (
-    check_instant,
+    end_instant,
     grants,
     is_recent,
     life_seconds,
@@ -87,7 +87,7 @@ def test_an_interval_that_is_none_is_refused(value: Any) -> None:
     ],
 )
 def test_a_life_is_whole_seconds_and_zero_or_less_is_over_at_once(life: Any, seconds: int) -> None:
-    assert life_seconds(life, model="Cart") == seconds
+    assert life_seconds(life, where="Cart.ttl") == seconds
 
 
 @pytest.mark.parametrize(
@@ -95,35 +95,77 @@ def test_a_life_is_whole_seconds_and_zero_or_less_is_over_at_once(life: Any, sec
 )
 def test_a_life_that_is_no_whole_number_of_seconds_is_refused(life: Any) -> None:
     with pytest.raises(InvalidTTL, match=r"^Cart\.ttl = .* is no ttl: give None"):
-        life_seconds(life, model="Cart")
+        life_seconds(life, where="Cart.ttl")
 
 
 def test_a_life_of_none_is_no_way_to_give_up_an_own_ttl() -> None:
-    message = "Cart.expire_in(None): give seconds, or call inherit_ttl()."
+    message = "Cart.ttl: expire_in(None): give seconds, or call inherit_ttl()."
     with pytest.raises(InvalidTTL) as caught:
-        life_seconds(None, model="Cart")  # type: ignore[arg-type]
+        life_seconds(None, where="Cart.ttl")  # type: ignore[arg-type]
     assert str(caught.value) == message
 
 
-def test_an_instant_without_a_zone_is_refused() -> None:
-    check_instant(NOON, model="Cart")
-    naive = NOON.replace(tzinfo=None)
+class _NoZone(tzinfo):
+    def utcoffset(self, _: datetime | None) -> timedelta | None:
+        return None
+
+
+@pytest.mark.parametrize("zone", [None, _NoZone()])
+def test_an_instant_without_a_zone_is_refused(zone: tzinfo | None) -> None:
+    naive = NOON.replace(tzinfo=zone)
     with pytest.raises(InvalidTTL) as caught:
-        check_instant(naive, model="Cart")
+        end_instant(naive, where="Cart.ttl")
     assert str(caught.value) == (
-        f"Cart.expire_at({naive!r}): a naive datetime names no instant; add "
+        f"Cart.ttl: expire_at({naive!r}): a naive datetime names no instant; add "
         "tzinfo=datetime.timezone.utc if it is UTC."
     )
 
 
+@pytest.mark.parametrize("other", ["x", None, NOON.date(), 60])
+def test_what_is_no_instant_is_refused_too(other: Any) -> None:
+    with pytest.raises(InvalidTTL, match=r"^Cart\.ttl: expire_at\(.*\): give an aware datetime"):
+        end_instant(other, where="Cart.ttl")
+
+
+AHEAD, BEHIND = (timezone(timedelta(hours=hours)) for hours in (14, -12))
+
+
+@pytest.mark.parametrize("zone", [timezone.utc, AHEAD, BEHIND])
+def test_an_instant_is_read_in_utc_and_what_is_long_past_stays_so(zone: timezone) -> None:
+    read = end_instant(NOON.astimezone(zone), where="Cart.ttl")
+    assert (read, read.tzinfo) == (NOON, timezone.utc)
+    ancient = end_instant(datetime.min.replace(tzinfo=zone), where="Cart.ttl")
+    assert ancient - timedelta(days=2) < NOON
+
+
+@pytest.mark.parametrize("zone", [timezone.utc, AHEAD, BEHIND])
+def test_an_instant_that_no_ttl_reaches_is_refused(zone: timezone) -> None:
+    longest = (NOON + timedelta(seconds=MAX_TTL)).astimezone(zone)
+    assert end_instant(longest, where="Cart.ttl", now=lambda: NOON) == longest
+    message = r"^Cart\.ttl: expire_at\(.*\) is more than 2147483647 seconds .* persist\(\)"
+    for instant in (longest + timedelta.resolution, datetime.max.replace(tzinfo=zone)):
+        with pytest.raises(InvalidTTL, match=message):
+            end_instant(instant, where="Cart.ttl", now=lambda: NOON)
+
+
+def test_a_column_of_ends_reaches_further() -> None:
+    for year in (2099, 9999):
+        end = datetime(year, 12, 1, tzinfo=timezone.utc)
+        assert end_instant(end, where="Cart.ends_at") == end
+    with pytest.raises(InvalidTTL, match=r"^Cart\.ends_at: expire_at\(.*\) is after 9999-12-28"):
+        end_instant(datetime.max.replace(tzinfo=timezone.utc), where="Cart.ends_at")
+
+
+def test_nobody_is_asked_for_the_time_where_any_ttl_reaches_the_instant() -> None:
+    end_instant(NOON, where="Cart.ttl", now=lambda: pytest.fail("it was"))
+
+
 def test_what_is_left_until_an_instant_is_rounded_up_to_whole_seconds() -> None:
     for ahead, seconds in [(-5, 1), (0, 1), (0.25, 1), (1, 1), (1.000001, 2), (60, 60)]:
-        end = NOON + timedelta(seconds=ahead)
-        assert seconds_until(end, NOON, model="Cart") == seconds
+        assert seconds_until(NOON + timedelta(seconds=ahead), NOON) == seconds
     longest = NOON + timedelta(seconds=MAX_TTL)
-    assert seconds_until(longest, NOON, model="Cart") == MAX_TTL
-    with pytest.raises(InvalidTTL, match=r"^Cart\.ttl = 2147483648 is no ttl"):
-        seconds_until(longest + timedelta.resolution, NOON, model="Cart")
+    assert seconds_until(longest, NOON) == MAX_TTL
+    assert seconds_until(longest + timedelta.resolution, NOON) == MAX_TTL
 
 
 def test_an_end_that_is_asked_for_is_limited_by_the_policy() -> None:

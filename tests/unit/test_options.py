@@ -69,7 +69,7 @@ def test_numbers_of_rows_are_checked(name: str, number: Any) -> None:
         Sweeper(FakeStore(), **{name: number})
 
 
-@pytest.mark.parametrize("number", [-1, True, "10", float("nan"), float("inf")])
+@pytest.mark.parametrize("number", [-1, True, "10", float("nan"), float("inf"), 10**400])
 @pytest.mark.parametrize(
     "name",
     [
@@ -92,14 +92,46 @@ def test_a_fraction_is_a_share() -> None:
         Sweeper(InMemoryStore(), max_fraction=50)
 
 
+@pytest.mark.parametrize("name", ["lease_duration", "statement_timeout", "max_jump", "batch_size"])
+def test_what_no_database_or_fuse_can_reckon_with_is_refused(name: str) -> None:
+    number: Any = 10**30 if name == "batch_size" else 1e308
+    with pytest.raises(TTLConfigurationError, match=f"^{name} = .* at most "):
+        Sweeper(InMemoryStore(), **{name: number})
+
+
+@pytest.mark.parametrize("name", ["force", "dry_run"])
+def test_a_flag_is_no_text(name: str) -> None:
+    for value in ("false", "no", 0, 1, []):
+        with pytest.raises(TTLConfigurationError, match=f"^{name} = .*: give True or False"):
+            Sweeper(InMemoryStore(), **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["throttle", "on_progress", "on_report"])
+def test_what_cannot_be_called_is_refused(name: str) -> None:
+    with pytest.raises(TTLConfigurationError, match=f"^{name} = 5: give a function"):
+        Sweeper(InMemoryStore(), **{name: 5})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [None, "", 5, ["a"], "a\0b", "n" * 201])
+def test_a_lease_has_a_name_that_every_database_can_hold(name: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^lease_name = .* at most 200 characters"):
+        Sweeper(InMemoryStore(), lease_name=name)
+
+
+def test_a_time_zone_is_checked_without_a_window_too() -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^timezone = 'Europe/Nowhere'"):
+        Sweeper(InMemoryStore(), timezone="Europe/Nowhere")
+
+
 def test_an_unknown_option_is_named_with_the_known_ones() -> None:
     with pytest.raises(TTLConfigurationError, match=r"no option 'batchsize'; it has batch_size,"):
         Sweeper(FakeStore(), batchsize=3)  # type: ignore[call-arg]
 
 
-def test_what_is_no_pace_is_refused() -> None:
-    with pytest.raises(TTLConfigurationError, match=r"^pace = 5"):
-        Sweeper(FakeStore(), pace=5)  # type: ignore[arg-type]
+@pytest.mark.parametrize("pace", [5, 0, False, ""])
+def test_what_is_no_pace_is_refused(pace: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=f"^pace = {pace!r}"):
+        Sweeper(FakeStore(), pace=pace)
 
 
 def test_a_pace_of_ones_own_chooses_its_first_batch() -> None:
@@ -136,7 +168,15 @@ def test_what_a_store_does_not_offer_cannot_be_asked_for(option: Any, needs: str
 
 @pytest.mark.parametrize(
     "given",
-    [{"interval": -1}, {"interval": float("nan")}, {"jitter": -0.1}, {"jitter": 1.1}],
+    [
+        {"interval": -1},
+        {"interval": 0},
+        {"interval": float("nan")},
+        {"interval": None},
+        {"jitter": True},
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+    ],
 )
 def test_an_interval_is_checked(given: Any) -> None:
     with pytest.raises(TTLConfigurationError, match=r"^(interval|jitter) = "):

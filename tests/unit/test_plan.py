@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,7 @@ from ttl_odm.sweeper import (
     Part,
     Progress,
     Purged,
+    RefusedError,
     Skip,
     StoreError,
 )
@@ -307,8 +309,8 @@ ROWS = Purged("a", [(1,)], 1, as_of=None)  # type: ignore[arg-type]
 BROKEN = HookError("the hook broke")
 
 
-def failing(resume: object) -> BatchResult:
-    return BatchResult(0, resume, skipped={Skip.HOOK: 10}, failure=BROKEN)
+def failing(resume: object, rows: int = 10) -> BatchResult:
+    return BatchResult(0, resume, skipped={Skip.HOOK: rows}, failure=BROKEN)
 
 
 def test_hooks_after_the_commit_are_told_each_batch() -> None:
@@ -327,20 +329,130 @@ def test_a_hook_that_fails_after_the_commit_is_reported_and_stops_nothing() -> N
     assert report.problems == ("a: the hook broke",)
 
 
-def test_a_hook_that_fails_in_the_transaction_fails_its_batch_and_no_other() -> None:
-    batches = [full(1_000, "x"), failing("y"), full(1_000, "z"), last(5)]
+def test_a_hook_that_fails_in_the_transaction_fails_one_row_and_no_other() -> None:
+    script = Rows(1_000, {500})
+    (target,) = script.run().targets
+    assert (target.deleted, target.skips, target.error) == (999, {Skip.HOOK: 1}, BROKEN)
+    assert target.left == ("(500): the hook broke",)
+
+
+def test_a_hook_that_fails_once_fails_nothing() -> None:
+    batches = [full(1_000, "x"), failing("y"), full(5, "y"), last(5)]
     script = Script({"a": [OWN, NOTHING]}, batches)
     (target,) = script.run().targets
-    assert (target.deleted, target.skips, target.error) == (2_005, {Skip.HOOK: 10}, BROKEN)
-    assert [each.request.resume for each in script.of(PurgeBatch)] == [None, "x", "y", "z"]
+    assert (target.deleted, target.skips, target.error) == (1_010, {}, None)
+    assert [each.request.resume for each in script.of(PurgeBatch)] == [None, "x", "x", "y"]
 
 
 def test_a_hook_that_always_fails_fails_its_target_before_long() -> None:
-    batches = [failing(number) for number in range(100)]
-    script = Script({"a": [OWN], "b": [OWN, NOTHING]}, [*batches[:ATTEMPTS], last(1)])
+    script = Rows(100_000, range(100_000), target="a")
+    script.due["b"] = [NOTHING]
     report = script.run()
-    assert [(each.batches, each.deleted) for each in report.targets] == [(ATTEMPTS, 0), (1, 1)]
-    assert report.targets[0].error is BROKEN
+    assert [(each.table, each.deleted, each.error) for each in report.targets] == [
+        ("a", 0, BROKEN),
+        ("b", 0, None),
+    ]
+    assert len(script.sizes) <= 30
+
+
+# rows that can't go
+
+
+class Rows(Script):
+    """A target with so many rows, some of which can't go: each batch that has one of them fails."""
+
+    def __init__(
+        self,
+        rows: int,
+        stuck: Any,
+        failure: Any = BROKEN,
+        skip: Skip = Skip.HOOK,
+        target: str = "a",
+    ) -> None:
+        super().__init__({target: [OWN, NOTHING]})
+        self.rows, self.stuck, self.failure, self.skip = list(range(rows)), stuck, failure, skip
+
+    def PurgeBatch(self, command: PurgeBatch) -> Any:  # noqa: N802
+        begin = bisect_left(self.rows, command.request.resume or 0)
+        rows = self.rows[begin : begin + command.request.size]
+        resume = rows[-1] + 1 if len(rows) == command.request.size else None
+        if any(row in self.stuck for row in rows):
+            keys = [(row,) for row in rows[:3]]
+            skips = {self.skip: len(rows)}
+            return BatchResult(0, resume, skipped=skips, failure=self.failure, left=keys)
+        del self.rows[begin : begin + len(rows)]
+        return BatchResult(len(rows), resume, elapsed=0.1)
+
+
+REFUSED = RefusedError("not this one")
+
+
+@pytest.mark.parametrize(
+    ("stuck", "batches"),
+    [
+        ({0}, 30),
+        ({999}, 30),
+        ({1, 998}, 60),
+        (set(range(0, 5_000, 500)), 300),
+        (set(range(100, 120)), 90),
+        (set(range(2_000)), 400),
+        (set(range(5_000)), 500),
+        (set(range(3_000, 5_000)), 500),
+    ],
+)
+def test_rows_that_cannot_go_are_left_and_all_others_go(stuck: set[int], batches: int) -> None:
+    script = Rows(5_000, stuck, REFUSED, Skip.REFUSED)
+    report = script.run()
+    (target,) = report.targets
+    assert script.rows == sorted(stuck)
+    assert (target.deleted, target.skips) == (5_000 - len(stuck), {Skip.REFUSED: len(stuck)})
+    assert (target.error, report.problems) == (None, ())
+    assert target.left[0] == f"({min(stuck)}): not this one"
+    assert len(target.left) <= 10
+    assert len(script.sizes) <= batches
+
+
+def test_rows_that_cannot_go_cost_the_next_sweep_little_and_may_go_then() -> None:
+    script = Rows(10_000, set(range(0, 10_000, 10)), REFUSED, Skip.REFUSED)
+    script.run()
+    assert len(script.rows) == 1_000
+    script.asked.clear()
+    script.rows += range(10_000, 10_100)
+    script.due["a"] = [OWN, NOTHING]
+    script.stuck -= {0, 10}
+    assert script.run().deleted == 102
+    assert len(script.sizes) <= 400
+
+
+@given(st.integers(1, 300), st.sets(st.integers(0, 299)), st.integers(1, 64))
+@unhurried
+def test_exactly_the_rows_that_cannot_go_stay(rows: int, stuck: set[int], size: int) -> None:
+    script = Rows(rows, stuck, REFUSED, Skip.REFUSED)
+    report = script.run(pace=PACE.starting_at(size))
+    assert script.rows == sorted(row for row in stuck if row < rows)
+    assert report.skipped == len(script.rows)
+    assert report.deleted == rows - len(script.rows)
+
+
+# rows that come to Python
+
+
+def test_batches_of_rows_that_come_to_python_begin_small_and_stay_within_their_bytes() -> None:
+    megabyte = 1024 * 1024
+    batches = [BatchResult(10, 1, loaded=10 * megabyte)]
+    batches += [BatchResult(16, number, loaded=16 * megabyte) for number in range(2, 5)]
+    batches += [BatchResult(16, 5, loaded=160 * megabyte), last(1)]
+    script = Script({"a": [Due((Part.OWN,), 1.0, loads_rows=True), NOTHING]}, batches)
+    script.run()
+    assert script.sizes == [10, 16, 16, 16, 16, 1]
+
+
+def test_narrow_rows_that_come_to_python_come_by_the_thousand_at_most() -> None:
+    hooks = Hooks.of(Hook(print, rows=True))
+    batches = [BatchResult(10, number, loaded=500, elapsed=0.01) for number in range(10)]
+    script = Script({"a": [OWN, NOTHING]}, [*batches, last(1)])
+    script.run(hooks=hooks)
+    assert script.sizes == [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000, 1_000]
 
 
 # dry runs
@@ -372,7 +484,7 @@ results = st.one_of(
         deleted=st.integers(0, 10),
         resume=st.one_of(st.none(), st.integers(0, 3)),
         skipped=st.dictionaries(st.sampled_from(Skip), st.integers(0, 3)),
-        failure=st.one_of(st.none(), st.just(BROKEN)),
+        failure=st.one_of(st.none(), st.just(BROKEN), st.just(REFUSED)),
         elapsed=st.floats(0, 10),
     ),
     st.just(BUSY),

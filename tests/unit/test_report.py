@@ -48,9 +48,33 @@ Swept 3 tables in 74.8 s: 1,235,067 rows deleted (34 archived), 1 FAILED.
   web_sessions  1,234,567        3      124  71.3 s       1 d 02 h         < 1 s
   carts                 0        0        0  0.00 s              -             -
   orders              500        0        1  3.50 s     2 min 05 s             ?
+web_sessions: skipped 2 rows that somebody holds, 1 row that a foreign key keeps
 orders FAILED: server said no
 Stopped at max_rows: expired rows are left for the next sweep."""
     )
+
+
+def test_every_reason_to_skip_a_row_reads_well() -> None:
+    for reason in Skip:
+        target = TargetReport("carts", skips={reason: 1})
+        assert "carts: skipped 1 row " in str(SweepReport((target,)))
+
+
+def test_rows_that_referred_to_others_are_counted_and_named() -> None:
+    report = SweepReport((TargetReport("customers", referring={"orders": 2, "calls": 1}),))
+    assert report.deleted == 3
+    assert str(report).splitlines()[-2:] == [
+        "customers: deleted 2 rows of orders as well, which referred to it",
+        "customers: deleted 1 row of calls as well, which referred to it",
+    ]
+    assert report.to_dict()["targets"][0]["referring"] == {"orders": 2, "calls": 1}
+
+
+def test_a_missing_table_is_no_failure() -> None:
+    report = SweepReport((IDLE, TargetReport("orders", missing=True)))
+    assert str(report).splitlines()[-1] == "orders is MISSING: the database has no such table."
+    assert not report.problems
+    report.raise_for_failures()
 
 
 def test_a_report_of_one_row_in_one_table_is_in_the_singular() -> None:
@@ -182,6 +206,9 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "due": None,
             "rows": None,
             "error": None,
+            "missing": False,
+            "referring": {},
+            "left": [],
         },
         {
             "table": "orders",
@@ -195,6 +222,9 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "due": 2_000,
             "rows": 3_000,
             "error": {"type": "FuseError", "message": "too many"},
+            "missing": False,
+            "referring": {},
+            "left": [],
         },
     ]
     assert plain == {
@@ -209,3 +239,20 @@ def test_a_report_is_plain_values_for_machines() -> None:
         "holder": "them",
         "error": None,
     }
+
+
+def test_names_that_others_chose_reach_no_terminal_as_they_are() -> None:
+    nasty = "a\x1b[2J\nb\x9b"
+    shown = "a\\x1b[2J\\x0ab\\x9b"
+    targets = (
+        TargetReport(nasty, skips={Skip.LOCKED: 1}, referring={nasty: 1}),
+        TargetReport(nasty, error=ValueError("\x1b[2J")),
+        TargetReport(nasty, missing=True),
+    )
+    report = SweepReport(targets, ended=Ending.LEASE_HELD, holder=nasty)
+    assert not set(str(report)) & {"\x1b", "\x9b"}
+    assert (
+        str(report).count(shown) == 9
+    )  # three rows, four remarks of which one has two, the holder
+    assert report.problems == (f"{shown}: \\x1b[2J",)
+    assert report.to_dict()["holder"] == nasty

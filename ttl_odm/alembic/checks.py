@@ -12,7 +12,7 @@ from sqlalchemy import Date, DateTime, Integer, text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL
-from ttl_odm.core.values import NEVER
+from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -62,16 +62,21 @@ def refuse_kept(connection: Connection, target: TargetSchema, existing: Existing
             f"Table {target.label}: keep_ttl=True takes over column {name!r}, which is "
             f"{existing.columns[name].type!r}; a row's own ttl is a whole number of seconds."
         )
-    if existing.check != "missing":
-        return
-    dialect = connection.dialect
-    wrong = connection.scalar(
-        text(f"SELECT count(*) FROM {target.plain(dialect)} WHERE NOT ({target.check.sqltext})")
-    )
+    if existing.check in ("missing", "outdated"):
+        refuse_unchecked(connection, target)
+
+
+def refuse_unchecked(connection: Connection, target: TargetSchema) -> None:
+    """Refuse rows that the CHECK would not let in."""
+    dialect, name = connection.dialect, target.own_ttl.name
+    table, condition = target.plain(dialect), target.condition(dialect)
+    wrong = connection.scalar(text(f"SELECT count(*) FROM {table} WHERE NOT ({condition})"))
     if wrong:
         raise MigrationRefusedError(
-            f"Table {target.label}: {wrong:,} rows hold a {name} that is none (it is NULL, -1 or "
-            f"over 0). Set {name} to NULL or -1 in these rows first."
+            f"Table {target.label}: {wrong:,} rows hold a {name} that is none (it is NULL, -1, or "
+            f"whole seconds from 1 to {MAX_TTL}). Set {name} to NULL or -1 in these rows first; "
+            "so that the default counts, as it does now: "
+            f"UPDATE {table} SET {name} = NULL WHERE NOT ({condition})"
         )
 
 

@@ -201,6 +201,8 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         migration.existing = ExistingSchema(columns=columns, check="there", stamps=True)
     else:
         checks.refuse_missing(target, migration.existing)
+        if migration.existing.check == "outdated":
+            checks.refuse_unchecked(runner.connection, target)
         checks.refuse_without_rights(runner.connection, target)
         if op.sweep == "index" and not runner.in_transaction:
             checks.refuse_partitioned(runner.connection, target)

@@ -16,6 +16,7 @@ from sqlalchemy.exc import NoSuchTableError
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -33,7 +34,8 @@ class ExistingSchema:
     Attributes:
         stamps: ``_ts`` has its final default, the database's clock.
         ttl_default: ``ttl`` still has a default, as while old rows are given -1.
-        check: Whether the CHECK is there, and holds for the rows from before it.
+        check: Whether the CHECK is there, and holds for the rows from before it; "outdated" is that
+            of an earlier release, which on SQLite let in what is no whole number.
         indexes: Each index of the table by its name, and whether it is valid.
         without_rowid: SQLite knows its rows by the primary key only.
     """
@@ -42,7 +44,7 @@ class ExistingSchema:
     primary_key: tuple[Column[Any], ...] = ()
     stamps: bool = False
     ttl_default: bool = False
-    check: Literal["missing", "unvalidated", "there"] = "missing"
+    check: Literal["missing", "unvalidated", "outdated", "there"] = "missing"
     indexes: dict[str, bool] = field(default_factory=dict)
     virtual: tuple[str, ...] = ()
     trigger: bool = False
@@ -97,7 +99,7 @@ def read_columns(connection: Connection, name: str, schema: str | None) -> Table
     """A table's columns and its primary key, and nothing else that reflection might stumble on."""
     inspector = inspect(connection)
     key = set(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])
-    table = Table(name, MetaData(), schema=schema)
+    table = Table(name, MetaData(info={INFO_KEY: None}), schema=schema)  # for all its rows
     for column in inspector.get_columns(name, schema=schema):
         default = column["default"]
         table.append_column(
@@ -187,11 +189,17 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
     definition = next((sql for kind, _, sql in objects if kind == "table"), "")
     return {
         "indexes": {name: True for kind, name, _ in objects if kind == "index"},
-        "check": "there" if target.check_name in definition else "missing",
+        "check": _sqlite_check(definition, target, connection),
         "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
         "trigger": ("trigger", target.name_of("tg_", "ttl_touch"))
         in {(kind, name) for kind, name, _ in objects},
     }
+
+
+def _sqlite_check(definition: str, target: TargetSchema, connection: Connection) -> str:
+    if target.check_name not in definition:
+        return "missing"
+    return "there" if target.condition(connection.dialect) in definition else "outdated"
 
 
 _READERS: Final = {

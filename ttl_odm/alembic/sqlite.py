@@ -75,6 +75,34 @@ class SQLiteSteps(Steps[SQLite]):
                     )
 
             self.run.patiently(lambda: self._redefine(change, check), "the file")
+        if self.existing.check == "outdated":
+            self._replace_check()
+
+    def _replace_check(self) -> None:
+        """Ask in the stored definition for what this release asks for."""
+        condition = self.target.condition(self.dialect)
+
+        def check() -> None:
+            if condition not in self._definition():
+                raise TTLError(
+                    f"Could not replace the CHECK on column {self.own} of table {self.table}: it "
+                    f"is not as ttl_odm wrote it. Let it be CHECK ({condition}); see "
+                    "docs/migrating.md."
+                )
+
+        def change(sql: str) -> str:
+            return re.sub(self._check_pattern(), lambda match: f"{match[1]}({condition})", sql)
+
+        self.run.patiently(lambda: self._redefine(change, check), "the file")
+
+    def _check_pattern(self) -> str:
+        """Finds the CHECK in a definition: this release's, or an earlier one's."""
+        conditions = (self.target.condition(self.dialect), str(self.target.check.sqltext))
+        name = re.escape(self.target.check_name)
+        return (
+            rf'(CONSTRAINT\s+["`\[]?{name}["`\]]?\s+CHECK\s*)'
+            rf"\((?:{'|'.join(map(re.escape, conditions))})\)"
+        )
 
     def _change(self, column: Column[Any], default: str, *, check: bool) -> tuple[str, str]:
         """A column as it was added, and as it is to be."""
@@ -154,11 +182,7 @@ class SQLiteSteps(Steps[SQLite]):
             if not self.run.offline:
                 # A copy that Alembic's batch mode made has the CHECK behind the columns. There it
                 # would keep its column from being dropped.
-                name = re.escape(self.target.check_name)
-                condition = re.escape(str(self.target.check.sqltext))
-                check = re.compile(
-                    rf',\s*CONSTRAINT\s+["`\[]?{name}["`\]]?\s+CHECK\s*\({condition}\)'
-                )
+                check = re.compile(rf",\s*{self._check_pattern()}")
                 if check.search(self._definition()):
                     self.run.patiently(
                         lambda: self._redefine(lambda sql: check.sub("", sql), lambda: None),
@@ -173,11 +197,8 @@ class SQLiteSteps(Steps[SQLite]):
 
         Not twice in the same millisecond: with recursive_triggers that would not end.
         """
-        table, new, old = (
-            self.quote(self.target.table.name),
-            f"NEW.{self.stamp}",
-            f"OLD.{self.stamp}",
-        )
+        table = self.quote(self.target.table.name)
+        new, old = f"NEW.{self.stamp}", f"OLD.{self.stamp}"
         key = ["rowid"]
         if self.existing.without_rowid:
             key = [self.quote(column.name) for column in self.existing.primary_key]

@@ -92,6 +92,10 @@ class TargetSchema:
         """The CHECK's name."""
         return str(self.check.name)
 
+    def condition(self, dialect: Dialect) -> str:
+        """What the CHECK asks for."""
+        return declared.ttl_condition(self.check, dialect)
+
     @property
     def indexes(self) -> list[Index]:
         """The sweeper's indexes, in the order of their names."""

@@ -1,15 +1,18 @@
 """`Application`: an engine and what to sweep with it, which every command works on.
 
 Everything runs in one event loop, also where the engine is synchronous: nothing else waits there,
-and the commands needn't be written twice. `connect` makes one of what ``--app`` and ``--url`` name;
-this module must not know how.
+and the commands needn't be written twice. SIGINT interrupts it as if there were none. `connect`
+makes one of what ``--app`` and ``--url`` name; this module must not know how.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ttl_odm.cli.errors import UsageError, readable_errors
@@ -17,7 +20,7 @@ from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepOptions
 from ttl_odm.sweeper.store import backend_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
     from sqlalchemy import Connection
 
@@ -80,7 +83,11 @@ class Application:
         return self._sweeper(self._merged(options))
 
     def counter(self, **options: Any) -> Sweeper | AsyncSweeper:
-        """Make a sweeper that only counts, whoever has the lease, and whether paused or not."""
+        """Make a sweeper that only counts, whoever has the lease, and whether paused or not.
+
+        A slip in an option that it needn't obey, such as the window, is found all the same.
+        """
+        self.sweeper(**options)
         alone: SweepOptions = {"dry_run": True, "lease": False, "max_jump": None, "window": None}
         return self._sweeper(cast("SweepOptions", {**self._merged(options), **alone}))
 
@@ -162,8 +169,25 @@ class Application:
 
 def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a command's work, and say in a line what goes wrong in it."""
-    with readable_errors():
+    with readable_errors(), _interruptible():
         return asyncio.run(work())
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt what doesn't await: imports, questions, synchronous drivers.
+
+    Where Python's own handler is set, asyncio.run() replaces it from Python 3.11 on, and only
+    cancels the task, which all of these never hear of. So it finds another one, that does the same.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, partial(signal.default_int_handler))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def answer(reply: T | Awaitable[T]) -> T:

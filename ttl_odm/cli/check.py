@@ -12,8 +12,14 @@ import click
 from ttl_odm.cli.application import Application, Target, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import in_one_line
-from ttl_odm.cli.findings import Finding, Severity, fix_of_unreadable, print_findings
-from ttl_odm.cli.options import app_options, json_option, lease_name_option, selection_options
+from ttl_odm.cli.findings import Finding, Severity, fix_of_unreadable, overdue, print_findings
+from ttl_odm.cli.options import (
+    Seconds,
+    app_options,
+    json_option,
+    lease_name_option,
+    selection_options,
+)
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.status import lease_of
 from ttl_odm.sweeper import StoreError
@@ -25,11 +31,8 @@ if TYPE_CHECKING:
 
 DAY: Final = 86_400.0
 _CLOCK_SECONDS: Final = 5.0
-_UNSEARCHABLE: Final = (
-    *("missing-table", "missing-column"),
-    *("missing-index", "invalid-index", "wrong-index"),
-)
-"""What would let the question for the first expired row fail, or read the whole table."""
+_UNSEARCHABLE: Final = ("missing-table", "missing-column")
+"""What would let the question for the first expired row fail."""
 
 
 @click.command()
@@ -37,7 +40,7 @@ _UNSEARCHABLE: Final = (
 @selection_options
 @click.option(
     "--max-age",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     default=DAY,
     show_default=True,
     metavar="SECONDS",
@@ -70,7 +73,7 @@ def check(  # noqa: PLR0913 (click's)
     async def work() -> tuple[int, list[Finding]]:
         async with connect(app, url) as application:
             selected = application.select(models, excepted)
-            findings = await _of_database(selected, deep=deep)
+            findings = await _of_database(selected, max_age, deep=deep)
             broken = {finding.target for finding in findings if finding.code in _UNSEARCHABLE}
             targets = selected.all_targets()
             for target in targets:
@@ -94,7 +97,7 @@ def check(  # noqa: PLR0913 (click's)
         raise SystemExit(Status.FAILED)
 
 
-async def _of_database(app: Application, *, deep: bool) -> list[Finding]:
+async def _of_database(app: Application, max_age: float, *, deep: bool) -> list[Finding]:
     await app.check_connection()
     if app.is_store:
         return []
@@ -104,7 +107,8 @@ async def _of_database(app: Application, *, deep: bool) -> list[Finding]:
         return await checks_mongodb.check(app.targets, deep=deep)
     from ttl_odm.cli import checks_sql  # noqa: PLC0415 (needs the extra)
 
-    return await app.ask(partial(checks_sql.check, targets=app.targets, deep=deep))
+    look = partial(checks_sql.check, targets=app.targets, max_age=max_age, deep=deep)
+    return await app.ask(look)
 
 
 async def _of_lease(app: Application, name: str | None, max_age: float) -> list[Finding]:
@@ -132,17 +136,16 @@ async def _of_lease(app: Application, name: str | None, max_age: float) -> list[
 
 async def _of_oldest(app: Application, target: Target, max_age: float) -> list[Finding]:
     """See for how long the first expired row has been waiting, without counting the others."""
-    fix = f"--model {target.model or target.name}"
+    model = target.model or target.name
     try:
         due: Due | None = await answer(app.store().due(target.name))
     except StoreError as error:
         why = in_one_line(error)
-        fix = fix_of_unreadable(why, target.name, f"ttl-odm sweep --dry-run {fix}")
+        fix = fix_of_unreadable(why, target.name, f"ttl-odm sweep --dry-run --model {model}")
         return [Finding(Severity.ERROR, "unreadable", target.name, why, fix)]
     if due is None or due.oldest is None or due.oldest <= max_age:
         return []
-    message = f"expired rows wait to be deleted, the oldest for {age(due.oldest)}"
-    return [Finding(Severity.ERROR, "overdue", target.name, message, f"ttl-odm sweep {fix}")]
+    return [overdue(target.name, model, due.oldest)]
 
 
 async def _of_clock(app: Application) -> list[Finding]:

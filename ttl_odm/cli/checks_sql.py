@@ -6,27 +6,22 @@ whole table only if the table is small or the user says ``--deep``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import TIMESTAMP, Integer, column, func, inspect, select, text, type_coerce, update
-from sqlalchemy import table as bare_table
-from sqlalchemy.dialects import registry
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.schema import CreateIndex
+from sqlalchemy import TIMESTAMP, inspect
 
-from ttl_odm.cli.errors import in_one_line
-from ttl_odm.cli.findings import AHEAD, Finding, Severity, fix_of_unreadable
-from ttl_odm.core.policy import ExpireAt
-from ttl_odm.core.values import NEVER
-from ttl_odm.dialects import MYSQL_FAMILY, index_name
-from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.inspection.evidence import SMALL, Kind
+from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
+from ttl_odm.cli.checks_references import LiveReferences
+from ttl_odm.cli.checks_rows import RowChecks
+from ttl_odm.cli.checks_tables import second_tables
+from ttl_odm.dialects import index_name
+from ttl_odm.dialects.mysql import INHERITED_END
+from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
-from ttl_odm.sqlalchemy.sweep.due import PartIndex
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
@@ -35,32 +30,19 @@ from ttl_odm.sweeper import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, Select, Table
+    from sqlalchemy import Column, Connection
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
-    from ttl_odm.sqlalchemy.policy.binding import Binding
-
-_MOST: Final = 1_000
-"""Rows up to which those that are wrong are counted."""
-
-_MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
+    from ttl_odm.cli.findings import Finding
 
 
-class Index(NamedTuple):
-    """An index as the database has it.
-
-    The first column is None where that is an expression, or where rows are left out; the definition
-    is the statement that makes it, empty where the database has none.
-    """
-
-    first: str | None
-    is_valid: bool
-    definition: str
-
-
-def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> list[Finding]:
+def check(
+    connection: Connection, targets: Sequence[Target], max_age: float, *, deep: bool
+) -> list[Finding]:
     """Look at all targets; if deep, read whole tables, however big.
+
+    Expired rows are overdue after `max_age` seconds.
 
     The connection is thrown away afterwards: it has been made one that can only read.
     """
@@ -69,35 +51,26 @@ def check(connection: Connection, targets: Sequence[Target], *, deep: bool) -> l
         for target in targets:
             binding = binding_of(target.entity)
             if binding is not None:
-                findings += _Check(connection, target.name, binding, deep=deep).findings()
+                findings += second_tables(target.name, binding, connection.dialect)
+                findings += _Check(connection, target, binding, max_age, deep=deep).all()
     connection.invalidate()
     return findings
 
 
-class _Check:
+class _Check(RowChecks):
     """The checks of one table."""
 
-    def __init__(self, connection: Connection, name: str, binding: Binding, *, deep: bool) -> None:
-        self._connection = connection
-        self._dialect = connection.dialect
-        self._is_mysql = self._dialect.name in MYSQL_FAMILY
-        self._name = name
-        self._binding = binding
-        self._table: Table = binding.table
-        self._place = name_of(connection, self._table)
-        self._deep = deep
+    def all(self) -> Sequence[Finding]:
+        """Give what is not as it should be, and what can't be looked at, as in a locked table."""
+        return self._tried(self._findings, "the table")
 
-    def findings(self) -> Iterator[Finding]:
-        """Give what is not as it should be."""
+    def _findings(self) -> Iterator[Finding]:
         schema, name = self._place
         inspector = inspect(self._connection)
         if not inspector.has_table(name, schema):
-            yield self._error("missing-table", "the table is not in the database", _MIGRATE)
+            yield self._error("missing-table", "the table is not in the database", MIGRATE)
             return
-        stored = {
-            reflected["name"]: reflected["type"]
-            for reflected in inspector.get_columns(name, schema)
-        }
+        stored = {column["name"]: column for column in inspector.get_columns(name, schema)}
         binding = self._binding
         created = None if binding.max_lifetime is None else binding.max_lifetime.created
         columns = (binding.last_modified, binding.override, created)
@@ -105,29 +78,20 @@ class _Check:
         missing = [name for name in needed if name not in stored]
         if missing:
             yield self._error(
-                "missing-column", f"column {' and '.join(missing)} is not in the database", _MIGRATE
+                "missing-column", f"column {' and '.join(missing)} is not in the database", MIGRATE
             )
             return
         for declared in needed.values():
-            yield from self._type(declared, stored[declared.name])
-        for look in (self._indexes, self._keys, self._values, self._future):
-            try:
-                with self._connection.begin_nested():
-                    findings = list(look())
-            except DBAPIError as error:
-                what, why = look.__name__.strip("_"), in_one_line(error)
-                fix = fix_of_unreadable(why, self._quoted, self._deeper)
-                yield self._skipped("unreadable", f"{what} can't be checked: {why}", fix)
-            else:
-                yield from findings
-
-    @property
-    def _quoted(self) -> str:
-        return self._dialect.identifier_preparer.format_table(self._table)
-
-    @property
-    def _deeper(self) -> str:
-        return f"ttl-odm check --deep --model {self._name}"
+            yield from self._type(declared, stored[declared.name]["type"])
+        stamp = binding.last_modified
+        if stored[stamp.name]["nullable"] and not stamp.nullable and binding.instants.native:
+            yield from self._tried(self._undated, stamp.name)
+        looks = (
+            *(self._indexes, self._overdue, self._keys),
+            *(self._references, self._values, self._future),
+        )
+        for look in looks:
+            yield from self._tried(look, look.__name__.strip("_"))
 
     def _type(self, column: Column[Any], stored: TypeEngine[Any]) -> Iterator[Finding]:
         """See that a column holds what it is declared to hold: instants are read by that."""
@@ -139,7 +103,7 @@ class _Check:
                 "wrong-type",
                 f"column {column.name} is {stored.compile(self._dialect)}, and is declared as "
                 f"{declared.compile(self._dialect)}: its values are misread",
-                f"declare {column.name} as it is, or: {_MIGRATE}",
+                f"declare {column.name} as it is, or: {MIGRATE}",
             )
 
     def _held(self, kind: TypeEngine[Any]) -> tuple[Kind, bool]:
@@ -150,95 +114,87 @@ class _Check:
         return held, self._is_mysql and isinstance(kind, TIMESTAMP)
 
     def _indexes(self) -> Iterator[Finding]:
-        binding = self._binding
-        if binding.sweep != "index":
+        """See that the sweeper has what it searches by, unless the model wants the table walked."""
+        if self._binding.sweep == "scan":
             return
-        indexes = self._stored_indexes()
-        by_column = [binding.last_modified.name] if binding.sweeps_by_column else []
-        by_column += [] if binding.max_lifetime is None else [binding.max_lifetime.created.name]
-        for name in by_column:
-            if not any(index.first == name for index in indexes.values()):
-                yield self._warning(
-                    "missing-index",
-                    f"no index begins with {name}, so each sweep reads the whole table",
-                    index_for(self._table.fullname, name, self._dialect.name, self._table.schema),
-                )
-        if binding.sweeps_by_column:
-            return
+        for need in self._lacking:
+            yield from self._missing(need)
+        if not self._needs and not self._is_readable:
+            yield self._warning(
+                "no-index-serves",
+                "no index can lead to the expired rows of this policy, so each sweep reads the "
+                "whole table, which is big",
+                f"sweep it seldom: ttl-odm run --model {self._name} --interval 3600; or declare "
+                "__ttl_sweep__ = 'scan', which says that it is meant so",
+            )
+
+    def _missing(self, need: IndexNeed) -> Iterator[Finding]:
+        """Report an index that isn't there, or isn't as it should be."""
         quote = self._dialect.identifier_preparer.quote
-        how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
-        where = f" ON {self._quoted}" * self._is_mysql
-        for suffix in ("ttl_inherited", "ttl_own"):
-            name = index_name(self._table.name, suffix)
-            removal = f"DROP {how} {quote(name)}{where}"
-            index = indexes.get(name)
-            if index is None:
-                yield self._error(
-                    "missing-index",
-                    f"index {name} is not there, and the sweeper searches by it",
-                    self._creation(name),
-                )
-            elif not index.is_valid:
-                yield self._error(
-                    "invalid-index",
-                    f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY has failed",
-                    f"{removal}; {self._creation(name)}",
-                )
-            elif not self._is_as_declared(index, suffix):
-                yield self._error(
-                    "wrong-index",
+        suffix = "own" if need.part is Part.OWN else "inherited"
+        name = index_name(self._table.name, f"ttl_{suffix}")
+        broken = next((index for index in self._stored if index.name == name), None)
+        if need.is_partial and (broken is not None or self._declares(need)):
+            how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
+            removal = f"DROP {how} {quote(name)}" + f" ON {self._quoted}" * self._is_mysql
+            code, message, fix = (
+                "missing-index",
+                f"index {name} is not there, and the sweeper searches by it",
+                self._creation(need, name),
+            )
+            if broken is not None and broken.is_over(need):
+                code, fix = "invalid-index", f"{removal}; {fix}"
+                message = f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY has failed"
+            elif broken is not None:
+                code, fix = "wrong-index", f"{removal}; {fix}"
+                message = (
                     f"index {name} is another one than the sweeper searches by: "
-                    f"{index.definition or index.first}",
-                    f"{removal}; {self._creation(name)}",
+                    f"{broken.definition or broken.first}"
                 )
+            yield self._error(code, message, fix)
+        elif self._declares(need) or not self._is_readable:
+            yield self._warning(
+                "missing-index",
+                f"no index begins with {need.column}, so each sweep reads the whole table"
+                if not need.is_partial
+                else f"no index leads to the rows whose ttl is {suffix}, so each sweep reads the "
+                "whole table",
+                self._creation(need, name),
+            )
 
-    def _stored_indexes(self) -> dict[str, Index]:
-        """The indexes of the table as the database's catalogue has them, by their names."""
-        schema, name = self._place
-        parameters = {"schema": schema, "table": name}
+    def _declares(self, need: IndexNeed) -> bool:
+        """Whether the model has the index, so that a migration would make it."""
+        own = self._binding.override
+        if own is not None and need.is_partial:
+            return isinstance(own.type, Seconds)
+        firsts = (next(iter(index.columns), None) for index in self._table.indexes)
+        return need.column in {column.name for column in firsts if column is not None}
+
+    def _creation(self, need: IndexNeed, name: str) -> str:
+        """The statement that makes an index, while others write."""
+        stamp, own = self._binding.last_modified, self._binding.override
+        if own is None or not need.is_partial:
+            schema = self._table.schema
+            return index_for(self._table.fullname, need.column, self._dialect.name, schema)
         quote = self._dialect.identifier_preparer.quote
-        if self._dialect.name == "postgresql":
-            parameters["relation"] = ".".join(quote(part) for part in (schema, name) if part)
-            query = _POSTGRESQL_INDEXES
-        elif self._is_mysql:
-            query = _MYSQL_INDEXES
-        else:
-            parameters["schema"] = schema or "main"
-            query = _SQLITE_INDEXES.format(master=f"{quote(schema or 'main')}.sqlite_master")
-        rows = self._connection.execute(text(query), parameters)
-        return {name: Index(*others) for name, *others in rows}
-
-    def _is_as_declared(self, index: Index, suffix: str) -> bool:
-        """Whether an index that is called like one of ours is over the right rows, in order."""
-        own = suffix == "ttl_own"
         if self._is_mysql:
-            return index.first == (OWN_END if own else INHERITED_END)
-        assert self._binding.override is not None  # noqa: S101 (without one there are none)
-        definition = index.definition.lower().translate({ord(mark): None for mark in '() "'})
-        ttl = self._binding.override.name.lower()
-        stamp = self._binding.last_modified.name.lower()
-        _, _, rows = definition.rpartition("where")
-        return rows == (f"{ttl}>0" if own else f"{ttl}isnull") and stamp in definition
-
-    def _creation(self, name: str) -> str:
-        if self._is_mysql:
-            override = self._binding.override
-            assert override is not None  # noqa: S101 (without one there are no such indexes)
-            ddl = AddSweepColumns(self._table, self._binding.last_modified, override)
+            ddl = AddSweepColumns(self._table, stamp, own)
             schema, table = self._place
             columns = inspect(self._connection).get_columns(table, schema)
             if INHERITED_END not in {reflected["name"] for reflected in columns}:
                 return str(ddl.compile(dialect=self._dialect))
             clause = sweep_indexes(ddl, self._dialect.identifier_preparer)[name]
             return f"ALTER TABLE {self._quoted} {clause}"
-        index = next(index for index in self._table.indexes if index.name == name)
-        statement = " ".join(str(CreateIndex(index).compile(dialect=self._dialect)).split())
-        if self._dialect.name == "postgresql":
-            statement = statement.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
-        return statement
+        clock, ttl = clock_of(self._dialect), quote(own.name)
+        end, rows = clock.inherited_end, f"{ttl} IS NULL"
+        if need.part is Part.OWN:
+            end, rows = clock.own_end, f"{ttl} > 0"
+        order = end.format(stamp=quote(stamp.name), ttl=ttl, table="")
+        how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
+        return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
 
     def _keys(self) -> Iterator[Finding]:
-        for key in ReferringKeys().of(self._connection, self._place):
+        for _, key in ReferringKeys().of_rows(self._connection, self._binding):
             if not key.has_index:
                 yield self._error(
                     "missing-fk-index",
@@ -254,144 +210,16 @@ class _Check:
                     f'ForeignKey(..., ondelete="CASCADE") or "SET NULL" on {key}, by a migration',
                 )
 
-    def _values(self) -> Iterator[Finding]:
-        own = self._binding.override
-        if own is None:
-            return
-        valid = {NEVER, *self._binding.nevers}
-        number = type_coerce(own, Integer())
-        if self._is_mysql:
-            # SQLAlchemy reflects no CHECK that stands at a column.
-            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
-            checked = [line.strip() for line in str(create).splitlines() if " CHECK (" in line]
-            has_check = any(line.startswith(f"`{own.name}` ") for line in checked)
-        else:
-            schema, table = self._place
-            checks = inspect(self._connection).get_check_constraints(table, schema)
-            has_check = any(f"{own.name} " in f"{check['sqltext']} " for check in checks)
-        if has_check:
-            return
-        if isinstance(own.type, Seconds):
-            yield self._warning(
-                "missing-check",
-                f"there is no CHECK on {own.name}, so raw SQL can write what is no ttl",
-                _MIGRATE,
-            )
-        if not self._is_readable():
-            message = f"there is no CHECK on {own.name} and the table is big; --deep reads it all"
-            yield self._skipped("ttl-values", message, self._deeper)
-            return
-        name = self._dialect.identifier_preparer.quote(own.name)
-        kept = " AND ".join(f"{name} <> {value}" for value in sorted(valid) if value <= 0)
-        criteria = (number <= 0, *(number != value for value in sorted(valid)))
-        wrong = _up_to_most(self._number(self._some(_MOST, *criteria)))
-        if wrong:
-            yield self._error(
-                "invalid-ttl",
-                f"rows whose {own.name} is no ttl (0, -2), so that the default counts: {wrong}",
-                f"UPDATE {self._quoted} SET {name} = NULL WHERE {name} <= 0 AND {kept}",  # noqa: S608 (shown)
-            )
-
-    def _future(self) -> Iterator[Finding]:
-        binding = self._binding
-        if isinstance(binding.policy, ExpireAt):
-            return  # whose instants are meant to lie ahead
-        clock, stamp = clock_of(self._dialect), binding.last_modified
-        storage = binding.instants.on(clock)
-        latest = clock.literal(f"({clock.now} + {AHEAD} * {clock.second})")
-        rows = self._latest(storage.plain(stamp))
-        if rows is None:
-            message = f"{stamp.name} has no index and the table is big; --deep reads it all"
-            yield self._skipped("future-rows", message, self._deeper)
-            return
-        ahead = _up_to_most(self._number(select(rows).where(storage.instant(rows.c[0]) > latest)))
-        if ahead:
-            yield self._warning(
-                "future-rows",
-                f"rows whose {stamp.name} is more than an hour from now, and which live that much "
-                f"longer: {ahead}",
-                self._set_back(latest),
-            )
-
-    def _latest(self, stamp: ColumnElement[Any]) -> Any:
-        """The latest instants, a thousand, by an index; all of them where the table is small.
-
-        None where that would read a big table.
-        """
-        binding = self._binding
-        every = select(stamp.label("latest")).where(stamp.is_not(None))
-        if binding.override is not None and binding.sweep == "index":
-            index = PartIndex(binding, Part.INHERITING, clock_of(self._dialect))
-            every = every.where(index.holds(binding.table))
-            every = every.order_by(index.end(binding.table).desc()).limit(_MOST)
-        elif any(
-            index.first == binding.last_modified.name for index in self._stored_indexes().values()
-        ):
-            every = every.order_by(stamp.desc()).limit(_MOST)
-        elif not self._is_readable():
-            return None
-        return every.options(include_expired()).subquery()
-
-    def _set_back(self, latest: ColumnElement[Any]) -> str:
-        """The statement that sets instants of the future to now."""
-        clock, stamp = clock_of(self._dialect), self._binding.last_modified
-        storage = self._binding.instants.on(clock)
-        bare = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
-        instant = bare.c[stamp.name]
-        statement = (
-            update(bare)
-            .where(storage.instant(instant) > latest)
-            .values({instant: storage.stored(clock.literal(clock.stamp))})
-        )
-        # Not by the driver's own dialect, which may double each % sign.
-        plain = registry.load(self._dialect.name)(paramstyle="named")
-        compiled = statement.compile(dialect=plain, compile_kwargs={"literal_binds": True})
-        kind = kind_of(kept_type(stamp.type, clock.family))
-        is_doubtful = kind is Kind.NAIVE and self._binding.policy.timezone == "UTC"
-        zone = "declare timezone= if that is local time; or " * is_doubtful
-        return f"{zone}{' '.join(str(compiled).split())}"
-
-    def _is_readable(self) -> bool:
-        return self._deep or self._number(self._some(SMALL + 1)) <= SMALL
-
-    def _some(self, most: int, *criteria: ColumnElement[bool]) -> Select[Any]:
-        return select(self._binding.last_modified).where(*criteria).limit(most)
-
-    def _number(self, rows: Select[Any]) -> int:
-        """Count rows, expired or not."""
-        counted = select(func.count()).select_from(rows.options(include_expired()).subquery())
-        return int(self._connection.execute(counted.options(include_expired())).scalar_one())
-
-    def _error(self, code: str, message: str, fix: str) -> Finding:
-        return Finding(Severity.ERROR, code, self._name, message, fix)
-
-    def _warning(self, code: str, message: str, fix: str) -> Finding:
-        return Finding(Severity.WARNING, code, self._name, message, fix)
-
-    def _skipped(self, code: str, message: str, fix: str) -> Finding:
-        return Finding(Severity.SKIPPED, code, self._name, message, fix)
-
-
-def _up_to_most(rows: int) -> str:
-    """A number of rows that were counted up to `_MOST`; empty for none."""
-    return "" if rows == 0 else f"{_MOST:,} or more" if rows == _MOST else f"{rows:,}"
-
-
-_POSTGRESQL_INDEXES: Final = """
-SELECT c.relname, CASE WHEN i.indpred IS NULL THEN a.attname::text END, i.indisvalid,
-  pg_get_indexdef(i.indexrelid)
-FROM pg_index i
-JOIN pg_class c ON c.oid = i.indexrelid
-LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-WHERE i.indrelid = CAST(:relation AS text)::regclass
-"""
-_MYSQL_INDEXES: Final = """
-SELECT index_name, column_name, 1, '' FROM information_schema.statistics
-WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND seq_in_index = 1
-"""
-_SQLITE_INDEXES: Final = """
-SELECT l.name, CASE WHEN l.partial = 0 THEN i.name END, 1, COALESCE(m.sql, '')
-FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
-LEFT JOIN {master} AS m ON m.type = 'index' AND m.name = l.name
-WHERE i.seqno = 0
-"""
+    def _references(self) -> Iterator[Finding]:
+        for references in LiveReferences.to(self._connection, self._binding):
+            key = references.key
+            if not self._is_readable:
+                message = (
+                    f"{key} refers to it; --deep counts its live rows that refer to expired ones"
+                )
+                yield self._skipped("refers-to-expired", message, self._deeper)
+                continue
+            rows = up_to_most(references.count(MOST))
+            if rows:
+                message = f"live rows of {key} refer to expired rows: {rows}; {references.outcome}"
+                yield self._warning("refers-to-expired", message, references.fix)

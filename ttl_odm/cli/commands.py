@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from typing import Any, Final
 
 import click
@@ -11,8 +10,9 @@ import click
 from ttl_odm import __version__
 from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
-from ttl_odm.cli.errors import without_passwords
+from ttl_odm.cli.errors import printable
 from ttl_odm.cli.inspect import inspect
+from ttl_odm.cli.output import echo, json_text, writing
 from ttl_odm.cli.pause import pause, resume
 from ttl_odm.cli.plan import plan
 from ttl_odm.cli.run import run
@@ -28,19 +28,21 @@ class _Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for ``--json`` before anything in the line can be wrong."""
         ctx.meta[__name__] = "--json" in args
-        return super().parse_args(ctx, args)
+        with writing():  # the help or the version
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command, or print its help."""
         try:
-            return super().invoke(ctx)
+            with writing():
+                return super().invoke(ctx)
         except click.ClickException as error:
             # click quotes what it can't take, and that may be a URL in the wrong place. Each of
             # its errors makes its text out of `message`, which is final for type checkers alone.
-            error.message = without_passwords(error.message)  # type: ignore[misc]
+            error.message = printable(error.message)  # type: ignore[misc]
             if ctx.meta[__name__]:
                 content = {"message": error.format_message(), "status": error.exit_code}
-                click.echo(json.dumps({"error": content}, ensure_ascii=False))
+                echo(json_text({"error": content}))
             raise
 
 

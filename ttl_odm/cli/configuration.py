@@ -15,12 +15,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
+
 from ttl_odm.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    import click
 
 FILE: Final = "pyproject.toml"
 
@@ -28,11 +28,11 @@ FILE: Final = "pyproject.toml"
 def defaults(group: click.Group) -> dict[str, Any]:
     """Read the file, and return click's ``default_map``; a key that no command knows is refused."""
     options = {
-        name: {option.name for option in command.params if option.name}
+        name: {option.name: option for option in command.params if option.name}
         for name, command in group.commands.items()
     }
     _check_environment(options)
-    here = Path.cwd()
+    here = working_directory()
     files = (folder / FILE for folder in (here, *here.parents))
     path = next((file for file in files if file.is_file()), None)
     if path is None:
@@ -47,12 +47,20 @@ def defaults(group: click.Group) -> dict[str, Any]:
         _check(table, options[command], f"{path}: [tool.ttl_odm.{command}]")
     return {
         command: {
-            key: _resolved(value, f"{path}: {key}")
+            key: _resolved(value, names[key], f"{path}: {key}")
             for key, value in {**shared, **own.get(command, {})}.items()
             if key in names
         }
         for command, names in options.items()
     }
+
+
+def working_directory() -> Path:
+    """Where we are; it may have been deleted since."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError(f"There is no working directory any more: {error.strerror}.") from error
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -94,7 +102,27 @@ def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
             raise UsageError(f"{where} has {key!r}, which nothing knows{hint}")
 
 
-def _resolved(value: Any, where: str) -> Any:
+def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
+    """Refuse what click would convert, as true to 1, or fail at, as a list or a date."""
+    if option.multiple:
+        if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            raise UsageError(f"{where} = {value!r}: give a list of texts.")
+        return
+    is_flag = option.type is click.BOOL or getattr(option, "is_flag", False)
+    is_path = isinstance(option.type, click.Path)
+    kinds = (str, bool) if is_flag else (str,) if is_path else (str, int, float)
+    is_whole = isinstance(option.type, type(click.INT))
+    if not isinstance(value, kinds) or (isinstance(value, bool) and not is_flag):
+        raise UsageError(
+            f"{where} = {value!r}: give "
+            f"{'true or false' if is_flag else 'a text' if is_path else 'one value'}."
+        )
+    if is_whole and isinstance(value, float):
+        raise UsageError(f"{where} = {value!r}: give a whole number.")
+
+
+def _resolved(value: Any, option: click.Parameter, where: str) -> Any:
+    _check_kind(value, option, where)
     if not (isinstance(value, str) and value.startswith("$")):
         return value
     name = value[1:].strip("{}")

@@ -11,13 +11,13 @@ import traceback
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from ttl_odm.cli import urls
 from ttl_odm.cli.application import Application, Target, answer
+from ttl_odm.cli.configuration import working_directory
 from ttl_odm.cli.errors import UsageError, in_one_line
 from ttl_odm.errors import TTLError
 
@@ -31,6 +31,7 @@ _APP_NEEDED: Final = (
     "classes, or a function that returns an engine and these), TTL_ODM_APP, or app in "
     "[tool.ttl_odm] of pyproject.toml."
 )
+_TYPED: Final = click.core.ParameterSource.COMMANDLINE
 _PAIR: Final = (
     "has to return an engine (for MongoDB: what ttl_database() gave) and what to sweep, and "
     "perhaps a dict of sweeper options: return engine, Base"
@@ -47,9 +48,12 @@ async def connect(
     """
     if app is None and (with_ttl or url is None):
         raise UsageError(_APP_NEEDED)
-    models = [] if app is None else load(app, "--app")
+    models = None if app is None else load(app, "--app")
     async with AsyncExitStack() as stack:
         if app is not None and callable(models) and not isinstance(models, type):
+            # The variable and the file may hold one for others; who types it means this command.
+            if click.get_current_context().get_parameter_source("url") is _TYPED:
+                raise UsageError(f"--url: --app {app!r} is a function, which says where to work.")
             yield await _from_factory(models, app, stack, with_ttl=with_ttl)
         elif url is None:
             raise UsageError(
@@ -78,7 +82,7 @@ def load(spec: str, option: str) -> Any:
         raise UsageError(
             f"{option} {spec!r}: give a module and a name in it, such as myapp.models:Base."
         )
-    where, here = f"{option} {spec!r}", str(Path.cwd())
+    where, here = f"{option} {spec!r}", str(working_directory())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -150,13 +154,18 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
     if not with_ttl:
         from ttl_odm.inspection.readers.sql import models_of  # noqa: PLC0415 (needs the extra)
 
-        named = models_of(models).items() if models else ()
-        return [Target(table.fullname, name, table) for table, name in named]
+        named = {} if models is None else models_of(models)
+        return [
+            Target(table.fullname, None if model is None else model.__name__, table)
+            for table, model in named.items()
+        ]
     from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415 (needs the extra)
 
     bindings = bindings_of(models)
     if not bindings:
-        raise UsageError(f"{models!r} has no model with a TTL: declare __ttl__ on one.")
+        raise UsageError(
+            f"{models!r} has no model with a TTL: declare __ttl__ on one, or enable() it."
+        )
     return [Target(binding.table.fullname, binding.name, binding.table) for binding in bindings]
 
 
@@ -178,6 +187,8 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
 
 
 def _listed(models: Any) -> list[Any]:
+    if models is None:
+        return []
     return list(models) if isinstance(models, (list, tuple, set)) else [models]
 
 

@@ -1,7 +1,8 @@
 """How the command line fails: by errors that say what to do, with an exit status.
 
 A mistake of the user's ends in one or two lines, never in a traceback. Whatever is printed goes
-through `without_passwords`, since drivers like to quote what they were given.
+through `printable`, since drivers like to quote what they were given, and names in a database may
+hold what a terminal obeys.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import click
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sweeper.command_line import Status
+from ttl_odm.sweeper.text import without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,13 +32,35 @@ class FailedError(click.ClickException):
     exit_code = int(Status.FAILED)
 
 
-_IN_URL = re.compile(r"(?P<head>\w[\w+.-]*://[^\s:/@]*):\S+@")
-_IN_QUERY = re.compile(r"(?i)\b(?P<head>(?:password|passwd|pwd|sslpassword)=)[^&\s'\"]+")
+_IN_URL = re.compile(r"(?P<head>(?:\w[\w+.-]*://)?[^\s:/@'\"]*?)(?::(?!//)|%3[Aa])\S+@")
+"""Up to the last @ of a word, with a scheme or without."""
+_PORT = r"\d{1,5}(?:,[^\s:/@,]+(?::\d{1,5})?)*(?:[^\w@:-]|$)"
+_WITHOUT_HOST = re.compile(
+    rf"(?P<head>\w[\w+.-]*://[^\s:/@\[]*):(?!\*\*\*|{_PORT})(?:[^\n'\"]*(?=@)|[^\s/?'\"]+)"
+)
+"""A user and a password in the place of a host and a port, which is a number, or of several.
+
+Where an @ follows all the same, the password has a space in it.
+"""
+_PYMONGO = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*")
+_DRIVERS = {"pymongo", "motor", "psycopg", "asyncpg", "pymysql", "aiomysql", "sqlite3"}
+_NAMED = re.compile(
+    r"(?i)(?P<head>(?:(?:password|passwd|pwd)\s*=\s*"
+    r"|(?:password|passwd|pwd|secret|token|api_?key|mechanismproperties)(?:=|%3d)))"
+    r"(?:'[^']*'|\"[^\"]*\"|[^&\s'\"]+)"
+)
+"""In a URL's query, in a connection string, by whatever name that ends so."""
 
 
 def without_passwords(text: str) -> str:
     """Return a text in which no URL has a password any more."""
-    return _IN_QUERY.sub(r"\g<head>***", _IN_URL.sub(r"\g<head>:***@", text))
+    text = _WITHOUT_HOST.sub(r"\g<head>:***", _IN_URL.sub(r"\g<head>:***@", text))
+    return _NAMED.sub(r"\g<head>***", text)
+
+
+def printable(text: str) -> str:
+    """Return a text for a terminal: without passwords, and without what a terminal would obey."""
+    return without_controls(without_passwords(text))
 
 
 def in_one_line(error: BaseException) -> str:
@@ -46,8 +70,9 @@ def in_one_line(error: BaseException) -> str:
     match getattr(original, "args", ()):
         case (int(), str(message)):  # MySQL's number before the message
             text = message
-    text, _, _ = text.partition(", full error: {")  # PyMongo repeats the reply
-    return without_passwords(" ".join(text.split())) or type(error).__name__
+    # PyMongo repeats the reply, and draws the topology.
+    text = _PYMONGO.sub("", text.partition(", full error: {")[0])
+    return printable(" ".join(text.split())) or type(error).__name__
 
 
 @contextmanager
@@ -70,11 +95,13 @@ def readable_errors() -> Iterator[None]:
 def _is_from_a_database(error: Exception) -> bool:
     # By name: not every driver is installed, and none is to be imported for this.
     # asyncpg and aiomysql let an OSError through: nobody listens there. PyMySQL can't send a
-    # password beyond Latin-1. Many drivers take a URL's options as arguments, and know few.
+    # password beyond Latin-1. Many drivers take a URL's options as arguments, know few, and
+    # stumble over others.
     if isinstance(error, (OSError, UnicodeError)):
         return True
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    if isinstance(error, TypeError) and last.name == "connect":
+    last = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    if isinstance(error, TypeError) and last.f_code.co_name == "connect":
         return True
-    names = {base.__module__.partition(".")[0] for base in type(error).__mro__}
-    return bool(names & {"sqlalchemy", "pymongo", "psycopg", "asyncpg", "pymysql", "sqlite3"})
+    packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
+    driver = str(last.f_globals.get("__name__")).partition(".")[0]
+    return driver in _DRIVERS or bool(packages & {"sqlalchemy", *_DRIVERS})

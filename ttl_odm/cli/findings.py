@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.sweeper.text import counted
+from ttl_odm.sweeper.text import age, counted, visible
 
 if TYPE_CHECKING:
     from ttl_odm.cli.output import Output
@@ -56,10 +56,18 @@ class Finding:
 
 
 def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
-    """What may let a table be read that could not be: a right, or a command without time limit."""
+    """What may let a table be read that could not be: a right, patience, or no time limit."""
     if any(word in why.lower() for word in ("denied", "not authorized", "privilege")):
         return f"GRANT SELECT ON {table} TO ...  (the user of --url)"
+    if "lock" in why.lower():
+        return f"{deeper}  (when nobody locks the table any more)"
     return f"{deeper}  (it has no time limit)"
+
+
+def overdue(target: str, model: str, seconds: float) -> Finding:
+    """What says that a target isn't swept: its first expired row has waited for so long."""
+    message = f"expired rows wait to be deleted, the oldest for {age(seconds)}"
+    return Finding(Severity.ERROR, "overdue", target, message, f"ttl-odm sweep --model {model}")
 
 
 def _escaped(text: str) -> str:
@@ -74,7 +82,7 @@ def print_findings(findings: list[Finding], checked: int, output: Output) -> Non
     for severity in Severity:
         for finding in findings:
             if finding.severity is severity:
-                where = f"{finding.target}: " if finding.target else ""
+                where = f"{visible(finding.target)}: " if finding.target else ""
                 output.line(f"{severity.value} {finding.code}", style=_STYLES[severity])
                 output.line(f"{where}{finding.message}", indent=2)
                 if finding.fix:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
+import importlib.util
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
 
 from ttl_odm.cli import urls
-from ttl_odm.cli.application import Application, answer
+from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import load
-from ttl_odm.cli.errors import UsageError, readable_errors
+from ttl_odm.cli.errors import UsageError, in_one_line, readable_errors
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.core import ExpireAt, expires_at
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.forecast import Estimate
+from ttl_odm.forecast.trial import tried
 from ttl_odm.inspection import Proposal, Table, Verdict, as_source, declarations, propose
+from ttl_odm.sweeper.text import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,8 +65,10 @@ class Inspection:
                 "index": _index(proposal, self.dialect),
                 "lowest": field.lowest,
                 "highest": field.highest,
+                "rows": proposal.rows,
                 "looked_at": proposal.looked_at,
                 "expired": proposal.expired,
+                "expired_margin": proposal.margin,
             }
 
         return {
@@ -70,7 +77,7 @@ class Inspection:
             "tables": [
                 {
                     "table": verdict.table.name,
-                    "model": verdict.table.model,
+                    "model": verdict.table.django or verdict.table.model,
                     "rows": verdict.table.rows,
                     "rows_are_estimated": verdict.table.is_estimated,
                     "proposal": verdict.proposal and plain(verdict.proposal),
@@ -87,38 +94,32 @@ class Inspection:
     "--models",
     metavar="MODULE:NAME",
     help="A declarative base, a MetaData, a model, or a list of models: look at their tables only, "
-    "and name their classes. Without a URL, judge by their columns alone.",
+    "and name their classes. For Django: django.apps:apps, with DJANGO_SETTINGS_MODULE set. "
+    "Without a URL, judge by their columns alone.",
 )
 @click.option("--schema", help="The schema to look at, in place of the connection's own.")
 @json_option
 def inspect(url: str | None, models: str | None, schema: str | None, *, as_json: bool) -> None:
     """Propose policies for the tables of a database that look as if their rows expire.
 
-    Reads names, types, indexes, sizes and a few hundred rows of each table, in a transaction that
-    can only read, and prints the declarations to paste with the reasons for each. It changes
-    nothing. A user that may read the tables is enough.
+    Reads names, types, keys, indexes, sizes and a few hundred rows of each table, counts what a
+    proposal would expire as plan does, in a transaction that can only read, and prints the
+    declarations to paste with the reasons for each. It changes nothing. A user that may read the
+    tables is enough.
     """
     if url is None and models is None:
         raise UsageError(_URL_NEEDED)
     declared = None if models is None else load(models, "--models")
-    with readable_errors(), Console(stderr=True).status("Reading the schema..."):
+    with Console(stderr=True).status("Reading the schema..."):
         if url is None:
-            from ttl_odm.inspection.readers.sql import tables_of  # noqa: PLC0415 (needs the extra)
-
-            inspection = _judged(None, datetime.now(timezone.utc), tables_of(declared))
+            now = datetime.now(timezone.utc)
+            with readable_errors():
+                verdicts = [propose(table, now) for table in _described(declared)]
+            inspection = Inspection(None, now, verdicts)
         elif urls.is_mongodb(url):
-            name = urls.mongodb_name(url)
-            from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
-
-            from ttl_odm.inspection.readers import mongodb  # noqa: PLC0415
-
-            classes = None if declared is None else mongodb.classes_of(declared)
-            client: MongoClient[Any]
-            with MongoClient(url, tz_aware=True, serverSelectionTimeoutMS=5_000) as client:
-                collections = mongodb.collections(client[name], models=classes)
-                inspection = _judged(url, mongodb.now(client[name]), collections)
+            inspection = in_loop(partial(_of_mongodb, url, declared))
         else:
-            inspection = _of_sql(url, declared, schema)
+            inspection = in_loop(partial(_of_sql, url, declared, schema))
     output = Output(as_json=as_json)
     if as_json:
         output.json(inspection.to_dict())
@@ -126,32 +127,92 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
         _print(inspection, output)
 
 
-def _judged(
-    url: str | None, now: datetime, tables: Iterable[Table], dialect: str | None = None
-) -> Inspection:
-    verdicts = [propose(table, now) for table in tables]
-    return Inspection(None if url is None else urls.public_url(url), now, verdicts, dialect)
+def _described(models: Any) -> Iterable[Table]:
+    """The tables that models declare; those of a project of Django's, if they are its registry."""
+    if type(models).__module__ == "django.apps.registry":
+        from ttl_odm.inspection.readers import django  # noqa: PLC0415 (needs the extra)
+
+        return django.tables_of()
+    listed = models if isinstance(models, (list, tuple, set)) else [models]
+    are_documents = any(hasattr(model, "get_settings") for model in listed)
+    if are_documents or importlib.util.find_spec("sqlalchemy") is None:
+        raise UsageError(
+            "--models alone judges SQLAlchemy's models by their columns. For Beanie's documents "
+            "give the URL of their database too: ttl-odm inspect mongodb://host/database --models "
+            "..."
+        )
+    from ttl_odm.inspection.readers.sql import tables_of  # noqa: PLC0415 (needs the extra)
+
+    return tables_of(models)
 
 
-def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
+async def _of_mongodb(url: str, models: Any) -> Inspection:
+    name = urls.mongodb_name(url)
+    from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
+    from pymongo.errors import PyMongoError  # noqa: PLC0415
+
+    from ttl_odm.forecast import mongodb as counting  # noqa: PLC0415
+    from ttl_odm.inspection.readers import mongodb  # noqa: PLC0415
+
+    classes = None if models is None else mongodb.classes_of(models)
+    client: MongoClient[Any]
+    with MongoClient(url, tz_aware=True, **urls.mongodb_options(url)) as client:
+        now = mongodb.now(client[name])
+        verdicts = [
+            propose(table, now) for table in mongodb.collections(client[name], models=classes)
+        ]
+    counter = urls.mongodb_client(url)
+    try:
+        for place, verdict in enumerate(verdicts):
+            if (proposal := verdict.proposal) is not None:
+                collection = counter[name][proposal.table.name]
+                try:
+                    measured = await counting.measure(collection, None, proposal.policy)
+                    proposal = tried(proposal, measured)
+                except (PyMongoError, TTLConfigurationError) as error:
+                    doubt = f"can't be tried on the documents: {in_one_line(error)}"
+                    proposal = proposal.doubted(doubt)
+                verdicts[place] = replace(verdict, proposal=proposal)
+    finally:
+        await answer(counter.close())
+    return Inspection(urls.public_url(url), now, verdicts)
+
+
+async def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
     engine: Any = urls.sql_engine(url)
-    from ttl_odm.inspection.readers import sql  # noqa: PLC0415 (needs the extra)
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 (needs the extra)
 
-    classes = None if models is None else sql.classes_of(models)
+    from ttl_odm.forecast.sql import try_out  # noqa: PLC0415
+    from ttl_odm.inspection.readers import sql  # noqa: PLC0415
+
+    declared = None if models is None else {table.name: table for table in _described(models)}
+
+    def judged(connection: Connection, table: Table, now: datetime) -> Verdict:
+        verdict = propose(table, now)
+        if (proposal := verdict.proposal) is None:
+            return verdict
+        name = table.name if table.schema is None else table.name[len(table.schema) + 1 :]
+        try:
+            with connection.begin_nested():
+                measured = try_out(connection, name, proposal.policy, schema=table.schema)
+            proposal = tried(proposal, measured)
+        except (DBAPIError, TTLConfigurationError) as error:
+            proposal = proposal.doubted(f"can't be tried on the rows: {in_one_line(error)}")
+        return replace(verdict, proposal=proposal)
 
     def read(connection: Connection) -> Inspection:
         with sql.reading_only(connection):
             now = sql.now(connection)
-            tables = sql.tables(connection, schema=schema, models=classes)
-            return _judged(url, now, tables, connection.dialect.name)
+            verdicts = [
+                judged(connection, table, now)
+                for table in sql.tables(connection, schema=schema, models=declared)
+            ]
+            return Inspection(urls.public_url(url), now, verdicts, connection.dialect.name)
 
-    async def work() -> Inspection:
-        try:
-            return await Application(engine).ask(read)
-        finally:
-            await answer(engine.dispose())
-
-    return asyncio.run(work())
+    try:
+        return await Application(engine).ask(read)
+    finally:
+        await answer(engine.dispose())
 
 
 def _print(inspection: Inspection, output: Output) -> None:
@@ -189,10 +250,11 @@ def _print(inspection: Inspection, output: Output) -> None:
 
 
 def _head(table: Table) -> str:
-    rows = "size unknown" if table.rows is None else f"{table.rows:,} rows"
+    rows = "size unknown" if table.rows is None else counted(table.rows, "row")
     estimated = ", estimated" if table.is_estimated else ""
-    model = f" ({table.model})" if table.model else ""
-    return f"{table.name}{model}: {rows}{estimated}"
+    name = table.django or table.model
+    model = f" ({visible(name)})" if name else ""
+    return f"{visible(table.name)}{model}: {rows}{estimated}"
 
 
 def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> None:
@@ -204,16 +266,14 @@ def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> 
         output.line(caution, indent=2, mark="! ", style="yellow")
     share = "no rows to try it on"
     if proposal.looked_at:
-        all_read = proposal.looked_at == proposal.table.rows and not proposal.table.is_estimated
-        of = "" if all_read else " that were looked at"
-        share = (
-            f"{proposal.expired:,} of {proposal.looked_at:,} rows{of} "
-            f"({proposal.expired / proposal.looked_at:.0%}) would be expired at once"
-        )
+        rows = f"{Estimate(proposal.expired, proposal.margin)} of {proposal.rows:,} rows"
+        if proposal.margin:
+            rows = f"{rows}, by the {proposal.looked_at:,} that were looked at,"
+        share = f"{rows} ({proposal.expired / proposal.rows:.1%}) would be expired at once"
     lines, field, unit = [share], proposal.field, proposal.policy.unit
     if field.lowest is not None:
         values = f"from {_value(field.lowest, unit)} to {_value(field.highest, unit)}"
-        lines.append(f"{field.name} {values}")
+        lines.append(f"{field.name} {values}{' in a sample' if field.is_sampled else ''}")
     index = _index(proposal, dialect)
     if index is not None:
         lines.append(f"no index begins with {field.name}; the sweeper wants: {index}")

@@ -6,6 +6,7 @@ commands have theirs too.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command: TypeAlias = "Callable[..., None]"
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, of which there is an end; a range alone would take ``nan``."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
 
 
 def sweep_option(name: str, parameter: str | None = None) -> Callable[[Command], Command]:

@@ -7,20 +7,26 @@ paste see what was meant. rich is imported by the first `Output`: Flask's comman
 from __future__ import annotations
 
 import json
+import os
+import sys
 import textwrap
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ttl_odm.cli.errors import without_passwords
-from ttl_odm.sweeper.command_line import report_text
+from ttl_odm.cli.errors import FailedError, printable, without_passwords
+from ttl_odm.sweeper.command_line import Status, report_text
+from ttl_odm.sweeper.text import without_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ttl_odm.sweeper import SweepReport
 
 _LEAST_WIDTH: Final = 30
+_JSON_CONTROLS: Final = {code: f"\\u{code:04x}" for code in range(127, 160)}
+"""Those that JSON itself would let through."""
 
 
 def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
@@ -47,7 +53,7 @@ def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
 
 def printable_report(report: SweepReport) -> str:
     """Return a report for people, without passwords that a driver has put into an error."""
-    return without_passwords(report_text(report))
+    return printable(report_text(report))
 
 
 def report_dict(report: SweepReport) -> dict[str, Any]:
@@ -57,6 +63,31 @@ def report_dict(report: SweepReport) -> dict[str, Any]:
         if part["error"] is not None:
             part["error"]["message"] = without_passwords(part["error"]["message"])
     return content
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as JSON, which names no control character as it is."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return text.translate(_JSON_CONTROLS)
+
+
+def echo(text: str) -> None:
+    """Print to standard output."""
+    with writing():
+        click.echo(text)
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Say that standard output failed, rather than the database; a reader who went is no error."""
+    try:
+        yield
+    except OSError as error:
+        # What is left in the buffer would fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise click.exceptions.Exit(Status.FAILED) from error
+        raise FailedError(f"Standard output can't be written: {error.strerror}.") from error
 
 
 class Output:
@@ -78,7 +109,7 @@ class Output:
         from rich.text import Text  # noqa: PLC0415 (needs the extra)
 
         head = " " * indent + mark
-        body = without_passwords(text)
+        body = printable(text)
         if self.width is None:
             body = head + body
         else:
@@ -90,7 +121,8 @@ class Output:
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-        self.console.print(Text(body, style=style), soft_wrap=True)
+        with writing():
+            self.console.print(Text(body, style=style), soft_wrap=True)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Print rows, of which the first is the head; see `aligned`."""
@@ -98,8 +130,8 @@ class Output:
 
     def code(self, text: str) -> None:
         """Print lines that are to be copied: as they are."""
-        click.echo(text)
+        echo(without_controls(text))
 
     def json(self, value: Any) -> None:
         """Print a value as JSON, indented."""
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+        echo(json_text(value, indent=2))

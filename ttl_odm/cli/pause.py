@@ -11,6 +11,7 @@ from ttl_odm.cli.connect import connect
 from ttl_odm.cli.options import app_options, json_option, lease_name_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.status import lease_dict
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import LeaseState
@@ -31,7 +32,7 @@ def pause(app: str | None, url: str | None, lease_name: str | None, *, as_json: 
     if as_json:
         output.json(lease_dict(state))
         return
-    at_work = f" {state.holder} stops after its batch." if state.holder else ""
+    at_work = f" {visible(state.holder)} stops after its batch." if state.holder else ""
     output.line(
         f"Paused: no sweeper begins another batch.{at_work} Let them go on with: ttl-odm resume"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from contextlib import suppress
@@ -12,9 +11,9 @@ import click
 
 from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
-from ttl_odm.cli.errors import without_passwords
+from ttl_odm.cli.errors import printable
 from ttl_odm.cli.options import app_options, selection_options, sweep_options
-from ttl_odm.cli.output import report_dict
+from ttl_odm.cli.output import echo, json_text, report_dict
 from ttl_odm.cli.telemetry import Listeners, Metrics, opentelemetry, prometheus
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
@@ -76,7 +75,7 @@ def run(  # noqa: PLR0913 (click's)
     logging.basicConfig(level=logging.INFO, handlers=[log_to(sys.stderr)])
 
     def print_line(report: SweepReport) -> None:
-        click.echo(json.dumps(report_dict(report), ensure_ascii=False))
+        echo(json_text(report_dict(report)))
 
     async def work() -> SweepReport | None:
         async with connect(app, url) as application:
@@ -107,7 +106,7 @@ def log_to(stream: TextIO) -> logging.Handler:
 
 
 class _Discreet(logging.Formatter):
-    """Formats without passwords, whoever has put one into a message."""
+    """Formats for a terminal, whoever has put a password into a message, or a strange name."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return without_passwords(super().format(record))
+        return printable(super().format(record))

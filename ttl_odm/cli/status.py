@@ -12,14 +12,20 @@ import click
 from ttl_odm.cli.application import Application, Target, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import in_one_line
-from ttl_odm.cli.options import app_options, json_option, lease_name_option, selection_options
+from ttl_odm.cli.options import (
+    Seconds,
+    app_options,
+    json_option,
+    lease_name_option,
+    selection_options,
+)
 from ttl_odm.cli.output import Output, aligned
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError, stop_on_signals
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.tenure import History
-from ttl_odm.sweeper.text import age
+from ttl_odm.sweeper.text import age, visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -110,7 +116,7 @@ class Snapshot:
     "--watch",
     is_flag=False,
     flag_value=2.0,
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     metavar="[SECONDS]",
     help="Look again and again, every 2 seconds or so many, until Ctrl-C.",
 )
@@ -171,7 +177,7 @@ async def _snapshot(app: Application, lease_name: str | None) -> Snapshot:
                     rows=rows.rows,
                     is_estimated=rows.is_estimated,
                     expired=rows.due,
-                    oldest=due.oldest,
+                    oldest=rows.oldest if due.oldest is None else due.oldest,
                 )
         except StoreError as error:
             counts = Counts(target, problem=in_one_line(error))
@@ -234,7 +240,7 @@ def format_snapshot(
     else:
         holder, last = "No sweeper holds the lease.", "No sweep has been recorded."
         if lease.holder is not None:
-            holder = f"{lease.holder} holds the lease for {lease.seconds_left:,.0f} s."
+            holder = f"{visible(lease.holder)} holds the lease for {lease.seconds_left:,.0f} s."
         if lease.recorded_ago is not None:
             last = f"Last sweep {age(lease.recorded_ago)} ago."
         lines.append(f"{holder} {last}")
@@ -249,9 +255,12 @@ def format_snapshot(
         changes = [_per_second(snapshot.change_of(counts, before), sign="+") for _ in change]
         rate = _per_second(snapshot.history.rate_of(name))
         last = " ".join(f"{number:,}" for number in snapshot.history.of(name)[-3:]) or "-"
-        rows.append((name, counts.target.model or "-", *cells, *changes, oldest, rate, last))
+        model = counts.target.model or "-"
+        rows.append((visible(name), visible(model), *cells, *changes, oldest, rate, last))
     lines += ["", aligned(rows, width)]
-    lines += [f"! {row.target.name}: {row.problem}" for row in snapshot.targets if row.problem]
+    lines += [
+        f"! {visible(row.target.name)}: {row.problem}" for row in snapshot.targets if row.problem
+    ]
     return "\n".join(lines)
 
 

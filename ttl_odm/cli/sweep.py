@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 from rich.console import Console
@@ -25,6 +25,7 @@ from ttl_odm.cli.output import Output, printable_report, report_dict
 from ttl_odm.cli.telemetry import Listeners, opentelemetry
 from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,11 +81,11 @@ async def _sweep(
         return await _counted(app, **options)
     due: dict[str, int] = {}
     most: int | None = options["max_rows"]
-    if sys.stderr.isatty() and not as_json:
+    if _is_terminal(sys.stderr) and not as_json:
         counted = await _counted(app, **{**options, "force": True})
         due = {target.table: target.due for target in counted.targets if target.due is not None}
-        if due and sys.stdin.isatty() and not yes:
-            click.echo(str(counted), err=True)
+        if due and _is_terminal(sys.stdin) and not yes:
+            click.echo(printable_report(counted), err=True)
             rows = min(counted.due or 0, most or counted.due or 0)
             if rows and not click.confirm(f"Delete {rows:,} rows?", err=True):
                 return None
@@ -95,6 +96,11 @@ async def _sweep(
             report = await answer(sweeper.run_once())
         listeners.on_report(report)
         return report
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sits there; a stream that was closed before is None."""
+    return stream is not None and stream.isatty()
 
 
 def within(due: Mapping[str, int], most: int | None) -> Mapping[str, int]:
@@ -144,7 +150,7 @@ class ProgressDisplay:
         self._bars: Bars | None = None
         if console.is_terminal and not quiet:
             self._bars = Bars(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=None),
                 MofNCompleteColumn(),
                 _Rate(),
@@ -167,10 +173,10 @@ class ProgressDisplay:
 
     def __call__(self, progress: Progress) -> None:
         """Show one more batch."""
-        table = progress.table
+        table = visible(progress.table)
         if self._bars is not None:
             if table not in self._tasks:
-                self._tasks[table] = self._bars.add_task(table, total=self._due.get(table))
+                self._tasks[table] = self._bars.add_task(table, total=self._due.get(progress.table))
             self._bars.update(self._tasks[table], completed=progress.deleted_so_far)
             return
         now = time.monotonic()

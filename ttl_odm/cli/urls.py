@@ -103,12 +103,12 @@ def mongodb_name(url: str) -> str:
         raise UsageError(
             f"{public_url(url)} needs PyMongo: install it with pip install 'ttl-odm[cli,beanie]'."
         )
-    from pymongo.errors import PyMongoError  # noqa: PLC0415 (needs the extra)
+    from pymongo.errors import InvalidURI  # noqa: PLC0415 (needs the extra)
     from pymongo.uri_parser import parse_uri  # noqa: PLC0415
 
     try:
         name = parse_uri(url, validate=False).get("database")
-    except (PyMongoError, ValueError) as error:  # the last: of a port; both may quote a password
+    except (InvalidURI, ValueError) as error:  # the last: of a port; both may quote a password
         raise UsageError(
             f"{public_url(url)!r} is no URL of MongoDB: give one such as "
             "mongodb://host/database, with whatever of : / ? # [ ] @ % a user or a password has "
@@ -121,13 +121,19 @@ def mongodb_name(url: str) -> str:
     return str(name)
 
 
+def mongodb_options(url: str) -> dict[str, Any]:
+    """Return arguments of a client: not to look for a server for long, unless the URL says so."""
+    is_said = "serverselectiontimeoutms=" in url.lower()
+    return {} if is_said else {"serverSelectionTimeoutMS": 5_000}
+
+
 def mongodb_client(url: str) -> Any:
     """Make the client that the installed Beanie takes: before 2.0 it was Motor's."""
     first_without_motor = 2
     if int(version("beanie").partition(".")[0]) < first_without_motor:
         from motor.motor_asyncio import AsyncIOMotorClient  # noqa: PLC0415 (not for Beanie 2)
 
-        return AsyncIOMotorClient(url, serverSelectionTimeoutMS=5_000)
+        return AsyncIOMotorClient(url, **mongodb_options(url))
     from pymongo import AsyncMongoClient  # noqa: PLC0415 (needs the extra)
 
-    return AsyncMongoClient(url, serverSelectionTimeoutMS=5_000)
+    return AsyncMongoClient(url, **mongodb_options(url))

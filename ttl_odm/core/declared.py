@@ -23,6 +23,18 @@ UNREAD: Final = object()
 """Stands for a declaration that nobody has read yet; no owner declares this."""
 
 
+def undeclared(model: type, mixin: str) -> TTLConfigurationError:
+    """The error that a class has a mixin, but doesn't say how long its rows live.
+
+    They would live for ever, and nobody would notice before the disk is full.
+    """
+    return TTLConfigurationError(
+        f"{model.__name__} has {mixin}, but no __ttl__: declare how long its rows live, as in "
+        "__ttl__ = 3600 (seconds), -1 (only where they have a ttl of their own), or None (TTL is "
+        "off)."
+    )
+
+
 class DeclaredTTL:
     """How rows expire, as an owner declares it.
 

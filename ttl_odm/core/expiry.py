@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.core.values import NEVER, integral, lenient_ttl
@@ -19,19 +19,18 @@ from ttl_odm.core.values import NEVER, integral, lenient_ttl
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
-EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
-"""Stands for "has always been expired", and for instants that a datetime is too small for."""
+EARLIEST = datetime(1, 1, 2, tzinfo=timezone.utc)
+"""Stands for "has always been expired", and for instants that a datetime is too small for.
+
+Not the first of January: it is to be a datetime in every time zone.
+"""
 
 _DAY = timedelta(days=1)
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?", re.ASCII
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_UNITS = {
-    "s": timedelta(seconds=1),
-    "ms": timedelta(milliseconds=1),
-    "us": timedelta(microseconds=1),
-}
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def effective_ttl(default: int | None, own: int | None) -> int | None:
@@ -144,7 +143,7 @@ def instant_of(policy: Policy, value: object) -> datetime | None:
         value: An aware datetime; a naive one, taken to be in ``policy.timezone`` (a wall time that
             occurs twice in autumn is the second of the two, and one that spring leaves out is read
             with the offset before the change); a date, which lasts until the midnight in that zone
-            that ends it; an epoch integer, where the policy has such a unit; a string such as
+            that ends it; an epoch number, where the policy has such a unit; a string such as
             ``2026-01-31T12:00:00.5Z`` (also with a blank for the T, and with ``+00:00`` or
             nothing for the Z), where the unit is "iso".
 
@@ -159,10 +158,28 @@ def instant_of(policy: Policy, value: object) -> datetime | None:
         return _instant_in(policy.timezone, start, later=_DAY)
     if policy.unit == "iso":
         return _from_iso(value) if isinstance(value, str) else None
-    if policy.unit is None or isinstance(value, bool) or not isinstance(value, int):
+    if policy.unit is None or isinstance(value, bool) or not hasattr(value, "as_integer_ratio"):
+        return None
+    return _from_epoch(value, _MICROSECONDS[policy.unit])
+
+
+def _from_epoch(value: Any, microseconds: int) -> datetime | None:
+    """Read an epoch number (int, float, Decimal) whose unit has so many microseconds.
+
+    Of a float the nearest microsecond is meant, since it holds no decimal fraction exactly; any
+    other fraction counts as the whole microsecond that it begins.
+    """
+    if isinstance(value, float) and not value >= -(2.0**63):  # NaN, -infinity, and what no date is
         return None
     try:
-        return _EPOCH + value * _UNITS[policy.unit]
+        numerator, denominator = value.as_integer_ratio()
+        whole, rest = divmod(numerator * microseconds, denominator)
+        if rest and (not isinstance(value, float) or 2 * rest >= denominator):
+            whole += 1
+    except (ValueError, OverflowError):  # NaN, infinity
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=whole)
     except OverflowError:
         return None if value > 0 else EARLIEST
 

@@ -25,16 +25,28 @@ This module must not know a clock, nor how a row stores its lifetime.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, get_args
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from ttl_odm.core.expiry import earlier, latest_end
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.values import row_ttl, short_repr
+from ttl_odm.core.values import MAX_TTL, row_ttl, short_repr
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ttl_odm.core.policy import Policy
+
+EARLIEST_NOW: Final = datetime(2026, 1, 1, tzinfo=timezone.utc)
+"""An instant that no database's clock is before; what a ttl reaches from here needs no look."""
+
+_LONGEST: Final = timedelta(seconds=MAX_TTL)
+_IN_REACH: Final = EARLIEST_NOW + _LONGEST
+
+# Days away from the ends of what a datetime can be: zones, days and coarser columns shift it.
+_FIRST_END: Final = datetime(1, 1, 4, tzinfo=timezone.utc)
+_LAST_END: Final = datetime(9999, 12, 28, tzinfo=timezone.utc)
 
 OnlyIf = Literal["longer", "shorter", "has_ttl", "no_ttl"]
 """On which condition a lifetime is changed; the module's docstring has a table."""
@@ -94,8 +106,8 @@ def interval(at_most_every: float | timedelta) -> timedelta:
     return duration
 
 
-def life_seconds(life: float | timedelta, *, model: str) -> int:
-    """Read the life that ``expire_in`` gives a row of a model, in seconds.
+def life_seconds(life: float | timedelta, *, where: str) -> int:
+    """Read the life that ``expire_in`` gives a row, in seconds; `where` is the model and the field.
 
     They are 0 where the life is 0 or less, so that the row expires with the write. A number that
     isn't whole, or is over `MAX_TTL`, is an `InvalidTTL`.
@@ -103,26 +115,50 @@ def life_seconds(life: float | timedelta, *, model: str) -> int:
     seconds: object = life.total_seconds() if isinstance(life, timedelta) else life
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds <= 0:
         return 0
-    whole = row_ttl(life, where=f"{model}.ttl")
+    whole = row_ttl(life, where=where)
     if whole is None:
-        raise InvalidTTL(f"{model}.expire_in(None): give seconds, or call inherit_ttl().")
+        raise InvalidTTL(f"{where}: expire_in(None): give seconds, or call inherit_ttl().")
     return whole
 
 
-def check_instant(instant: datetime, *, model: str) -> None:
-    """Refuse what ``expire_at`` of a model can't take for an instant: a naive datetime."""
-    if instant.tzinfo is None:
+def end_instant(
+    instant: datetime, *, where: str, now: Callable[[], datetime] | None = None
+) -> datetime:
+    """Read what ``expire_at`` is given, in UTC; what no row can hold is an `InvalidTTL`.
+
+    Args:
+        instant: An aware datetime. What is long past may become another instant that is.
+        where: The model and the field.
+        now: Asks for the database's now, where a ttl has to reach the instant; it is called for
+            distant ones only. A row whose column holds the instant itself has no such limit.
+    """
+    other: object = instant
+    if not isinstance(other, datetime):
         raise InvalidTTL(
-            f"{model}.expire_at({instant!r}): a naive datetime names no instant; add "
+            f"{where}: expire_at({short_repr(other)}): give an aware datetime; for a row that "
+            "never expires call persist()."
+        )
+    if instant.utcoffset() is None:
+        raise InvalidTTL(
+            f"{where}: expire_at({instant!r}): a naive datetime names no instant; add "
             "tzinfo=datetime.timezone.utc if it is UTC."
         )
+    if instant < _FIRST_END:
+        return _FIRST_END
+    too_far = f"after {_LAST_END:%Y-%m-%d}" if instant > _LAST_END else None
+    if now is not None and instant > _IN_REACH and instant > now() + _LONGEST:
+        too_far = f"more than {MAX_TTL} seconds (68 years) from now"
+    if too_far is not None:
+        raise InvalidTTL(
+            f"{where}: expire_at({instant!r}) is {too_far}; for a row that never expires call "
+            "persist()."
+        )
+    return instant.astimezone(timezone.utc)
 
 
-def seconds_until(instant: datetime, now: datetime, *, model: str) -> int:
+def seconds_until(instant: datetime, now: datetime) -> int:
     """Return the own ttl that ``expire_at`` stores, where no SQL of the database's counts it.
 
-    These are the whole seconds that are left at the database's now, rounded up; at least 1. More
-    than a ttl can be (68 years) are an `InvalidTTL`.
+    These are the whole seconds that are left at the database's now, rounded up; at least 1.
     """
-    left = -((now - instant) // timedelta(seconds=1))
-    return life_seconds(max(1, left), model=model)
+    return min(MAX_TTL, max(1, -((now - instant) // timedelta(seconds=1))))

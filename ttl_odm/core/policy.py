@@ -73,7 +73,7 @@ class TTL:
             it is ("lenient"); None leaves that to the adapter.
         timezone: What naive datetimes in `last_modified` and `created` mean: "UTC", "local" or an
             IANA name.
-        unit: "s", "ms" or "us" where `last_modified` holds epoch integers, "iso" where it holds
+        unit: "s", "ms" or "us" where `last_modified` holds epoch numbers, "iso" where it holds
             ISO-8601 strings in UTC; None where it holds datetimes or dates. `created` holds the
             same, or datetimes or dates.
     """
@@ -254,7 +254,7 @@ class ExpireAfter:
         field: The field with the instant that the seconds count from.
         seconds: 0..MAX_TTL.
         timezone: What naive datetimes in `field` mean: "UTC", "local" or an IANA name.
-        unit: "s", "ms" or "us" where `field` holds epoch integers, "iso" where it holds ISO-8601
+        unit: "s", "ms" or "us" where `field` holds epoch numbers, "iso" where it holds ISO-8601
             strings in UTC; None where it holds datetimes or dates.
     """
 
@@ -291,7 +291,7 @@ class ExpireAt:
         field: The field with the instant.
         null: What NULL, or a missing field, means: "never" or "expired".
         timezone: What naive datetimes in `field` mean: "UTC", "local" or an IANA name.
-        unit: "s", "ms" or "us" where `field` holds epoch integers, "iso" where it holds ISO-8601
+        unit: "s", "ms" or "us" where `field` holds epoch numbers, "iso" where it holds ISO-8601
             strings in UTC; None where it holds datetimes or dates.
     """
 

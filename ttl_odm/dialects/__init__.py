@@ -10,7 +10,7 @@ This package must not know an ORM: the adapters make expressions of its texts, a
 that they put into them. Nor does it ask a database; it only says what there is to be asked.
 """
 
-from ttl_odm.dialects.family import EPOCH, Family, index_name, ttl_check
+from ttl_odm.dialects.family import EPOCH, Family, index_name
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
@@ -25,4 +25,4 @@ def family_named(name: str) -> Family | None:
     return next((family for family in FAMILIES if name in family.names), None)
 
 
-__all__ = ["EPOCH", "FAMILIES", "MYSQL_FAMILY", "Family", "family_named", "index_name", "ttl_check"]
+__all__ = ["EPOCH", "FAMILIES", "MYSQL_FAMILY", "Family", "family_named", "index_name"]

@@ -18,6 +18,14 @@ _LOCKED: Final = {code for codes in _CODES for code in codes.locked}
 _PASSING: Final = _LOCKED.union(*(codes.passing for codes in _CODES))
 _AWAY: Final = {code for codes in _CODES for code in codes.away}
 _MISSING: Final = {code for codes in _CODES for code in codes.missing_table}
+_RESTRICTED: Final = {code for codes in _CODES for code in codes.restricted}
+_REFUSED: Final = _RESTRICTED.union(*(codes.refused for codes in _CODES))
+_NO_ROWS_FAULT: Final = frozenset(
+    {"08", "0A", "25", "26", "28", "2D", "34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57"}
+) | {"58", "72", "F0", "HV", "XX"}
+"""Classes of PostgreSQL's SQLSTATEs that say nothing of a row. A trigger may raise any other."""
+_OWN_NUMBERS: Final = 30_000
+"""From here on MariaDB's and MySQL's numbers are those that a SIGNAL chooses."""
 
 
 def code_of(error: BaseException | None) -> str | int | None:
@@ -38,6 +46,22 @@ def is_missing_table(error: BaseException | None) -> bool:
     """Whether there is no such table, or may be none."""
     code = code_of(error)
     return code in _MISSING or (code is None and "no such table" in str(error))
+
+
+def is_restricted(error: BaseException | None) -> bool:
+    """Whether a foreign key keeps a row."""
+    return code_of(error) in _RESTRICTED or "FOREIGN KEY constraint failed" in str(error)
+
+
+def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
+    """Whether something in a row is the reason, such as a trigger that raises.
+
+    `of_data` is whether the error's class says that it is about values, or their integrity.
+    """
+    code = code_of(error)
+    if isinstance(code, str):
+        return code[:2] not in _NO_ROWS_FAULT
+    return of_data or code in _REFUSED or (code is not None and code >= _OWN_NUMBERS)
 
 
 def is_passing(error: BaseException | None, *, operational: bool) -> bool:

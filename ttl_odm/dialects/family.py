@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from ttl_odm.core.values import MAX_TTL
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ttl_odm.sweeper import Pace
 
@@ -31,13 +33,16 @@ class ErrorCodes:
     """What a driver calls the errors that the sweeper deals with: SQLSTATEs, or MySQL's numbers.
 
     ``locked``: somebody else holds a row, or the table; ``passing``: trying again may help;
-    ``away``: the server was lost, or can't be reached; ``missing_table``: there is none, or may be.
+    ``away``: the server was lost, or can't be reached; ``missing_table``: there is none, or may be;
+    ``restricted``: a foreign key keeps a row; ``refused``: something else in a row does.
     """
 
     locked: frozenset[str | int] = frozenset()
     passing: frozenset[str | int] = frozenset()
     away: frozenset[str | int] = frozenset()
     missing_table: frozenset[str | int] = frozenset()
+    restricted: frozenset[str | int] = frozenset()
+    refused: frozenset[str | int] = frozenset()
 
 
 class Family(ABC):
@@ -52,7 +57,8 @@ class Family(ABC):
         at_write: The same for stamps and for the predicates of UPDATE and DELETE; `now_at_write`
             and `stamp` (a fresh ``_ts``) are that in the unit of ``_ts``.
         per_second: Units of ``_ts`` in a second; None where ``_ts`` is a timestamp.
-        earliest: The first instant that a datetime can be, in the unit of ``_ts``.
+        earliest: The first instant that a datetime can be in every time zone, in the unit of
+            ``_ts``.
         latest: The first one that it can't.
         inherited_end: What the index over the inheriting rows orders by, with places for `{stamp}`
             and for `{table}`, what stands before the stamp's name, up to its dot.
@@ -107,7 +113,7 @@ class Family(ABC):
 
     @abstractmethod
     def seconds_until(self, instant: str, now: str | None = None) -> str:
-        """The whole seconds until an instant in the unit of ``_ts``, rounded up, at least 1."""
+        """The whole seconds until an instant in the unit of ``_ts``, rounded up: 1 to `MAX_TTL`."""
 
     @abstractmethod
     def instant_of_column(self, column: str, *, zoned: bool) -> str:
@@ -117,6 +123,17 @@ class Family(ABC):
         infinity, MariaDB's zero dates, and text that SQLite can't read as a date. A zoned column
         holds instants by itself: ``timestamptz``, or MySQL's ``TIMESTAMP``.
         """
+
+    def ttl_check(self, column: str) -> str:
+        """The condition that every ttl of a row's own meets, whoever writes it."""
+        return f"{column} IS NULL OR {column} = -1 OR {column} > 0"
+
+    def counting_ttl(self, own: str, *, is_checked: bool) -> str | None:
+        """What an own ttl over 0 has to be to count; None where any does.
+
+        Where no CHECK of ours is at the column, it may hold what no sum of instants can take.
+        """
+        return None if is_checked else f"{own} <= {MAX_TTL}"
 
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""
@@ -135,6 +152,11 @@ class Family(ABC):
         since: timedelta = value * self._unit
         return EPOCH + since
 
+    def reader(self) -> Callable[[Any], datetime | None]:
+        """`from_storage`, also of NULL, in one call: it is done for each row."""
+        unit = self._unit
+        return lambda value: None if value is None else EPOCH + value * unit
+
     # --- DDL on tables that are in use ---------------------------------------------------------
 
     def setting(self, name: str) -> str:
@@ -148,11 +170,6 @@ class Family(ABC):
     def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:  # noqa: ARG002
         """The same for a script, which has to try again by itself."""
         return list(statements)
-
-
-def ttl_check(column: str) -> str:
-    """The condition that every ttl of a row's own meets, whoever writes it."""
-    return f"{column} IS NULL OR {column} = -1 OR {column} > 0"
 
 
 def index_name(table: str, suffix: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ErrorCodes, Family
 from ttl_odm.sweeper import Pace
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 INHERITED_END: Final = "_ttl_inh"
 OWN_END: Final = "_ttl_own"
 """The virtual columns that stand for the ends of the two indexes."""
+
+SHORT_WAITS: Final = {"lock_wait_timeout": 1, "innodb_lock_wait_timeout": 1}
+"""Seconds, of which one is the least there is: for a locked table, which without it is waited for
+for a day or a year, and for a locked row. Both are settings of a session."""
 
 OUT_OF_TIME: Final = frozenset({1969, 3024})
 """max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
@@ -33,12 +38,12 @@ class MySQL(Family):
     at_read = at_write = "UTC_TIMESTAMP(6)"
     instant_type = "bigint"
     per_second = 1_000_000
-    earliest = "-62135596800000000"
+    earliest = "-62135510400000000"
     latest = "253402300800000000"
     inherited_end = "{table}" + INHERITED_END
     own_end = "{table}" + OWN_END
-    # While an index waits for its last moment, others wait behind it: the least there is, 1 s.
-    ddl_settings: ClassVar = {"lock_wait_timeout": "1", "innodb_lock_wait_timeout": "1"}
+    # While an index waits for its last moment, others wait behind it.
+    ddl_settings: ClassVar = {name: str(seconds) for name, seconds in SHORT_WAITS.items()}
     pace = Pace(start=1_000, lowest=100, highest=5_000, target=0.1)
     errors = ErrorCodes(
         locked=frozenset({1205, 1213}),  # lock wait timeout, deadlock
@@ -61,6 +66,15 @@ class MySQL(Family):
             }
         ),
         missing_table=frozenset({1146, 1142}),  # MariaDB says "denied" first
+        restricted=frozenset({1217, 1451}),
+        refused=frozenset(
+            {
+                1644,  # SIGNAL
+                *(1048, 1062, 1216, 1452, 3819, 4025),  # what a trigger writes breaks a constraint
+                *(1172, 1242, 1329),  # it reads more rows than one, or none
+                *(1264, 1265, 1292, 1365, 1366, 1369, 1406, 1411, 1690),  # it takes no such value
+            }
+        ),
     )
 
     def epoch(self, moment: str, per_second: int) -> str:
@@ -75,7 +89,8 @@ class MySQL(Family):
 
     def seconds_until(self, instant: str, now: str | None = None) -> str:
         """Whole seconds, rounded up."""
-        return f"GREATEST(1, ({instant} - {now or self.now} + 999999) DIV 1000000)"
+        left = f"({instant} - {now or self.now} + 999999) DIV 1000000"
+        return f"LEAST({MAX_TTL}, GREATEST(1, {left}))"
 
     def instant_of_column(self, column: str, *, zoned: bool) -> str:
         """NULL for a zero date."""

@@ -9,13 +9,23 @@ the row at the moment it writes.
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ErrorCodes, Family
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+
+def relation(schema: str | None, name: str) -> str:
+    """A table's name as a value, which the database's functions take for the table itself.
+
+    Not as an ORM quotes names in statements: it doubles the percent signs, which drivers undo there
+    and nobody does here.
+    """
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
 
 
 class PostgreSQL(Family):
@@ -25,8 +35,9 @@ class PostgreSQL(Family):
     at_read = "statement_timestamp()"
     at_write = "clock_timestamp()"
     instant_type = "timestamp with time zone"
-    earliest = "TIMESTAMPTZ '0001-01-01 00:00:00+00'"
-    latest = "TIMESTAMPTZ '10000-01-01 00:00:00+00'"
+    # A day within Python's own: psycopg reads an instant as the session's time zone shows it.
+    earliest = "TIMESTAMPTZ '0001-01-02 00:00:00+00'"
+    latest = "TIMESTAMPTZ '9999-12-31 00:00:00+00'"
     # timestamptz + interval depends on the session's time zone and may not be indexed.
     own_end = "((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')"
     # Some milliseconds a batch are Python's and the network's, whatever its size.
@@ -50,6 +61,7 @@ class PostgreSQL(Family):
             }
         ),
         missing_table=frozenset({"42P01"}),
+        restricted=frozenset({"23001", "23503"}),
     )
 
     def epoch(self, moment: str, per_second: int) -> str:
@@ -62,7 +74,8 @@ class PostgreSQL(Family):
 
     def seconds_until(self, instant: str, now: str | None = None) -> str:
         """Whole seconds, rounded up."""
-        return f"GREATEST(1, CEIL(EXTRACT(EPOCH FROM {instant} - {now or self.now})))::integer"
+        left = f"CEIL(EXTRACT(EPOCH FROM {instant} - {now or self.now}))"
+        return f"LEAST({MAX_TTL}, GREATEST(1, {left}))::integer"
 
     def instant_of_column(self, column: str, *, zoned: bool) -> str:
         """NULL for infinity."""
@@ -81,6 +94,11 @@ class PostgreSQL(Family):
         """The same in UTC."""
         # psycopg answers in the session's time zone, asyncpg in UTC.
         return value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
+
+    def reader(self) -> Callable[[Any], datetime | None]:
+        """The same, also of NULL."""
+        from_storage = self.from_storage
+        return lambda value: None if value is None else from_storage(value)
 
     # --- DDL on tables that are in use ---------------------------------------------------------
     #

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import Family
 from ttl_odm.sweeper import Pace
 
@@ -22,7 +23,7 @@ class SQLite(Family):
     at_read = at_write = "'now'"
     instant_type = "integer"
     per_second = 1_000
-    earliest = "-62135596800000"
+    earliest = "-62135510400000"
     latest = "253402300800000"
     own_end = "({stamp} + {ttl} * 1000)"
     # One writer at a time: each batch keeps every other user of the file waiting.
@@ -46,11 +47,24 @@ class SQLite(Family):
 
     def seconds_until(self, instant: str, now: str | None = None) -> str:
         """Whole seconds, rounded up."""
-        return f"MAX(1, ({instant} - {now or self.now} + 999) / 1000)"
+        return f"MIN({MAX_TTL}, MAX(1, ({instant} - {now or self.now} + 999) / 1000))"
 
     def instant_of_column(self, column: str, *, zoned: bool) -> str:  # noqa: ARG002 (none is)
         """NULL for what is no text: a number would be taken for a Julian day."""
         return f"(CASE WHEN typeof({column}) = 'text' THEN {self.instant(column)} END)"
+
+    def ttl_check(self, column: str) -> str:
+        """Whole numbers only: a column takes any type, and text and blobs are above all numbers."""
+        number = f"{column} = -1 OR {column} BETWEEN 1 AND {MAX_TTL}"
+        return f"{column} IS NULL OR (typeof({column}) = 'integer' AND ({number}))"
+
+    def counting_ttl(self, own: str, *, is_checked: bool) -> str:  # noqa: ARG002
+        """A whole number; tables from before the CHECK asked for that may hold anything, too.
+
+        Of these bits text, blobs, fractions and what is too large are another number. It is the
+        cheapest way to say so, and the condition of the index stands beside it.
+        """
+        return f"({own} & {MAX_TTL}) = {own}"
 
     def least(self, one: str, other: str) -> str:
         """The lower of two values."""

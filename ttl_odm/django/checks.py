@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.core import checks
 from django.db import connections, models, router
 
+from ttl_odm.dialects.family import index_name
 from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
 from ttl_odm.django.purge.archive import sink_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django.apps import AppConfig
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.binding import Model
     from ttl_odm.django.time.fields import AnyField
@@ -62,7 +64,43 @@ def check_databases(
                 sink_of(binding.model, alias)
             except TTLConfigurationError as error:
                 messages.append(checks.Error(str(error), obj=binding.model, id="ttl_odm.E003"))
+            if binding.sweep == "index" and not _is_declared_on_the_model(binding):
+                messages += _index_on_anothers(binding, connections[alias])
     return messages
+
+
+def _is_declared_on_the_model(binding: Binding) -> bool:
+    """Whether it isn't the setting that names the policy, as it does for models of others."""
+    return hasattr(binding.model, "__ttl__")
+
+
+def _index_on_anothers(
+    binding: Binding, connection: BaseDatabaseWrapper
+) -> list[checks.CheckMessage]:
+    """Ask the database for the index: nobody can add one to the class of a model of others."""
+    meta, field = binding.model._meta, binding.stamp
+    with connection.cursor() as cursor:
+        if meta.db_table not in connection.introspection.table_names(cursor):
+            return []  # before the first migration
+        keys = connection.introspection.get_constraints(cursor, meta.db_table).values()
+    if any(key["index"] and key["columns"][:1] == [field.column] for key in keys):
+        return []
+    index = models.Index(fields=[field.name], name=index_name(meta.db_table, field.column))
+    with connection.schema_editor(collect_sql=True) as editor:
+        editor.add_index(binding.model, index)
+        editor.remove_index(binding.model, index)
+    there, back = (statement.rstrip(";") for statement in editor.collected_sql)
+    hint = f"Put it into a migration of an app of yours: migrations.RunSQL({there!r}, {back!r})"
+    return [_no_index(binding, hint)]
+
+
+def _no_index(binding: Binding, hint: str) -> checks.Warning:
+    return checks.Warning(
+        f"Nothing indexes {binding.stamp.name}, so each sweep reads the whole table.",
+        hint=hint,
+        obj=binding.model,
+        id="ttl_odm.W001",
+    )
 
 
 def _messages(binding: Binding) -> Iterator[checks.CheckMessage]:
@@ -73,15 +111,10 @@ def _messages(binding: Binding) -> Iterator[checks.CheckMessage]:
         is_indexed = len(ours) > 1  # over inheriting rows, and over those with a ttl
     else:
         is_indexed = stamp.db_index or stamp.unique or _leads_an_index(model, stamp)
-    if binding.sweep == "index" and not is_indexed:
-        yield checks.Warning(
-            f"Nothing indexes {binding.stamp.name}, so each sweep reads the whole table.",
-            hint="Run makemigrations, or declare __ttl_sweep__ = 'scan'."
-            if has_contract_fields(binding)
-            else f"Add models.Index(fields=['{binding.stamp.name}']), or db_index=True.",
-            obj=model,
-            id="ttl_odm.W001",
-        )
+    if binding.sweep == "index" and not is_indexed and _is_declared_on_the_model(binding):
+        migrate = "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
+        add = f"Add models.Index(fields=['{stamp.name}']), or db_index=True."
+        yield _no_index(binding, migrate if has_contract_fields(binding) else add)
     relation: Any
     for relation in model._meta.related_objects:
         field = relation.field

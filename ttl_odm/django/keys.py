@@ -19,7 +19,9 @@ from django.db import IntegrityError, OperationalError, models, transaction
 from django.db.models import Q
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Case, Value
+from django.db.models.functions import Cast
 from django.db.models.lookups import Exact
+from django.db.models.sql import Query
 
 from ttl_odm.django.policy.binding import policy_in
 from ttl_odm.django.policy.predicate import Predicate
@@ -160,16 +162,27 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
         if policy is None or policy.binding.is_off:
             return write()
         # Of a key of several columns those count that are set; the values are those that are named,
-        # also in the CASE of a bulk_update.
-        values = {field: list(_values_in(value)) for field, _, value in query.values}
-        held = Q()
+        # also in the CASE of a bulk_update, or that the database computes for the rows.
+        values = {field: value for field, _, value in query.values}
+        conditions = []
         for fields in unique_sets(query.get_meta().concrete_model):
             taken = Q()
-            for field in fields:
-                if values.get(field):
-                    taken &= Q((f"{_lookup(field)}__in", values[field]))
-            held |= taken
-        return self._freeing(write, [held] if held else [])
+            for field in values.keys() & set(fields):
+                taken &= self._taken(field, values[field])
+            if taken:
+                conditions.append(taken)
+        return self._freeing(write, conditions)
+
+    def _taken(self, field: AnyField, value: Any) -> Q:
+        """Which rows hold a value that a column is set to."""
+        if _is_plain(value):
+            named = list(_values_in(value))
+            return Q((f"{_lookup(field)}__in", named)) if named else Q()
+        rows = self.query.chain(klass=Query)
+        rows.clear_ordering(force=True)
+        rows.add_annotation(value, "ttl_odm_taken")
+        rows.set_values(["ttl_odm_taken"])
+        return Q((f"{_lookup(field)}__in", rows))
 
 
 def unique_sets(model: Model) -> Iterator[tuple[AnyField, ...]]:
@@ -201,6 +214,8 @@ def _held_by(query: InsertQuery) -> Iterator[Q]:
         for constraint in model._meta.constraints
         if isinstance(constraint, models.UniqueConstraint) and constraint.expressions
     ]
+    generated: list[Any] = [field for field in model._meta.local_concrete_fields if field.generated]
+    expressions += [(field.expression,) for field in generated if field.unique]
     for start in range(0, len(query.objs), _MOST):
         objs = query.objs[start : start + _MOST]
         held = Q()
@@ -224,6 +239,8 @@ def _one_of(fields: tuple[AnyField, ...], objs: Iterable[models.Model]) -> Q:
             for value in values
             if value is not None and not hasattr(value, "resolve_expression")
         ]
+        if any(hasattr(value, "resolve_expression") for value in values):
+            continue  # the database makes it: rows with the rest of the key are at least those
         if not plain:
             return Q()
         held &= Q((f"{_lookup(field)}__in", plain))
@@ -248,14 +265,23 @@ def _expressed(key: Iterable[Any], model: Model, obj: models.Model) -> Q:
     return held
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether it is a value, or a CASE of values."""
+    if isinstance(value, Case):
+        return all(map(_is_plain, (*(case.result for case in value.cases), value.default)))
+    if isinstance(value, Cast):
+        return all(map(_is_plain, value.get_source_expressions()))
+    return isinstance(value, Value) or not hasattr(value, "resolve_expression")
+
+
 def _values_in(value: Any) -> Iterator[object]:
     if isinstance(value, Value):
         value = value.value
     if isinstance(value, models.Model):
         value = value.pk
     if isinstance(value, Case):
-        for case in value.cases:
-            yield from _values_in(case.result)
+        for result in (*(case.result for case in value.cases), value.default):
+            yield from _values_in(result)
     elif hasattr(value, "get_source_expressions"):  # a Cast around the CASE
         for source in value.get_source_expressions():
             if source is not None:

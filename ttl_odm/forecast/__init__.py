@@ -4,6 +4,7 @@
 - `sample`: the questions, and which rows are counted;
 - `sql`, `mongodb`: the counting; they need their extras, all else is pure;
 - `estimates`: numbers of rows with their error;
+- `trial`: what a proposal of `ttl-odm inspect` is worth by the same counting;
 - `text`: what a forecast says to people and machines.
 
 The command lines (`ttl-odm plan`, ``flask ttl plan``) show it; this package must not know them.

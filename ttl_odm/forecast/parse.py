@@ -64,7 +64,9 @@ def planned_policy(
     if source is not None:
         return parse_policy(source)
     if current is None:
-        raise TTLConfigurationError(f"it has no policy yet: say one with {POLICY_OPTION}.")
+        raise TTLConfigurationError(
+            f"it has no policy yet: say one with {POLICY_OPTION}, or enable() it before."
+        )
     if default is None:
         return None
     where = f"{OPTION} {default}"

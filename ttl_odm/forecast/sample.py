@@ -13,6 +13,7 @@ the questions are is said here too, and how a condition is written is the databa
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -53,6 +54,10 @@ _ENDS: Final = (
 )
 """Bars of the histogram, each from so many seconds before now; `ExpireAt` has them ahead, too."""
 
+_FIRST_YEAR: Final = 365 * DAY
+_IN_2500: Final = 16_725_225_600
+"""Epoch seconds between which instants are meant as such: 0 and 9999-12-31 mostly mean never."""
+
 _PARTS: Final = 500
 _ROWS: Final = 100
 """How many parts there are, and how many rows a stretch has, about."""
@@ -78,7 +83,8 @@ def questions(  # noqa: PLR0913
     """Name what has to be counted, each with its condition, as a database writes it.
 
     That of all rows, of those that have an instant to count from or a ttl of their own; of those
-    expired by a policy (``current``, ``planned``) so many seconds from now, or older than so many.
+    expired by a policy (``current``, ``planned``) so many seconds from now, or older than so many;
+    of those whose instant is too early or too late to be meant as one.
     """
     asked = {"rows": every, "dated": dated, "own": own}
     for name in policies:
@@ -87,7 +93,12 @@ def questions(  # noqa: PLR0913
         before, after = asked["current 0"], asked["planned 0"]
         asked |= {"lost": but_not(after, before), "revived": but_not(before, after)}
     bounds = [seconds for seconds, _ in bars(**policies) if seconds is not None]
-    return asked | {f"older {seconds}": older(seconds) for seconds in bounds}
+    asked |= {f"older {seconds}": older(seconds) for seconds in bounds}
+    now = int(time.time())  # a day more or less is no matter, so the host's will do
+    return asked | {
+        "early": older(now - _FIRST_YEAR),
+        "late": but_not(dated, older(now - _IN_2500)),
+    }
 
 
 def bars(

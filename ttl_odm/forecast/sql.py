@@ -41,7 +41,7 @@ from ttl_odm.forecast.estimates import Drawn, Measured
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.inspection.readers.sql import reading_only
 from ttl_odm.sqlalchemy.declare import mapper
-from ttl_odm.sqlalchemy.declare.enable import enable, roots_of
+from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -73,42 +73,49 @@ def measure(
     """
     try:
         with reading_only(connection, _SECONDS):
-            return _Counting(connection, _bindings(connection, table, planned)).run(big)
+            if isinstance(table, str):
+                schema, _, name = table.rpartition(".")
+                return try_out(connection, name, planned, schema=schema or None, big=big)
+            return _Counting(connection, _bindings(table, binding_of(table), planned)).run(big)
     finally:
         connection.invalidate()
 
 
-def _bindings(
-    connection: Connection, table: Table | str, planned: Policy | None
-) -> dict[str, Binding]:
-    """What each policy means for the table."""
-    if isinstance(table, str):
-        schema, _, name = table.rpartition(".")
-        place: Any = {"schema": schema or None, "autoload_with": connection, "resolve_fks": False}
-        with warnings.catch_warnings():  # of indexes and types that SQLAlchemy can't reflect
-            warnings.simplefilter("ignore")
-            try:
-                reflected = Table(name, MetaData(), **place)
-            except NoSuchTableError as error:
-                raise TTLConfigurationError(
-                    f"there is no table {table!r} in the database."
-                ) from error
-        enable(reflected, planned)  # which nobody else will see
-        bindings = {"planned": binding_of(reflected)}
-    else:
-        bindings = {"current": (current := binding_of(table))}
-        if planned is not None:  # what the table's binding would be by another policy
-            owner = type(table.name, (), {"__ttl__": planned})
-            binding = mapper.binding_for(table, owner, next(iter(roots_of(table)), None))
-            if current is not None and isinstance(planned, TTL) and planned.by is None:
-                # Subclasses keep the defaults of their own.
-                binding.variants += [
-                    Variant(DefaultTTL(variant.default.owner, planned), variant.identities)
-                    for variant in current.variants
-                    if not isinstance(variant.default, KindTTL)
-                ]
-            bindings["planned"] = binding
-    return {name: binding for name, binding in bindings.items() if binding is not None}
+def try_out(
+    connection: Connection,
+    name: str,
+    planned: Policy | None,
+    *,
+    schema: str | None = None,
+    big: float = SMALL,
+) -> Measured:
+    """Count in a table of the database by a planned policy alone, within `reading_only`."""
+    place: Any = {"schema": schema, "autoload_with": connection, "resolve_fks": False}
+    with warnings.catch_warnings():  # of indexes and types that SQLAlchemy can't reflect
+        warnings.simplefilter("ignore")
+        try:
+            reflected = Table(name, MetaData(), **place)
+        except NoSuchTableError as error:
+            full = name if schema is None else f"{schema}.{name}"
+            raise TTLConfigurationError(f"there is no table {full!r} in the database.") from error
+    return _Counting(connection, _bindings(reflected, None, planned)).run(big)
+
+
+def _bindings(table: Table, current: Binding | None, planned: Policy | None) -> dict[str, Binding]:
+    """What each policy means for the table; of the one that is planned nobody else will know."""
+    bindings = {} if current is None else {"current": current}
+    if planned is not None:
+        owner = type(table.name, (), {"__ttl__": planned})
+        binding = mapper.binding_for(table, owner, next(iter(roots_of(table)), None))
+        if current is not None and isinstance(planned, TTL) and planned.by is None:
+            # Subclasses keep the defaults of their own.
+            binding.variants += [
+                Variant(DefaultTTL(variant.default.owner, planned), variant.identities)
+                for variant in current.variants
+                if not isinstance(variant.default, KindTTL)
+            ]
+        bindings["planned"] = binding
+    return bindings
 
 
 class _Counting:

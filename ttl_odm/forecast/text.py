@@ -62,6 +62,11 @@ class Forecast:
         return self.measured.estimate("lost" if self.current else "planned 0")
 
     @property
+    def early(self) -> Estimate:
+        """Rows whose instant is 0, negative, or in the first year of computers' time."""
+        return self.measured.estimate("early")
+
+    @property
     def revived(self) -> Estimate:
         """Rows that have expired, are still there, and would be visible again."""
         return self.measured.estimate("revived") if self.current else Estimate(0)
@@ -143,6 +148,10 @@ class Forecast:
             changes.append(
                 f"Expired rows, still there, that would be visible again: {self.revived}. Sweep "
                 "first if they are to stay away."
+            )
+        if self.early.rows:
+            changes.append(
+                f"Rows with {self.field} in 1970 or before, which may mean never: {self.early}."
             )
         unseen = max(self.lost.margin, self.revived.margin)
         if unseen and not changes:  # a sample can't say that there are none

@@ -8,8 +8,11 @@ This module must not know where the evidence comes from.
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -31,6 +34,7 @@ class Kind(Enum):
     DATE = "date"
     INTEGER = "integer"
     FLOAT = "float"
+    SHORT_FLOAT = "float of 4 bytes"
     TEXT = "text"
     OTHER = "other"
 
@@ -39,9 +43,9 @@ class Kind(Enum):
 class Field:
     """A column, or a field of documents; indexed where an index over all rows begins with it.
 
-    Its lowest and highest values are those of all rows where there is an index, or else of the
-    sample. `ttl_seconds` is the ``expireAfterSeconds`` of a TTL index that MongoDB has on it; the
-    note is for people, and says what has to be known of its type.
+    Its lowest and highest values are those of all rows, or of the sample. `ttl_seconds` is the
+    ``expireAfterSeconds`` of a TTL index that MongoDB has on it; the note is for people, and says
+    what has to be known of its type.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Field:
     highest: object = None
     ttl_seconds: int | None = None
     note: str = ""
+    is_sampled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,9 @@ class Table:
 
     The name begins with the schema where that is not the connection's own. Its fields are those
     that might say something, at least all that hold dates; the sample is a few hundred of its rows,
-    the first and the last ones, as the driver gave them.
+    as the driver gave them, to see by what kinds of values there are: how many there are of which,
+    `ttl_odm.forecast` is asked. `references` name the columns of rows that refer to this table's.
+    `module` is where the class is imported from, `django` the label of Django's model.
     """
 
     name: str
@@ -72,10 +79,20 @@ class Table:
     is_collection: bool = False
     schema: str | None = None
     problem: str | None = None
+    references: Sequence[str] = ()
+    module: str | None = None
+    django: str | None = None
 
     def values(self, field: str) -> list[object]:
         """Return what the sample has in a field, but for NULL."""
         return [row[field] for row in self.sample if row.get(field) is not None]
+
+
+def module_of(model: type | None) -> str | None:
+    """Return where a class can be imported from; None where it can't, as a reflected one."""
+    if model is None or getattr(sys.modules[model.__module__], model.__name__, None) is not model:
+        return None
+    return model.__module__
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +120,31 @@ _UTC: Final = (None, "Z", "+00:00")
 
 def reading_of(table: Table, field: Field) -> Reading | str:
     """Find out how a field tells time; or why it can't be used, for people."""
+    if table.django is not None and field.kind in (Kind.DATE, Kind.TEXT):
+        return f"is a {field.kind.value}: Django's policies take DateTimeFields and epoch numbers"
     if field.kind is Kind.AWARE or (field.kind in _NAIVE and not table.is_collection):
         return Reading(None, field.kind.value)
     if table.is_collection:
         return "holds no dates, and MongoDB compares only these with its clock"
-    if field.kind is Kind.INTEGER:
+    if field.kind in (Kind.INTEGER, Kind.FLOAT):
         return _epoch(table.values(field.name))
     if field.kind is Kind.TEXT:
         return _text(table.values(field.name))
-    if field.kind is Kind.FLOAT:
-        return "holds floats: only whole epoch numbers can be compared exactly"
-    return "holds no dates"
+    is_short = field.kind is Kind.SHORT_FLOAT
+    short = "a float of 4 bytes, which keeps epoch seconds in steps of 128: make it a double"
+    return f"is {short}" if is_short else "holds no dates"
 
 
 def _epoch(values: Sequence[object]) -> Reading | str:
-    numbers = [value for value in values if isinstance(value, int) and value > 0]
+    numbers = [float(value) for value in values if isinstance(value, (int, float, Decimal))]
+    numbers = [number for number in numbers if 0 < number < math.inf]
     if not numbers:
-        return "holds integers, and no row to tell seconds from milliseconds by"
+        return "holds numbers, and no row to tell seconds from milliseconds by"
     typical = median(numbers)
     for unit, factor, words in _UNITS:
         if _EARLIEST * factor <= typical <= _LATEST * factor:
             return Reading(unit, words)
-    return f"holds integers (such as {numbers[0]}) that are no epoch time"
+    return f"holds numbers (such as {numbers[0]:g}) that are no epoch time"
 
 
 def _text(values: Sequence[object]) -> Reading | str:

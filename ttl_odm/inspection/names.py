@@ -14,7 +14,7 @@ from typing import Final
 _WHEN = r"(?:_?(?:at|on|date|time|datetime|ts|timestamp|utc|ms|us|epoch))*"
 _END: Final = re.compile(
     rf"(?:(?P<whose>.+)_)?(?:expir(?:e|es|y|ation){_WHEN}|expire_after|exp{_WHEN}"
-    rf"|valid_?(?:until|to|till|thru)|not_?after|(?:keep|retain|live|held|hold)_?until"
+    rf"|valid_?(?:until|to|till|thru)|not_?after|(?:good|keep|retain|live|held|hold)_?until"
     rf"|(?:delete|purge|remove|discard|evict)_?(?:after|at|on)|best_before|end_of_life)"
 )
 LIFETIME: Final = re.compile(
@@ -23,7 +23,7 @@ LIFETIME: Final = re.compile(
 BEGINNING: Final = re.compile(
     rf"(?:issued?|grant(?:ed)?|creat(?:ed?|ion)|insert(?:ed)?|added|generated|logged|recorded"
     rf"|occurred|requested|received|sent|started|logged_in){_WHEN}|date_(?:created|added|issued|joined)"
-    r"|timestamp|ts|iat|ctime"
+    r"|timestamp|ts|iat|ctime|dttm|event_(?:time|date|at)|logtime|when"
 )
 COMPLETION: Final = re.compile(
     rf"(?:finished|finish|completed|done|processed|ended|delivered|closed|resolved){_WHEN}"
@@ -60,6 +60,12 @@ _HABITS: Final = (
     Habit(("cart", "basket", "draft"), 30 * DAY, "30 days are a guess"),
     Habit(("log", "audit"), 90 * DAY, "90 days are usual for logs"),
 )
+_DEFINES: Final = (
+    *("template", "type", "kind", "category", "setting", "config", "configuration", "option"),
+    *("level", "rule", "policy", "definition", "schema", "format", "source", "channel", "role"),
+)
+"""What a name ends with that says what such rows are like, and not that its rows are some."""
+
 _WORK: Final = Habit(
     ("job", "task", "result", "outbox", "message", "notification", "delivery", "webhook", "queue"),
     7 * DAY,
@@ -102,6 +108,8 @@ def habit_of(table: str) -> Habit | None:
     # Many names are written in one word (accesstoken, websession); short ones would meet by chance.
     long_enough = 5
     words = words_of(table)
+    if words and words[-1] in _DEFINES:
+        return None
     for habit in _HABITS:
         for known in habit.words:
             endings = (known,) if len(known) >= long_enough else ()
@@ -112,4 +120,6 @@ def habit_of(table: str) -> Habit | None:
 
 def work_habit_of(table: str) -> Habit | None:
     """The same for tables whose rows have to stay until something was done with them."""
-    return _WORK if set(words_of(table)) & set(_WORK.words) else habit_of(table)
+    words = words_of(table)
+    is_work = set(words) & set(_WORK.words) and words[-1] not in _DEFINES
+    return _WORK if is_work else habit_of(table)

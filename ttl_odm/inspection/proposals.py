@@ -1,22 +1,22 @@
 """From evidence to a proposal: which policy a table seems to follow already, and why.
 
-A proposal is a guess with its reasons. What it rests on is said (names, values, indexes), what
-speaks against it too, and how much of the sample would be out of sight at once: that number is
-the best test of a guess.
+A proposal is a guess with its reasons. What it rests on is said (names, values, indexes), and what
+speaks against it too. The best test of it is how many rows would be out of sight at once: who can
+count them (`ttl_odm.forecast.trial`) says so in the proposal.
 
 This module must not know where evidence comes from, nor how a proposal is shown.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt, expires_at, is_expired
+from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt
 from ttl_odm.inspection import names
 from ttl_odm.inspection.evidence import Field, Kind, Reading, Table, reading_of
 
@@ -48,8 +48,8 @@ class Confidence(Enum):
 class Proposal:
     """A policy for a table, by the field with the instants.
 
-    Reasons speak for it, cautions say what to look at before it is used, a line each. Of the rows
-    of the sample that were looked at so many would be expired at once.
+    Reasons speak for it, cautions say what to look at before it is used, a line each. Of so many
+    rows, of which so many were looked at, so many would be expired at once, more or less.
     """
 
     table: Table
@@ -57,9 +57,17 @@ class Proposal:
     confidence: Confidence
     reasons: Sequence[str]
     cautions: Sequence[str]
-    looked_at: int
-    expired: int
     field: Field
+    rows: int = 0
+    looked_at: int = 0
+    expired: int = 0
+    margin: int = 0
+
+    def doubted(self, *cautions: str) -> Proposal:
+        """Return it with cautions that are reasons for not calling it clear."""
+        is_clear = self.confidence is Confidence.CLEAR
+        confidence = Confidence.LIKELY if is_clear and cautions else self.confidence
+        return replace(self, confidence=confidence, cautions=(*cautions, *self.cautions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,9 @@ def propose(table: Table, now: datetime) -> Verdict:
         elif whose is not None:
             ends.append(field)
     for idea in chain(_of_ends(table, ends), _of_lifetimes(table), _of_habits(table)):
+        if idea.confidence is Confidence.GUESS and table.references:
+            remarks.append(f"is called like something that passes, but {_referring(table)}")
+            break
         reading = reading_of(table, idea.field)
         if isinstance(reading, Reading):
             return Verdict(table, _proposal(table, idea, reading, now), tuple(remarks))
@@ -183,31 +194,32 @@ def _first(table: Table, pattern: re.Pattern[str]) -> Field | None:
 
 def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Proposal:
     field, policy = idea.field, idea.make(unit=reading.unit)
-    override = policy.override if isinstance(policy, TTL) else None
-    ends = [
-        expires_at(policy, instant=row.get(field.name), own=override and row.get(override))
-        for row in table.sample
-    ]
     reasons = [*idea.reasons, f"{field.name} holds: {reading.kind}"]
     reasons += [f"an index begins with {field.name}"] * field.is_indexed
-    return Proposal(
-        table,
-        policy,
-        idea.confidence,
-        tuple(reasons),
-        (*idea.cautions, *_cautions(field, policy, now)),
-        len(ends),
-        sum(is_expired(end, now) for end in ends),
-        field,
+    cautions = *idea.cautions, *_cautions(table, field, policy, now)
+    proposal = Proposal(table, policy, idea.confidence, tuple(reasons), cautions, field)
+    if field.ttl_seconds is not None or not table.references:  # MongoDB deletes them as it is
+        return proposal
+    return proposal.doubted(
+        f"{_referring(table)}: see that nothing wants the row after its end there, or let it live "
+        "as long as what refers to it"
     )
 
 
-def _cautions(field: Field, policy: Policy, now: datetime) -> Iterator[str]:
+def _referring(table: Table) -> str:
+    """Say what refers to a table; not all of it where that is much."""
+    most = 3
+    first = ", ".join(table.references[:most])
+    more = f" and {len(table.references) - most} more" if len(table.references) > most else ""
+    return f"{first}{more} {'refer' if len(table.references) > 1 else 'refers'} to it"
+
+
+def _cautions(table: Table, field: Field, policy: Policy, now: datetime) -> Iterator[str]:
     if field.note:
         yield field.note
     if field.is_nullable and isinstance(policy, ExpireAt):
         yield f'rows without {field.name} never expire; null="expired" would say the opposite'
-    if field.kind is not Kind.NAIVE:
+    if field.kind is not Kind.NAIVE or table.django is not None:  # whose settings say the zone
         return
     highest = field.highest
     if (

@@ -35,41 +35,76 @@ def as_source(policy: Policy) -> str:
 
 def declarations(proposals: Sequence[Proposal]) -> str:
     """Return the lines to paste, for all tables: imports, and each declaration in both forms."""
-    if not proposals:
-        return ""
+    django = [proposal for proposal in proposals if proposal.table.django is not None]
+    others = [proposal for proposal in proposals if proposal.table.django is None]
+    blocks = [
+        lines(part) for part, lines in ((django, _in_settings), (others, _on_classes)) if part
+    ]
+    return "\n\n".join(blocks)
+
+
+def _import_of(proposals: Sequence[Proposal]) -> str:
     names = ", ".join(sorted({type(proposal.policy).__name__ for proposal in proposals}))
+    return f"from ttl_odm import {names}"
+
+
+def _in_settings(proposals: Sequence[Proposal]) -> str:
+    """The setting that gives Django's models their policies."""
+    lines = [
+        '# settings.py, with "ttl_odm.django" in INSTALLED_APPS before these apps',
+        _import_of(proposals),
+        "",
+        "TTL_ODM_POLICIES = {",
+    ]
+    for proposal in proposals:
+        label = _literal(proposal.table.django)
+        lines.append(f"    {label}: {as_source(proposal.policy)},{_doubt(proposal)}")
+    return "\n".join([*lines, "}", "", "# Or, in a model of your own: __ttl__ = ExpireAt(...)"])
+
+
+def _on_classes(proposals: Sequence[Proposal]) -> str:
     is_mongodb = all(proposal.table.is_collection for proposal in proposals)
     adapter = "ttl_odm.beanie" if is_mongodb else "ttl_odm.sqlalchemy"
-    lines = [f"from ttl_odm import {names}"]
+    lines = [_import_of(proposals)]
     if is_mongodb:
         lines += [f"from {adapter} import TTLMixin"]
     for proposal in proposals:
         table = proposal.table
         name, model = _printable(table.name), table.model or _class_name(table.name)
-        head = f"class {model}(...):  # {'table' if table.model else 'the model of table'} {name}"
+        head = f"class {model}(...):  # {'table' if table.model else 'your model of table'} {name}"
         if table.is_collection:
             head = f"class {model}(TTLMixin, Document):  # collection {name}"
         declaration = f"    __ttl__ = {as_source(proposal.policy)}{_doubt(proposal)}"
         lines += ["", head, declaration]
-    lines += ["", "# Or, without touching the models:", f"from {adapter} import enable"]
-    lines += ["", *map(as_enabled, proposals)]
+    lines += ["", "# Or, without touching the models:"]
+    lines += [
+        f"from {proposal.table.module} import {proposal.table.model}"
+        for proposal in proposals
+        if proposal.table.module is not None
+    ]
+    lines += [f"from {adapter} import enable", "", *map(as_enabled, proposals)]
     return "\n".join(lines)
 
 
 def as_enabled(proposal: Proposal) -> str:
-    """Return the call of ``enable`` for a model that isn't ours, a Table, or a document class."""
+    """Return the call of ``enable`` for a model that isn't ours, or a document class.
+
+    Where no class is known its name is made up, and a comment says so: `enable` wants the
+    application's own class or Table, and no second Table of the same table.
+    """
     table = proposal.table
     target, which = table.model, ""
-    if target is None and table.is_collection:
+    if target is None:
         target = _class_name(table.name)
-        which = f"  # the class of collection {_printable(table.name)}"
-    elif target is None:
-        target = f"metadata.tables[{_literal(table.name)}]"
+        kind = "collection" if table.is_collection else "table"
+        or_table = "" if table.is_collection else ", or its Table"
+        which = f"  # your class of {kind} {_printable(table.name)}{or_table}"
     return f"enable({target}, {as_source(proposal.policy)}){which}{_doubt(proposal)}"
 
 
 def _doubt(proposal: Proposal) -> str:
-    return "  # a guess: choose the seconds" if proposal.confidence.name == "GUESS" else ""
+    doubts = {"GUESS": "  # a guess: choose the seconds", "LIKELY": "  # likely: see its ! lines"}
+    return doubts.get(proposal.confidence.name, "")
 
 
 def _class_name(table: str) -> str:

@@ -34,7 +34,8 @@ from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sweeper import Store, Sweeper, SweepOptions, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
-from ttl_odm.sweeper.options import LEASE_NAME
+from ttl_odm.sweeper.options import lease_name_of
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -171,7 +172,7 @@ class AppTTL:
             own = merged.copy()
             if bind is not None:
                 # Two binds may lead to one database, where only one would ever get the lease.
-                own["lease_name"] = f"{merged.get('lease_name', LEASE_NAME)}:{bind}"
+                own["lease_name"] = f"{lease_name_of(merged)}:{bind}"
             sweepers[bind] = _sweeper(engine, targets, own, configured)
         return sweepers
 
@@ -364,10 +365,13 @@ def run(interval: float | None) -> None:
             for other in sweepers.values():
                 other.stop()
 
-    threads = [threading.Thread(target=sweep_on, args=(one,)) for one in sweepers.values()]
+    # The second Ctrl-C interrupts the one here, and must find no other that the process waits for.
+    here, *others = sweepers.values()
+    threads = [threading.Thread(target=sweep_on, args=(one,), daemon=True) for one in others]
     with stop_on_signals(*sweepers.values()):
         for thread in threads:
             thread.start()
+        sweep_on(here)
         for thread in threads:
             thread.join()
     if failures:
@@ -382,7 +386,11 @@ def status() -> None:
         _print_title(bind, sweepers)
         with readable_errors():
             state = sweeper.status()
-        holder = f"{state.holder}, for {state.seconds_left:.0f} s more" if state.holder else "free"
+        holder = (
+            f"{visible(state.holder)}, for {state.seconds_left:.0f} s more"
+            if state.holder
+            else "free"
+        )
         click.echo(f"Lease: {holder}{'; paused' if state.paused else ''}")
         report = sweeper.run_once()
         click.echo(printable_report(report))
@@ -416,7 +424,8 @@ def _sweepers(options: SweepOptions) -> dict[str | None, Sweeper]:
         sweepers = _app_ttl().sweepers(**options)
     if not sweepers:
         raise click.ClickException(
-            "No model has TTL: declare __ttl__ on one, and import it where the app is made."
+            "No model has TTL: declare __ttl__ on one, or enable() it, and import it where the app "
+            "is made."
         )
     return sweepers
 

@@ -88,6 +88,8 @@ def of_progress(progress: Progress) -> Changes:
     """Say what a batch changes."""
     labels = {"table": progress.table}
     yield "rows_deleted", labels, progress.deleted
+    for table, rows in progress.referring.items():
+        yield "rows_deleted", {"table": table}, rows
     yield "rows_archived", labels, progress.archived
     if progress.error is None:  # how soon one failed says nothing of how long one takes
         for phase, seconds in progress.phases.items():

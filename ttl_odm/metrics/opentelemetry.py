@@ -73,7 +73,7 @@ class SweeperTelemetry:
                 "db.operation.name": "DELETE",
                 "db.collection.name": progress.table,
                 "ttl_odm.batch_size": progress.batch_size,
-                "ttl_odm.rows_deleted": progress.deleted,
+                "ttl_odm.rows_deleted": progress.deleted + sum(progress.referring.values()),
                 "ttl_odm.rows_archived": progress.archived,
                 **{f"ttl_odm.phase.{name}": took for name, took in progress.phases.items()},
             },

@@ -5,13 +5,13 @@ connection of every engine then sees live rows only, wherever a model declares `
 """
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.declare import mapper  # noqa: F401
+from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import disable, enable
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
-from ttl_odm.sqlalchemy.objects import bulk, flush, identity_map
-from ttl_odm.sqlalchemy.objects.flush import ExpiredError
+from ttl_odm.sqlalchemy.objects import arrivals, bulk, flush, identity_map
+from ttl_odm.sqlalchemy.objects.ends import ExpiredError
 from ttl_odm.sqlalchemy.objects.lifetime import (
     expire_at,
     expire_in,
@@ -30,14 +30,21 @@ enclose_handlers()
 # What of SQLAlchemy is replaced, and by what.
 compat.install(
     {
+        "class attribute": mapper.checking_defaults,
         "session.flush": flush.flushing,
         "session.delete": flush.marking,
         "session.merge": identity_map.live_merges,
         "identity lookup": identity_map.live_lookups,
         "flush updates": flush.checking_updates,
         "flush deletes": flush.checking_deletes,
+        "flush post-updates": flush.checking_post_updates,
+        "flush ties": flush.releasing_ties,
+        "bulk save": flush.checking_bulk_saves,
+        "reload": identity_map.whole_reloads,
         "bulk update": bulk.stamping,
         "bulk evaluation": bulk.fetching,
+        "bulk values": identity_map.whole_updates,
+        "row receivers": arrivals.receiving,
     }
 )
 

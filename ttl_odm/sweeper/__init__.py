@@ -19,6 +19,7 @@ How a sweep goes:
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
 - `batch_gate`: whether the next batch may begin.
+- `culprits`: the search for the rows that keep their batch from going.
 - `tenure`: holding the lease, and the history beside it.
 - `fuse`, `pace`, `window`: far too much at once, batch sizes, hours of the day; arithmetic only.
 
@@ -61,13 +62,16 @@ from ttl_odm.sweeper.store import (
     Due,
     Hooking,
     Leasing,
+    MissingTargetError,
     Named,
     Part,
+    RefusedError,
     Skip,
     Store,
     StoreError,
     TransientStoreError,
     UnreachableStoreError,
+    weight,
 )
 from ttl_odm.sweeper.sweeper import AsyncSweeper, Sweeper
 
@@ -94,12 +98,14 @@ __all__ = [
     "LeaseState",
     "Leases",
     "Leasing",
+    "MissingTargetError",
     "Named",
     "Pace",
     "Pacing",
     "Part",
     "Progress",
     "Purged",
+    "RefusedError",
     "Skip",
     "Store",
     "StoreError",
@@ -113,4 +119,5 @@ __all__ = [
     "archive",
     "archive_async",
     "stop_on_signals",
+    "weight",
 ]

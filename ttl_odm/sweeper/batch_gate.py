@@ -80,11 +80,12 @@ class Budget:
 
     def spend(self, result: BatchResult) -> tuple[str, float]:
         """Count a batch in, and return why to wait before the next one, and how many seconds."""
+        rows = result.deleted + sum(result.referring.values())
         if self._rows is not None:
-            self._rows -= result.deleted
+            self._rows -= rows
         rest = result.elapsed * self._rest
         rate = self._limits.max_rows_per_second
-        owed = 0.0 if rate is None else result.deleted / rate - result.elapsed
+        owed = 0.0 if rate is None else rows / rate - result.elapsed
         return ("rate", owed) if owed > rest else ("rest", rest)
 
     @property

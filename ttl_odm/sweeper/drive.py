@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import logging
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -27,6 +27,7 @@ from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import Hooking, TransientStoreError, backend_of
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -251,7 +252,7 @@ async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:
 
     Drivers take a cancellation in the middle of a statement badly: aiosqlite's thread goes on and
     keeps the file locked, others throw the connection away. And whether the batch was committed
-    would be anybody's guess. A second cancellation does interrupt it.
+    would be anybody's guess. A second cancellation does interrupt it, where a store lets it.
     """
     task = asyncio.ensure_future(work)
     while True:
@@ -261,8 +262,10 @@ async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:
             if task.cancelled():
                 raise
             if ports.cancelled is not None:
-                task.cancel()
-                await asyncio.wait([task])
+                while not task.done():  # what is under way isn't left alone, whoever is in a hurry
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait([task])
                 raise
             ports.cancelled = error
 
@@ -285,8 +288,9 @@ def _not_released(error: Exception) -> None:
 
 
 def _log_report(report: SweepReport, store: object) -> None:
-    """Log a sweep: INFO, or WARNING when something failed."""
-    level = logging.WARNING if report.problems else logging.INFO
+    """Log a sweep: INFO, or WARNING when something failed, is missing or can't be deleted."""
+    is_amiss = report.problems or any(target.missing or target.left for target in report.targets)
+    level = logging.WARNING if is_amiss else logging.INFO
     fields: dict[str, Any] = {
         "event": "sweep",
         "backend": backend_of(store),
@@ -313,13 +317,16 @@ def _log_batch(progress: Progress, store: object) -> None:
         "outcome": "committed" if progress.error is None else "failed",
         "deleted": progress.deleted,
         "archived": progress.archived,
+        "referring": dict(progress.referring),
         "batch_size": progress.batch_size,
         "duration": progress.elapsed,
         "phases": dict(progress.phases),
     }
-    table, seconds = progress.table, progress.elapsed
+    table, seconds = visible(progress.table), progress.elapsed
     if progress.error is None:
         rows = f"{progress.deleted:,}"
+        if referring := sum(progress.referring.values()):
+            rows += f" and {referring:,} referring"
         logger.log(level, "%s: %s rows deleted in %.3f s", table, rows, seconds, extra=fields)
         return
     problem = progress.problem

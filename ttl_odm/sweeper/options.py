@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
@@ -20,7 +21,7 @@ from ttl_odm.sweeper.leases import AsyncLeases, Leases
 from ttl_odm.sweeper.pace import Pace, Pacing
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.store import Clocked, Counting, Hooking, Leasing
-from ttl_odm.sweeper.window import DailyWindow
+from ttl_odm.sweeper.window import DailyWindow, zone_of
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper.store import AsyncStore, Store
@@ -41,6 +42,15 @@ HooksOption: TypeAlias = "_HooksOfOne | Mapping[str, _HooksOfOne] | None"
 
 LEASE_NAME: Final = "ttl_odm"
 LEASE_DURATION: Final = 60.0
+
+LONGEST: Final = 2_147_483
+"""The most seconds that a database is given: PostgreSQL's longest timeout, over three weeks."""
+
+MOST: Final = 1_000_000
+"""The most rows in a first batch, and the highest ``max_jump``."""
+
+LONGEST_NAME: Final = 200
+"""Characters of a lease's name, as its column has them."""
 
 
 class SweepOptions(TypedDict, total=False):
@@ -143,8 +153,15 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
     if unknown:
         known = ", ".join(sorted(SweepOptions.__optional_keys__))
         raise TTLConfigurationError(f"A sweeper has no option {unknown[0]!r}; it has {known}.")
-    window = options.get("window")
-    fraction, jump = _number(options, "max_fraction", share=True), _number(options, "max_jump")
+    window, timezone = options.get("window"), options.get("timezone", "UTC")
+    if window is None and timezone != "UTC":
+        zone_of(timezone)  # a slip is found also where it doesn't matter yet
+    for name in ("throttle", "on_progress", "on_report"):
+        function = options.get(name)
+        if function is not None and not callable(function):
+            raise TTLConfigurationError(f"{name} = {function!r}: give a function.")
+    fraction = _number(options, "max_fraction", most=1)
+    jump = _number(options, "max_jump", most=MOST)
     settings = Settings(
         pace=_pace_of(options, store),
         limits=Limits(
@@ -154,11 +171,11 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
             nice=_number(options, "nice", zero=True),
         ),
         throttle=options.get("throttle") is not None,
-        statement_timeout=_number(options, "statement_timeout"),
-        window=None if window is None else DailyWindow.of(window, options.get("timezone", "UTC")),
+        statement_timeout=_number(options, "statement_timeout", most=LONGEST),
+        window=None if window is None else DailyWindow.of(window, timezone),
         fuse=None if fraction is None and jump is None else Fuse(fraction, jump),
-        force=options.get("force", False),
-        dry_run=options.get("dry_run", False),
+        force=_flag(options, "force"),
+        dry_run=_flag(options, "dry_run"),
         hooks=Hooks.of(options.get("on_purged")),
     )
     for needs, offered, option, method in (
@@ -192,19 +209,29 @@ def leases_of(options: SweepOptions, store: object) -> Any:
 
 def lease_duration_of(options: SweepOptions) -> float:
     """Return the seconds that the lease lasts."""
-    return _number(options, "lease_duration") or LEASE_DURATION
+    return _number(options, "lease_duration", most=LONGEST) or LEASE_DURATION
+
+
+def lease_name_of(options: SweepOptions) -> str:
+    """Return the name of the lease."""
+    name: object = options.get("lease_name", LEASE_NAME)
+    if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and "\0" not in name:
+        return name
+    raise TTLConfigurationError(
+        f"lease_name = {name!r}: give a text of at most {LONGEST_NAME} characters."
+    )
 
 
 def check_interval(interval: float, jitter: float) -> None:
     """Check the arguments of `Sweeper.run_forever`."""
-    arguments = {"interval": interval, "jitter": jitter}
-    for name in arguments:
-        _number(arguments, name, zero=True, share=name == "jitter")
+    _number({"interval": interval}, "interval", none=False)
+    _number({"jitter": jitter}, "jitter", none=False, zero=True, most=1)
 
 
 def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
-    pace = options.get("pace") or store.pace
-    size = _rows(options, "batch_size")
+    pace = options.get("pace")
+    pace = store.pace if pace is None else pace
+    size = _rows(options, "batch_size", most=MOST)
     if not isinstance(pace, Pacing):
         raise TTLConfigurationError(f"pace = {pace!r}: give a Pace, or another Pacing.")
     if size is None:
@@ -214,23 +241,44 @@ def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
     return pace.starting_at(size)
 
 
-def _rows(options: Mapping[str, Any], name: str) -> int | None:
-    number = options.get(name)
-    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number > 0):
-        return number
-    raise TTLConfigurationError(f"{name} = {number!r}: give a number of rows, at least 1.")
-
-
-def _number(
-    options: Mapping[str, Any], name: str, *, zero: bool = False, share: bool = False
-) -> float | None:
+def _rows(options: Mapping[str, Any], name: str, *, most: float = math.inf) -> int | None:
     number = options.get(name)
     if number is None:
         return None
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
-    if is_number and math.isfinite(number) and (number > 0 or (zero and number == 0)):
-        if share and number > 1:
-            raise TTLConfigurationError(f"{name} = {number!r}: give a share, from 0 to 1.")
-        return float(number)
+    if isinstance(number, int) and not isinstance(number, bool) and 0 < number <= most:
+        return number
+    limit = "" if most == math.inf else f" and at most {most:,}"
+    raise TTLConfigurationError(f"{name} = {number!r}: give a number of rows, at least 1{limit}.")
+
+
+def _number(
+    options: Mapping[str, Any],
+    name: str,
+    *,
+    none: bool = True,
+    zero: bool = False,
+    most: float = math.inf,
+) -> float | None:
+    number = options.get(name)
+    if number is None and none:
+        return None
+    # An int may be beyond all floats: it compares with them, but can't be made one.
+    if (
+        isinstance(number, (int, float))
+        and not isinstance(number, bool)
+        and 0 <= number <= sys.float_info.max
+        and (number > 0 or zero)
+    ):
+        if number <= most:
+            return float(number)
+        limit = "a share, from 0 to 1" if most == 1 else f"at most {most:,}"
+        raise TTLConfigurationError(f"{name} = {number!r}: give {limit}.")
     least = "0 or more" if zero else "more than 0"
     raise TTLConfigurationError(f"{name} = {number!r}: give a number, {least}.")
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    flag = options.get(name)
+    if flag is None or isinstance(flag, bool):
+        return bool(flag)
+    raise TTLConfigurationError(f"{name} = {flag!r}: give True or False.")

@@ -88,6 +88,20 @@ class Pace:
         return max(size // 2, 1)
 
 
+BUDGET: Final = 16 * 1024 * 1024
+"""Bytes of rows that a batch may bring to Python, as far as the one before it tells."""
+
+FIRST_LOADED: Final = 10
+MOST_LOADED: Final = 1_000
+"""Rows in the first batch, and in any, where rows come to Python: they may be wide."""
+
+
+def fitting(size: int, rows: int, loaded: int) -> int:
+    """Return as much of a batch's size as Python has room for, if `rows` took so many bytes."""
+    room = BUDGET * rows // loaded if loaded and rows else size
+    return max(1, min(size, room, MOST_LOADED))
+
+
 def backoff(failures: int, jitter: float) -> float:
     """Return the seconds to wait before trying again, after so many failures in a row (from 1).
 

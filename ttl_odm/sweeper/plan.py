@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.sweeper.batch_gate import ATTEMPTS, LOOK, BatchGate
+from ttl_odm.sweeper.batch_gate import LOOK, BatchGate
 from ttl_odm.sweeper.commands import (
     CallHooks,
     CountDue,
@@ -27,8 +27,11 @@ from ttl_odm.sweeper.commands import (
     Pause,
     PurgeBatch,
 )
-from ttl_odm.sweeper.report import Ending, Progress, SweepReport, TargetReport
-from ttl_odm.sweeper.store import BatchRequest, StoreError
+from ttl_odm.sweeper.culprits import CulpritSearch
+from ttl_odm.sweeper.hooks import HookError
+from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
+from ttl_odm.sweeper.report import Ending, Progress, SweepReport, TargetReport, in_one_line
+from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, StoreError
 from ttl_odm.sweeper.tenure import Halt, Tenure
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import BatchResult, Counted, Due, Part, Skip
+    from ttl_odm.sweeper.store import BatchResult, Counted, Due, Part, RefusedError, Skip
     from ttl_odm.sweeper.tenure import Claim, History
 
 LIMITS: Final = (Ending.MAX_ROWS, Ending.MAX_SECONDS)
@@ -55,6 +58,9 @@ STANDBY: Final = 1.0
 
 SHORTEST: Final = 0.05
 """Seconds that even the shortest interval lasts."""
+
+NAMED: Final = 10
+"""Rows that a report names, of those that had to stay."""
 
 
 def run_once(settings: Settings, claim: Claim | None = None) -> Plan[SweepReport]:
@@ -192,10 +198,18 @@ class _TargetSweep:
         self._deleted = 0
         self._archived = 0
         self._skips: Counter[Skip] = Counter()
+        self._left: list[str] = []
+        self._referring: Counter[str] = Counter()
         self._batches = 0
+        self._oldest: float | None = None
+        self._oldest_left: float | None = None
+        """What the batches have met, where only reading the table tells: of all, and of those that
+        have left rows behind."""
         self._counted: Counted | None = None
         self._problem: Exception | None = None
         self._is_complete = False
+        self._is_missing = False
+        self._loads = False
 
     def run(self) -> Plan[None]:
         """Purge the target, and report, also where a `Halt` ends the whole sweep."""
@@ -209,7 +223,9 @@ class _TargetSweep:
             after = yield from self._purge_parts(due)
             self._is_complete = True
         except Halt as end:
-            halt, after = end, None if self._batches else before
+            halt, after = end, self._oldest if self._batches else before
+        except MissingTargetError:
+            self._is_missing, after = True, None
         except Exception as failure:  # noqa: BLE001 (whatever it is, the other targets go on)
             self._problem, after = failure, None
         if halt is not None and halt.ending in LIMITS and self._batches:
@@ -217,13 +233,21 @@ class _TargetSweep:
                 due = yield from self._look()
             except StoreError:
                 due = None
-            after = None if due is None else due.oldest
+            after = self._oldest if due is None or due.oldest is None else due.oldest
         counted = self._counted
+        if before is None and self._is_complete:  # the table was walked, or counted
+            met = self._deleted + self._skips.total() if counted is None else counted.due
+            oldest = self._oldest if counted is None else counted.oldest
+            before = oldest if met else 0.0
+        elif before is None:
+            before = self._oldest
         self.report = TargetReport(
             self._target,
             deleted=self._deleted,
             archived=self._archived,
             skips=dict(self._skips),
+            left=tuple(self._left),
+            referring=dict(self._referring),
             batches=self._batches,
             duration=(yield from Now()) - began,
             oldest_before=before,
@@ -231,6 +255,7 @@ class _TargetSweep:
             due=None if counted is None else counted.due,
             rows=None if counted is None else counted.rows,
             error=self._problem,
+            missing=self._is_missing,
         )
         self._remember(self.report)
         if halt is not None:
@@ -249,41 +274,88 @@ class _TargetSweep:
             self._counted = yield from self._gate.persist(lambda: CountDue(self._target))
             if fuse is not None and not settings.force:
                 fuse.check(self._target, self._counted, self._history.of(self._target))
-        if not due.parts or settings.dry_run:
+        if not due.parts:
             return due.oldest
+        if settings.dry_run:
+            assert self._counted is not None  # noqa: S101 (for a dry run it was)
+            return self._counted.oldest if due.oldest is None else due.oldest
+        self._loads = due.loads_rows or self._hooks.wants_rows(self._target)
+        if self._loads:
+            self._size = min(self._size, FIRST_LOADED)
         for part in due.parts:
             yield from self._purge(part)
-        if due.oldest is not None and not self._skips:
+        if not self._skips:
             # Nothing is left. To look would be to walk over all that was just deleted.
             return 0.0
         rest = yield from self._gate.persist(self._look)
-        return None if rest is None else rest.oldest
+        return self._oldest_left if rest is None or rest.oldest is None else rest.oldest
 
     def _purge(self, part: Part) -> Plan[None]:
         """Purge one part to its end."""
         resume: object = None
-        failures = 0
+        search = CulpritSearch()
         while True:
             yield from self._gate.clear()
-            size, result = yield from self._purge_batch(part, resume)
-            failures = failures + 1 if result.failure else 0
-            if result.failure and failures == ATTEMPTS:
-                raise result.failure
-            if result.resume is None:
-                # It ended before it was full, so it says nothing about the time that others take.
-                return
-            if not result.deleted and not result.skipped and result.resume == resume:
-                raise StoreError(f"The store makes no progress: {result!r} for {size} rows.")
-            if not result.failure:
-                self._size = self._settings.pace.next(size, result.elapsed)
+            size, result = yield from self._purge_batch(part, resume, search)
+            failure = result.failure
+            if failure is None:
+                self._learn(size, result, resume, search)
+            elif search.leaves(resume, size, result):
+                self._leave(failure, result, search)
+            else:
+                continue
             resume = result.resume
+            has_gone = result.deleted and failure is None
+            back = search.go_back() if has_gone or resume is None else None
+            if back is not None:
+                resume, left = back
+                self._skips -= Counter(left.skipped)
+            elif resume is None:
+                return
 
-    def _purge_batch(self, part: Part, resume: object) -> Plan[tuple[int, BatchResult]]:
+    def _learn(self, size: int, result: BatchResult, began: object, search: CulpritSearch) -> None:
+        """Count what a batch skipped, and choose the size of the next one by it."""
+        if not result.deleted and not result.skipped and result.resume == began is not None:
+            raise StoreError(f"The store makes no progress: {result!r} for {size} rows.")
+        # A batch that ended before it was full says nothing about the time of others.
+        if result.resume is not None and search.limit is None:
+            self._size = self._settings.pace.next(size, result.elapsed)
+            if self._loads:
+                self._size = fitting(self._size, result.deleted, result.loaded)
+        self._count_skips(result)
+        if result.deleted:
+            search.goes_on(self._size)
+
+    def _count_skips(self, result: BatchResult) -> None:
+        self._skips.update(result.skipped)
+        if result.skipped and result.oldest is not None:
+            self._oldest_left = max(self._oldest_left or 0.0, result.oldest)
+
+    def _leave(
+        self, failure: HookError | RefusedError, result: BatchResult, search: CulpritSearch
+    ) -> None:
+        """Count the rows of a batch that has to stay, and name the one that was found."""
+        self._count_skips(result)
+        if sum(result.skipped.values()) == 1 and len(self._left) < NAMED:
+            key = ", ".join(map(repr, result.left[0])) if result.left else "?"
+            self._left.append(f"({key}): {in_one_line(failure)}")
+        if isinstance(failure, HookError):
+            self._problem = self._problem or failure
+            if search.cap(self._size) == self._size:
+                raise failure  # whatever rows there are
+
+    def _purge_batch(
+        self, part: Part, resume: object, search: CulpritSearch
+    ) -> Plan[tuple[int, BatchResult]]:
+        size = 0
+
         def attempt() -> Plan[BatchResult]:
+            nonlocal size
+            size = self._gate.cap(search.cap(self._size))
             request = BatchRequest(
                 self._target,
                 part,
-                self._gate.cap(self._size),
+                size,
                 resume,
                 hooks=self._hooks,
                 timeout=self._settings.statement_timeout,
@@ -294,29 +366,28 @@ class _TargetSweep:
                 return (yield from PurgeBatch(request))
             except Exception as error:
                 elapsed = (yield from Now()) - began
-                so_far, size = self._deleted, request.size
-                yield from Emit(
-                    Progress(self._target, 0, so_far, size, elapsed=elapsed, error=error)
-                )
+                counts = (0, self._deleted, size)
+                yield from Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
                 raise
 
         def shrink() -> None:
             self._size = self._settings.pace.shrunk(self._size)
 
         result = yield from self._gate.persist(attempt, shrink)
-        size = self._gate.cap(self._size)  # as it was asked for: nothing has changed since
         self._gate.spend(result)
         self._batches += 1
         self._deleted += result.deleted
         self._archived += result.archived
-        self._skips.update(result.skipped)
-        self._problem = self._problem or result.failure
+        self._referring.update(result.referring)
+        if result.oldest is not None:
+            self._oldest = max(self._oldest or 0.0, result.oldest)
         after: Mapping[Phase, float] = yield from self._call_hooks(result)
         yield from Emit(
             Progress(
                 self._target,
                 deleted=result.deleted,
                 archived=result.archived,
+                referring=result.referring,
                 deleted_so_far=self._deleted,
                 batch_size=size,
                 elapsed=result.elapsed,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import text
+from ttl_odm.sweeper.store import Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import Skip
 
 
 class Ending(Enum):
@@ -81,6 +81,7 @@ class Progress:
         phases: What the batch took its time for, in seconds; `elapsed` is all but "after_commit".
         error: What it failed with, so that nothing of it was deleted; it may be tried again. None
             if it was committed.
+        referring: Expired rows of other tables that referred to these and went before, by table.
     """
 
     table: str
@@ -91,11 +92,12 @@ class Progress:
     archived: int = 0
     phases: Mapping[Phase, float] = field(default_factory=dict)
     error: Exception | None = None
+    referring: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def problem(self) -> str | None:
         """The error in one line; None when there is none."""
-        return None if self.error is None else _in_one_line(self.error)
+        return None if self.error is None else in_one_line(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +112,20 @@ class TargetReport:
         batches: Batches that came back from the database.
         duration: Seconds, pauses included.
         oldest_before: Seconds since the first of the expired rows had expired when the sweep came
-            to this target; 0.0 when none had. None where it isn't known: finding out would mean
-            reading a whole table, or the target failed.
-        oldest_after: The same when the sweep left the target.
+            to this target; 0.0 when none had. Of a table that is walked, the first of those that
+            the walk has met. None where it isn't known: nothing was read, or the target failed.
+        oldest_after: The same when the sweep left the target. Of a table that is walked: where the
+            sweep ended early, of the first that it has met; where rows were skipped, of the first
+            beside these.
         due: Expired rows that were counted beforehand, for a dry run or the fuse; None if they
             weren't.
         rows: All rows at that time, perhaps as an estimate.
         error: What ended the work on this target (a `FuseError` is one), or what the first hook
             that failed has raised; None when nothing did.
+        missing: Whether the database has no such table, which is no error.
+        referring: Expired rows of other tables that referred to these and went before, by table.
+        left: Some of the rows that kept their batches from going and had to stay: the key of each,
+            and why. The next sweep tries them again.
     """
 
     table: str
@@ -131,6 +139,9 @@ class TargetReport:
     due: int | None = None
     rows: int | None = None
     error: Exception | None = None
+    missing: bool = False
+    referring: Mapping[str, int] = field(default_factory=dict)
+    left: Sequence[str] = ()
 
     @property
     def skipped(self) -> int:
@@ -140,7 +151,7 @@ class TargetReport:
     @property
     def problem(self) -> str | None:
         """The error in one line; None when there is none."""
-        return None if self.error is None else _in_one_line(self.error)
+        return None if self.error is None else in_one_line(self.error)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -156,7 +167,27 @@ class TargetReport:
             "due": self.due,
             "rows": self.rows,
             "error": _error_dict(self.error),
+            "missing": self.missing,
+            "referring": dict(self.referring),
+            "left": list(self.left),
         }
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """What a table of numbers doesn't say, a line each."""
+        table = text.visible(self.table)
+        if self.missing:
+            yield f"{table} is MISSING: the database has no such table."
+        for other, rows in self.referring.items():
+            number = f"{text.counted(rows, 'row')} of {text.visible(other)}"
+            yield f"{table}: deleted {number} as well, which referred to it"
+        if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
+            left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)
+            yield f"{table}: skipped {', '.join(left)}"
+        for row in self.left:
+            yield f"{table}: left {text.visible(row)}"
+        if self.error is not None:
+            yield f"{table} FAILED: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +216,8 @@ class SweepReport:
 
     @property
     def deleted(self) -> int:
-        """Rows, of all targets."""
-        return sum(target.deleted for target in self.targets)
+        """Rows, of all targets, and those that referred to them."""
+        return sum(target.deleted + sum(target.referring.values()) for target in self.targets)
 
     @property
     def archived(self) -> int:
@@ -222,8 +253,11 @@ class SweepReport:
     @property
     def problems(self) -> tuple[str, ...]:
         """What failed, a line each; empty after a clean sweep. For an exit status."""
-        whole = () if self.error is None else (_in_one_line(self.error),)
-        return (*whole, *(f"{target.table}: {target.problem}" for target in self.failed))
+        whole = () if self.error is None else (in_one_line(self.error),)
+        return (
+            *whole,
+            *(f"{text.visible(target.table)}: {target.problem}" for target in self.failed),
+        )
 
     def raise_for_failures(self) -> None:
         """Raise when something failed; do nothing otherwise.
@@ -259,9 +293,10 @@ class SweepReport:
             cells = _OF_A_DRY_RUN if self.dry_run else _OF_A_SWEEP
             rows = ([cell(target) for cell in cells.values()] for target in self.targets)
             lines += text.aligned([tuple(cells), *rows])
-        lines += [f"{target.table} FAILED: {target.problem}" for target in self.failed]
+        lines += [remark for target in self.targets for remark in target.remarks]
         if ending := _ENDINGS[self.ended]:
-            lines.append(ending.format(holder=f": {self.holder}" if self.holder else ""))
+            holder = f": {text.visible(self.holder)}" if self.holder else ""
+            lines.append(ending.format(holder=holder))
         if self.error is not None:
             lines.append(self.problems[0])
         return "\n".join(lines)
@@ -292,8 +327,15 @@ _ENDINGS: Final = {
     Ending.FAILED: "The sweep FAILED.",
 }
 
+_SKIPS: Final = {
+    Skip.LOCKED: "that somebody holds",
+    Skip.RESTRICTED: "that a foreign key keeps",
+    Skip.REFUSED: "that the database doesn't delete",
+    Skip.HOOK: "whose hook or archive failed",
+}
+
 _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
-    "table": lambda target: target.table,
+    "table": lambda target: text.visible(target.table),
     "deleted": lambda target: f"{target.deleted:,}",
     "skipped": lambda target: f"{target.skipped:,}",
     "batches": lambda target: f"{target.batches:,}",
@@ -303,18 +345,19 @@ _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
 }
 
 _OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
-    "table": lambda target: target.table,
+    "table": lambda target: text.visible(target.table),
     "expired": lambda target: "-" if target.due is None else f"{target.due:,}",
     "rows": lambda target: "-" if target.rows is None else f"{target.rows:,}",
     "oldest": lambda target: text.age(target.oldest_before),
 }
 
 
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def in_one_line(error: Exception) -> str:
+    """An error's message without line breaks; its class where it has none."""
+    return text.visible(" ".join(str(error).split())) or type(error).__name__
 
 
 def _error_dict(error: Exception | None) -> dict[str, str] | None:
     if error is None:
         return None
-    return {"type": type(error).__name__, "message": _in_one_line(error)}
+    return {"type": type(error).__name__, "message": in_one_line(error)}

@@ -43,7 +43,7 @@ class Stop:
 
         with self._woken_by(ring):
             if not self.asked:
-                bell.acquire(timeout=seconds)
+                bell.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
     async def wait_async(self, seconds: float) -> None:
         """Sleep without keeping the event loop, unless it is to stop."""
@@ -80,7 +80,8 @@ def stop_on_signals(
     """Let signals stop sweepers after the batch at hand, and set the handlers back afterwards.
 
     A second signal does what it did before: SIGINT interrupts, SIGTERM kills. Works around
-    `Sweeper.run_forever` and around ``asyncio.run`` or ``await`` of `AsyncSweeper.run_forever`;
+    `Sweeper.run_forever` and around ``asyncio.run`` or ``await`` of `AsyncSweeper.run_forever`
+    (there a second SIGINT only cancels the task, as `asyncio.run` has it, and a third interrupts);
     in the main thread only, as Python's signal handlers do.
 
     Args:

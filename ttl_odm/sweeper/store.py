@@ -23,15 +23,16 @@ place where the next batch goes on is a value that only the store understands.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper.hooks import HookError, Hooks, Purged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from ttl_odm.sweeper.leases import AsyncLeases, Leases
@@ -49,6 +50,21 @@ class TransientStoreError(StoreError):
 
 class UnreachableStoreError(TransientStoreError):
     """The database isn't there for now: a lost connection, a server that is restarted."""
+
+
+class MissingTargetError(StoreError):
+    """The database has no such table."""
+
+
+class RefusedError(StoreError):
+    """The database refuses to delete a row, for a reason that lies in the row."""
+
+    @classmethod
+    def by(cls, error: Exception, message: str) -> RefusedError:
+        """Make the one that a batch reports, and which nobody raises, of a driver's error."""
+        refused = cls(message)
+        refused.__cause__ = error
+        return refused
 
 
 class Part(Enum):
@@ -75,8 +91,11 @@ class Skip(Enum):
     RESTRICTED = "restricted"
     """A row elsewhere refers to it, and the foreign key keeps it from being deleted."""
 
+    REFUSED = "refused"
+    """The database doesn't delete it, such as for a trigger that raises."""
+
     HOOK = "hook"
-    """A hook or an archive failed, so its batch was rolled back."""
+    """A hook or an archive failed on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +105,15 @@ class Due:
     Attributes:
         parts: Those that may hold expired rows; none when nothing has expired.
         oldest: Seconds since the first of the expired rows expired, 0.0 when there is none; None
-            where finding out would mean reading the whole table.
+            where finding out would mean reading the whole table: then `Counted` and `BatchResult`
+            say what they have seen.
+        loads_rows: Whether the rows themselves will come to Python, to be archived or deleted
+            there, so that a batch has to be small if they are wide.
     """
 
     parts: tuple[Part, ...]
     oldest: float | None
+    loads_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +124,14 @@ class Counted:
         due: Rows that have expired and are still there.
         rows: All rows that are there, expired or not; the database's own estimate will do.
         is_estimated: Whether `rows` is that.
+        oldest: What `Due.oldest` could not say because the table has to be read for it; None if it
+            could, or if nobody can tell.
     """
 
     due: int
     rows: int
     is_estimated: bool = False
+    oldest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +170,18 @@ class BatchResult:
         skipped: Expired rows that were left, by reason.
         purged: What `BatchRequest.hooks` got, for the hooks after the commit; one for each table
             that they watch.
-        failure: What a hook or an archive raised. The batch was then rolled back and nothing was
-            deleted; `skipped` counts its rows, and `resume` leads past them.
+        failure: What a hook or an archive raised, or the database, if it was for a row's sake and
+            trying again won't help. The batch was then rolled back; `skipped` counts its rows, and
+            `resume` leads past them. The sweeper asks for the same rows again, in smaller
+            batches, until it knows which of them have to stay.
+        left: With a failure, the keys of the rows that it left; those of the first few will do.
+        loaded: Bytes of rows that came to Python, more or less; see `weight`.
         elapsed: Seconds that the store took. The driver fills this in, and the next.
         phases: What it took them for, see `ttl_odm.sweeper.phases`.
+        referring: Rows of other tables, by these, that had expired too and were deleted before,
+            since they referred to rows of the target.
+        oldest: Seconds since the first of the expired rows that the batch met had expired, where
+            `Due.oldest` is None; None if it met none, or nobody can tell.
     """
 
     deleted: int
@@ -155,9 +189,31 @@ class BatchResult:
     archived: int = 0
     skipped: Mapping[Skip, int] = field(default_factory=dict)
     purged: Sequence[Purged] = ()
-    failure: HookError | None = None
+    failure: HookError | RefusedError | None = None
+    left: Sequence[tuple[Any, ...]] = ()
+    loaded: int = 0
     elapsed: float = 0.0
     phases: Mapping[Phase, float] = field(default_factory=dict)
+    referring: Mapping[str, int] = field(default_factory=dict)
+    oldest: float | None = None
+
+
+def weight(values: Iterable[object]) -> int:
+    """Estimate the bytes that the values of rows take: what counts is whether they are wide."""
+    total = 0
+    for value in values:
+        if isinstance(value, (str, bytes, bytearray, memoryview)):
+            total += len(value)
+        elif isinstance(value, Mapping):
+            total += weight(value.values())
+        elif isinstance(value, (list, tuple)):
+            total += weight(value)
+        total += _VALUE
+    return total
+
+
+_VALUE: Final = 50
+"""Bytes of any value, besides what is in it."""
 
 
 @runtime_checkable
@@ -178,6 +234,7 @@ class Store(Protocol):
 
         Raises:
             TransientStoreError: Trying again may help.
+            MissingTargetError: There is nothing to sweep, which is no failure.
         """
         ...
 

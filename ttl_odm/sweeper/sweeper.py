@@ -18,9 +18,9 @@ from uuid import uuid4
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.drive import Ports, drive, drive_async
 from ttl_odm.sweeper.options import (
-    LEASE_NAME,
     check_interval,
     lease_duration_of,
+    lease_name_of,
     leases_of,
     settings_of,
 )
@@ -72,7 +72,7 @@ class _Sweeper:
             )
         self._settings = settings_of(options, self._store)
         self._leases = leases_of(options, self._store)
-        self._lease_name = options.get("lease_name", LEASE_NAME)
+        self._lease_name = lease_name_of(options)
         self._lease_duration = lease_duration_of(options)
         self._stop = Stop()
         self._ports = Ports(
@@ -185,7 +185,7 @@ class AsyncSweeper(_Sweeper):
     """`Sweeper` for an asynchronous engine: ``await AsyncSweeper(engine, Base).run_once()``.
 
     A task that is cancelled finishes the batch at hand, and gives the lease back, before it ends;
-    one that is cancelled a second time doesn't.
+    one that is cancelled a second time doesn't, but for SQLite, whose file would stay locked.
     """
 
     _is_async = True

@@ -33,6 +33,10 @@ KEPT: Final = 10
 """Sweeps that the history remembers, for each target."""
 
 
+_MOST: Final = 1 << 62
+"""Rows that no table has, and with which the fuse can still reckon."""
+
+
 class Halt(Exception):  # noqa: N818 (no error: it carries the end of a sweep to where it is told)
     """The sweep has to end here."""
 
@@ -73,11 +77,11 @@ class History:
         try:
             content: Any = json.loads(text or "{}")
             due = {
-                str(target): [int(number) for number in numbers]
+                str(target): [min(int(number), _MOST) for number in numbers]
                 for target, numbers in content["found"].items()
             }
             rates = {str(target): float(rate) for target, rate in content.get("rates", {}).items()}
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             # Another version of us wrote it, or a person did. The fuse then has to learn again.
             return cls()
         return cls(due, rates)

@@ -10,8 +10,23 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""What a terminal obeys instead of showing it, as Python writes it."""
+
+_IN_LAYOUT: Final = {**_CONTROLS, ord("\n"): "\n"}
+
 _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 """Two neighbouring units each, by their seconds and names."""
+
+
+def visible(name: str) -> str:
+    """Return a name that others chose, such that a terminal shows all of it, in one line."""
+    return name.translate(_CONTROLS)
+
+
+def without_controls(text: str) -> str:
+    """Return a text whose lines are ours, with nothing else in it that a terminal would obey."""
+    return text.translate(_IN_LAYOUT)
 
 
 def counted(number: int, noun: str) -> str:

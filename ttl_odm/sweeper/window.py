@@ -42,7 +42,7 @@ class DailyWindow:
             raise TTLConfigurationError(
                 f"window = {text!r}: give hours of the day, such as '01:00-05:00' or '22:00-04:00'."
             )
-        return cls(start, end, _zone(timezone))
+        return cls(start, end, zone_of(timezone))
 
     def is_open(self, instant: datetime) -> bool:
         """Whether an aware instant lies in it."""
@@ -52,7 +52,8 @@ class DailyWindow:
         return wall >= self.start or wall < self.end
 
 
-def _zone(name: str) -> tzinfo:
+def zone_of(name: str) -> tzinfo:
+    """Read the IANA name of a time zone."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 (few sweepers need it)
 
     try:

@@ -2,7 +2,7 @@
 
 Statements that SQLAlchemy compiles from models and Tables with a policy have the predicate.
 What is left is raw: ``text()``, ``exec_driver_sql()``, literal columns, lightweight ``table()``
-constructs and Tables that were reflected a second time. Only those are looked at here, so a
+constructs and second Tables that lack a column of the policy. Only those are looked at here, so a
 statement that passed the gate can't be reported by mistake, and one that passed it with a piece
 of raw SQL inside is still found.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import Insert, Join, Select, TableClause, TextClause, event
+from sqlalchemy import Insert, Join, Select, Table, TableClause, TextClause, event
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
@@ -28,13 +28,14 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.compat import from_elements
 from ttl_odm.sqlalchemy.policy.binding import binding_of, bound_tables, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
+from ttl_odm.sqlalchemy.policy.second_tables import is_plain
 from ttl_odm.testing.raw_sql import names_in, tables_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import Connection, Engine
 
 _SQL_LENGTH: Final = 300
 """Characters of a statement that a report has."""
@@ -70,8 +71,8 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
     Raw SQL that names the column of the last modification (``_ts``), or that runs with the
     execution option ``include_expired``, is taken for deliberate. INSERTs are none of its
     business, but a SELECT inside one is. A Table without a policy that has the name of one with
-    a policy (reflected, say) counts as raw SQL. What bypasses SQLAlchemy (a cursor of the
-    driver, a view, a stored procedure) can't be seen.
+    a policy (it lacks a column, say) counts as raw SQL, unless its ``info`` says that it has none.
+    What bypasses SQLAlchemy (a cursor of the driver, a view, a stored procedure) can't be seen.
 
     Args:
         watched: An Engine, Connection or Session, their async forms, or a scoped session. With
@@ -120,7 +121,7 @@ def _targets(watched: Any) -> list[Engine | Connection]:
     if not isinstance(watched, Session):
         return [watched]
     binds: dict[Engine | Connection, None] = {}  # there may be one for each table
-    for table in list(bound_tables):
+    for table in bound_tables:
         try:
             binds[watched.get_bind(clause=table)] = None
         except UnboundExecutionError:  # a table of another application
@@ -148,7 +149,7 @@ def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
     tables = set()
     for piece in pieces:
         names = tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
-        for table in list(bound_tables):
+        for table in bound_tables:
             if not any(_is(table, name) for name in names):
                 continue
             sub = sub_binding_of(table)
@@ -197,6 +198,7 @@ def _raw_within(statement: Any) -> Iterator[_Raw]:
             # The gate doesn't know that it has a policy.
             and binding_of(element) is None
             and sub_binding_of(element) is None
+            and not (isinstance(element, Table) and is_plain(element))
         ):
             yield _Raw('"' + element.fullname.replace(".", '"."') + '"', from_clause=True)
 

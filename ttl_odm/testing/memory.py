@@ -28,9 +28,11 @@ from ttl_odm.sweeper import (
     Pace,
     Part,
     Purged,
+    RefusedError,
     Skip,
     archive,
     archive_async,
+    weight,
 )
 from ttl_odm.testing.memory_leases import AsyncInMemoryLeases, InMemoryLeases
 
@@ -77,18 +79,27 @@ class _Batch:
     skipped: dict[Skip, int]
     resume: object
     purged: Purged
-    failure: HookError | None = None
+    failure: HookError | RefusedError | None = None
+
+    def check(self) -> None:
+        """Refuse the batch if one of its rows is refused."""
+        for row in self.rows:
+            if row.key in self.table.held:
+                raise RefusedError(f"{row.key!r} is not to be deleted.")
 
     def result(self) -> BatchResult:
         if self.failure is not None:
-            skipped = {**self.skipped, Skip.HOOK: len(self.rows)}
-            return BatchResult(0, self.resume, skipped=skipped, failure=self.failure)
+            reason = Skip.HOOK if isinstance(self.failure, HookError) else Skip.REFUSED
+            skipped = {**self.skipped, reason: len(self.rows)}
+            left = self.purged.keys
+            return BatchResult(0, self.resume, skipped=skipped, failure=self.failure, left=left)
         return BatchResult(
             len(self.rows),
             self.resume,
             archived=len(self.rows) if self.table.sink else 0,
             skipped=self.skipped,
             purged=[self.purged] if self.rows else [],
+            loaded=weight(value for row in self.purged.rows or () for value in row.values()),
         )
 
 
@@ -169,7 +180,10 @@ class _Memory:
 
     @contextmanager
     def hold(self, target: str, key: Hashable, reason: Skip = Skip.LOCKED) -> Iterator[None]:
-        """Keep a row from being deleted, as somebody's lock or foreign key would."""
+        """Keep a row from being deleted, as somebody's lock or foreign key would.
+
+        With `Skip.REFUSED` it keeps its whole batch, as a trigger does that raises.
+        """
         held = self._tables[target].held
         held[key] = reason
         try:
@@ -238,7 +252,8 @@ class _Memory:
                 present = table.rows.get(row.key)
                 if present is None or not is_expired(table.expires_at(present), now):
                     continue
-                if reason := table.held.get(row.key):
+                reason = table.held.get(row.key)
+                if reason is not None and reason is not Skip.REFUSED:
                     skipped[reason] = skipped.get(reason, 0) + 1
                 else:
                     deleted.append(table.rows.pop(row.key))
@@ -260,7 +275,7 @@ class _Memory:
             with self._lock:
                 for row in deleted:
                     table.rows.setdefault(row.key, row)
-            if not isinstance(error, HookError):
+            if not isinstance(error, (HookError, RefusedError)):
                 raise
             batch.failure = error
         else:
@@ -295,6 +310,7 @@ class InMemoryStore(_Memory):
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch, unless a hook or the archive raises."""
         with self._deleting(request) as batch:
+            batch.check()
             if batch.rows and batch.table.sink is not None:
                 archive(batch.table.sink, batch.purged)
             if batch.rows:
@@ -328,6 +344,7 @@ class AsyncInMemoryStore(_Memory):
         """Delete a batch, unless a hook or the archive raises."""
         await asyncio.sleep(0)
         with self._deleting(request) as batch:
+            batch.check()
             if batch.rows and batch.table.sink is not None:
                 await archive_async(batch.table.sink, batch.purged)
             if batch.rows:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
     from typing_extensions import Unpack
@@ -114,6 +114,15 @@ class CanHold(Protocol):
 
     def hold(self, target: str, key: int) -> AbstractContextManager[object]:
         """Lock a row meanwhile, in a transaction of its own."""
+        ...
+
+
+@runtime_checkable
+class CanRefuse(Protocol):
+    """A rig whose database can be made to refuse rows, as by a trigger."""
+
+    def refuse(self, target: str, keys: Collection[int]) -> AbstractContextManager[object]:
+        """Let the database delete none of these rows meanwhile: a statement that tries it fails."""
         ...
 
 

@@ -115,6 +115,24 @@ class Nick(TTLModel):
         constraints = [models.UniqueConstraint(Lower("name"), name="nick_lower")]
 
 
+class Handle(TTLModel):
+    """Its keys are the database's, in part: a default, and a generated column."""
+
+    __ttl__ = 3600
+    space = models.CharField(max_length=5, db_default="main")
+    number = models.IntegerField()
+    name = models.CharField(max_length=20)
+    lower = models.GeneratedField(
+        expression=Lower("name"),
+        output_field=models.CharField(max_length=20),
+        db_persist=True,
+        unique=True,
+    )
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["space", "number"], name="handle_place")]
+
+
 class Link(models.Model):
     __ttl__ = ExpireAt("expires")
     token = models.CharField(max_length=20, primary_key=True)

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Any
 from beanie import Document, View
 
 from ttl_odm.beanie.gate.database import gated
-from ttl_odm.beanie.policy.binding import declared_policy, policy_of, purge_of, registry_of
+from ttl_odm.beanie.policy.binding import (
+    declaration,
+    declared_policy,
+    policy_of,
+    purge_of,
+    registry_of,
+)
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.policy.ttl_indexes import check_purge
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.time.formats import mark_durations
+from ttl_odm.core.declared import undeclared
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
@@ -48,7 +55,9 @@ def checked_policy(model: type) -> Policy:
 
 
 def check_collection(model: type[Document]) -> None:
-    """Refuse a time-series collection for documents with a ttl."""
+    """Refuse a class without a declaration, and a time-series collection for ttls."""
+    if declaration(model, default=...) is ...:
+        raise undeclared(model, "TTLMixin")
     series = model.get_settings().timeseries
     if series is not None and isinstance(policy_of(model), TTL):
         raise TTLConfigurationError(

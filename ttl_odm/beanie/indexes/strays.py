@@ -133,7 +133,8 @@ def _enforced(model: type) -> Binding:
     binding = binding_of(model)
     if binding is None or binding.backend != "mongodb":
         raise TTLConfigurationError(
-            f"{model.__name__} has no policy that ttl_odm enforces, so it has no strays."
+            f"{model.__name__} has no policy that ttl_odm enforces, so it has no strays: declare "
+            "__ttl__ on it, or enable() it."
         )
     return binding
 

@@ -27,8 +27,8 @@ from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import stored, stored_expr
 from ttl_odm.core.expiry import instant_of, is_expired
 from ttl_odm.core.lifetime import (
-    check_instant,
     check_only_if,
+    end_instant,
     interval,
     is_recent,
     life_seconds,
@@ -145,8 +145,8 @@ async def expire_in(
         ExpiredError: It has expired.
         TTLConfigurationError: Its policy knows no ttl of its own, or ``only_if`` is no condition.
     """
-    seconds = life_seconds(life, model=type(document).__name__)
     policy, field = _with_own_ttl(document)
+    seconds = life_seconds(life, where=f"{type(document).__name__}.{field}")
     now = formats.server_now()
     if seconds:
         end: Instant = {"$add": [now, seconds * 1000]}
@@ -181,11 +181,11 @@ async def expire_at(
         ExpiredError: It has expired.
         TTLConfigurationError: As for `expire_in`.
     """
-    name = type(document).__name__
-    check_instant(instant, model=name)
-    await _read_clock(document)
-    seconds = seconds_until(instant, _clock(document).reached(), model=name)
     policy, field = _with_own_ttl(document)
+    await _read_clock(document)
+    now = _clock(document).reached
+    instant = end_instant(instant, where=f"{type(document).__name__}.{field}", now=now)
+    seconds = seconds_until(instant, now())
     born = stored(policy, instant - timedelta(seconds=seconds))
     stage = {"$set": {field: seconds, policy.last_modified: born}}
     conditions = _conditions(only_if, policy, instant)

@@ -65,9 +65,9 @@ class Binding:
         return purge_of(self.model)
 
 
-def declaration(model: type) -> object:
-    """Return what a class declares: its nearest ``__ttl__`` or ``Settings.ttl``, or None."""
-    return _nearest(model, "__ttl__", "ttl", default=None)
+def declaration(model: type, *, default: object = None) -> object:
+    """Return what a class declares: its nearest ``__ttl__`` or ``Settings.ttl``, or the default."""
+    return _nearest(model, "__ttl__", "ttl", default=default)
 
 
 def purge_of(model: type) -> Purge:

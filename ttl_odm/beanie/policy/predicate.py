@@ -216,14 +216,13 @@ def _reached(
             "ms": in_milliseconds,
             "us": {"$multiply": [in_milliseconds, 1000]},
         }
-        whole = {  # doubles count if they are whole: JavaScript stores no others of that size
+        passed = {
             "$and": [
                 {"$gte": [value, -(2**63)]},  # NaN sorts below all numbers
-                {"$eq": [value, {"$trunc": [value]}]},
                 {"$lte": [value, in_unit[policy.unit]]},
             ]
         }
-        is_reached = {"$cond": [{"$in": [{"$type": value}, _NUMBERS]}, whole, False]}
+        is_reached = {"$cond": [{"$in": [{"$type": value}, _NUMBERS]}, passed, False]}
     return {"$cond": [is_date, {"$lte": [value, limit]}, is_reached]}
 
 
@@ -316,12 +315,12 @@ def end_of(document: object, policy: Policy) -> datetime | None:
     if not isinstance(document, Mapping):
         return None
     if not isinstance(policy, TTL):
-        return expires_at(policy, instant=_as_instant(value_at(document, policy.field), policy))
+        return expires_at(policy, instant=value_at(document, policy.field))
     own = None if policy.override is None else value_at(document, policy.override)
     kind = None if policy.by is None else value_at(document, policy.by)
     return expires_at(
         policy,
-        instant=_as_instant(value_at(document, policy.last_modified), policy),
+        instant=value_at(document, policy.last_modified),
         own=own,
         kind=None if isinstance(kind, bool) else kind,  # for MongoDB true is not 1
         created=None if policy.created is None else value_at(document, policy.created),
@@ -346,13 +345,3 @@ def value_at(document: Filter, path: str) -> Any:
     if isinstance(value, list):
         return [value_at(element, rest) for element in value if isinstance(element, Mapping)]
     return None
-
-
-def _as_instant(value: object, policy: Policy) -> object:
-    """Return a whole double as an int: JavaScript stores no other numbers of that size."""
-    if policy.unit in (None, "iso"):
-        return value
-    if isinstance(value, list):
-        return [_as_instant(element, policy) for element in value]
-    is_whole = isinstance(value, float) and value.is_integer() and value >= -(2**63)
-    return int(value) if isinstance(value, float) and is_whole else value

@@ -88,20 +88,17 @@ def mode_of(binding: Binding, name: str) -> Mode:
     return Mode(archive=archive, hooks=hooks)
 
 
-class RefusedError(HookError):
-    """The archive doesn't take a document; it may take the others."""
-
-
 @dataclass(frozen=True, slots=True)
 class Removed:
     """What a transaction has removed, if it is committed.
 
     `purged` is for the hooks after the commit; in the `rest` are documents for which there was no
-    room.
+    room. `loaded` are the bytes of documents that came to Python whole.
     """
 
     deleted: int
     archived: int = 0
+    loaded: int = 0
     purged: Purged | None = None
     rest: Rows = field(default_factory=list)
 
@@ -149,6 +146,8 @@ class Remover:
         if not chosen:
             return Removed(0)
         doomed["_id"] = {"$in": [row["_id"] for row in chosen]}
+        if self.reason == "displaced":  # no write hears of the sweeper's troubles
+            del doomed["$expr"]
         deleted = await place.delete([doomed], BY_KEY)
         if deleted != len(chosen):  # the clocks of two routers, perhaps
             raise TransientStoreError(
@@ -158,7 +157,13 @@ class Remover:
             await self._archive(place, chosen, self.mode.archive)
         purged = await self._tell(place, chosen, began) if self._tells else None
         is_kept = self.mode.archive is not None or self.mode.sink is not None
-        return Removed(deleted, deleted if is_kept else 0, purged, _without(rows, chosen))
+        return Removed(
+            deleted,
+            deleted if is_kept else 0,
+            sum(len(row.raw) for row in chosen),
+            purged,
+            _without(rows, chosen),
+        )
 
     async def _archive(self, place: RawCollection, rows: Rows, archive: Archive) -> None:
         into, database = archive.into, place.collection.database
@@ -181,7 +186,7 @@ class Remover:
         except PyMongoError as error:
             if is_passing(error):
                 raise
-            raise RefusedError(
+            raise HookError(
                 f"The archive {collection.name} didn't take documents of {self.name}: "
                 f"{in_short(error)}"
             ) from error

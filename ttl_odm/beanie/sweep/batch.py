@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.policy.commands import BY_KEY
-from ttl_odm.beanie.policy.predicate import expired_expr, value_at
+from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, value_at
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
-from ttl_odm.beanie.purge.errors import is_conflict, is_passing
-from ttl_odm.beanie.purge.removal import RefusedError, Removed, Remover, Rows, transaction
-from ttl_odm.beanie.sweep.due import Action, Resume, first_date, stages_of
+from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
+from ttl_odm.beanie.purge.removal import Removed, Remover, Rows, transaction
+from ttl_odm.beanie.sweep.due import Action, Resume, age_of, first_date, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import BatchResult, HookError, Purged, Skip
+from ttl_odm.sweeper import BatchResult, HookError, Purged, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -169,14 +169,21 @@ class _Batch:
 
         reach, left = self.stage.range, self.resume.left
         others = {"_id": {"$nin": list(left)}} if left else {}
-        fields = {"_id": 1, reach.field: 1}
+        is_walk = self.stage.kind is Action.WALK
+        deciding = deciding_fields(self.policy) if is_walk else ()
+        fields = dict.fromkeys(("_id", reach.field, *deciding), 1)
         with phase("find"):
             rows = await self.place.find(
                 {**others, **condition}, limit=self.size, projection=fields, **reach.bounds()
             )
         outcome = _Outcome()
         await outcome.reach(rows, commit)
-        return outcome.result(self._after(rows, outcome.left))
+        result = outcome.result(self._after(rows, outcome.left))
+        if not is_walk:
+            return result
+        # No index has said how late they are.
+        ages = (age_of(self.policy, row, self.remover.as_of) for row in rows)
+        return replace(result, oldest=max(ages, default=None))
 
     def _after(self, rows: Rows, left: Rows) -> Resume | None:
         """Return where to go on: at the last document, since others may have the same place."""
@@ -246,10 +253,11 @@ class _Outcome:
     purged: list[Purged] = field(default_factory=list)
     left: Rows = field(default_factory=list)
     skipped: Counter[Skip] = field(default_factory=Counter)
-    failure: HookError | None = None
+    failure: HookError | RefusedError | None = None
+    loaded: int = 0
 
     async def reach(self, rows: Rows, work: Callable[[Rows], Awaitable[Removed]]) -> None:
-        """Do work on documents; where that can't be done on all of them, on ever fewer.
+        """Do work on documents; where somebody holds one of them, on ever fewer.
 
         The work is done and committed, or it raises and nothing is done.
         """
@@ -260,23 +268,27 @@ class _Outcome:
                 removed = await work(some)
             except Exception as error:
                 reason = Skip.LOCKED
-                is_invalid = isinstance(error, OperationFailure) and error.code == _INVALID
-                # It may be the fault of a single document.
-                may_be_one = is_invalid or isinstance(error, RefusedError) or is_conflict(error)
-                if may_be_one and len(some) > 1:
+                if is_conflict(error) and len(some) > 1:
+                    # Somebody may hold a single document only.
                     middle = len(some) // 2
                     waiting += [some[middle:], some[:middle]]
                     continue
                 if isinstance(error, HookError):
                     self.failure, reason = self.failure or error, Skip.HOOK
+                elif isinstance(error, OperationFailure) and error.code == _INVALID:
+                    self.failure, reason = (
+                        self.failure or RefusedError.by(error, in_short(error)),
+                        Skip.REFUSED,
+                    )
                 # If only time ran out: what is done can't be undone any more.
-                elif not (may_be_one or (self.deleted and is_passing(error))):
+                elif not (is_conflict(error) or (self.deleted and is_passing(error))):
                     raise
                 self.left += some
                 self.skipped[reason] += len(some)
                 continue
             self.deleted += removed.deleted
             self.archived += removed.archived
+            self.loaded += removed.loaded
             if removed.purged is not None:
                 self.purged.append(removed.purged)
             if removed.rest and removed.deleted:
@@ -291,4 +303,6 @@ class _Outcome:
             skipped=dict(self.skipped),
             purged=tuple(self.purged),
             failure=self.failure,
+            left=[(row["_id"],) for row in self.left] if self.failure else (),
+            loaded=self.loaded,
         )

@@ -7,7 +7,7 @@ looks a target up, and hands it to the functions of `due` and `batch`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import beanie
@@ -128,7 +128,10 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             layout = self._layouts[target] = await swept.layout()
-            return await find_due(RawCollection(swept.collection), swept.policy, layout)
+            due = await find_due(RawCollection(swept.collection), swept.policy, layout)
+        mode = swept.mode
+        loads_rows = mode.archive is not None or mode.sink is not None
+        return due and replace(due, loads_rows=loads_rows)
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired documents, and commit."""
@@ -171,7 +174,7 @@ def _target_of(model: type) -> _Target:
     if binding is None:
         raise TTLConfigurationError(
             f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "
-            "declare __ttl__, or leave it out."
+            "declare __ttl__, enable() it, or leave it out."
         )
     if binding.backend != "mongodb":
         raise TTLConfigurationError(

@@ -7,10 +7,13 @@ the setting ``TTL_ODM_POLICIES`` once all are there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django.db.models.base import ModelBase
 from django.db.models.signals import class_prepared
 
+from ttl_odm.core.declared import undeclared
+from ttl_odm.core.policy import as_policy
 from ttl_odm.django import gate
 from ttl_odm.django.objects import guard
 from ttl_odm.django.policy.binding import Binding, bind, bind_subclass, is_historical
@@ -28,6 +31,14 @@ def install() -> None:
     gate.install()
     removal.install()
     class_prepared.connect(_prepared, dispatch_uid="ttl_odm")
+    ModelBase.__setattr__ = _set  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _set(model: type, name: str, value: Any) -> None:
+    """Refuse a default that is no ttl when it is assigned to a model, not by each query."""
+    if name == "__ttl__":
+        as_policy(value, where=f"{model.__name__}.__ttl__")
+    type.__setattr__(model, name, value)
 
 
 def _prepared(sender: Model, **_: object) -> None:
@@ -36,6 +47,10 @@ def _prepared(sender: Model, **_: object) -> None:
     meta = sender._meta
     inherits = bool(meta.parents) or meta.proxy
     if not inherits and hasattr(sender, "__ttl__"):
+        from ttl_odm.django.declare.mixin import TTLModel  # noqa: PLC0415 (once apps are loaded)
+
+        if next(base for base in sender.__mro__ if "__ttl__" in vars(base)) is TTLModel:
+            raise undeclared(sender, TTLModel.__name__)
         declare(sender, getattr(sender, "__ttl__", None), where=f"{sender.__name__}.__ttl__")
         return
     continues = meta.parents and not any(hasattr(parent, "__ttl__") for parent in meta.parents)

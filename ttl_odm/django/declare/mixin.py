@@ -163,7 +163,7 @@ class TTLModel(models.Model):
             InvalidTTL: The number isn't whole, or over 2147483647.
         """
         self._check_own("expire_in()")
-        seconds = lifetime.life_seconds(life, model=type(self).__name__)
+        seconds = lifetime.life_seconds(life, where=f"{type(self).__name__}.ttl")
         if only_if is not None:
             end = self._database_now() + timedelta(seconds=seconds)
             if not lifetime.grants(only_if, self.expires_at, end):
@@ -186,10 +186,12 @@ class TTLModel(models.Model):
             Whether the row gets this end.
 
         Raises:
-            InvalidTTL: The datetime is naive.
+            InvalidTTL: The datetime is naive, or over 68 years from now. (`persist` lets a row live
+                for ever.)
         """
         self._check_own("expire_at()")
-        lifetime.check_instant(instant, model=type(self).__name__)
+        where = f"{type(self).__name__}.ttl"
+        instant = lifetime.end_instant(instant, where=where, now=self._database_now)
         if only_if is not None and not lifetime.grants(only_if, self.expires_at, instant):
             return False
         self.ttl = SecondsUntil(instant)

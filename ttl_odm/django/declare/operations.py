@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from django.db import migrations
 from django.db.migrations.operations.base import Operation
 
-from ttl_odm.dialects import ttl_check
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.policy.indexes import sweeper_indexes
@@ -79,7 +78,7 @@ class AddTTL(Operation):
     def _plain(self, app_label: str, state: ProjectState) -> Iterator[Operation]:
         name = self.model_name.lower()
         yield migrations.AddField(name, "last_modified", LastModifiedField(db_column="_ts"))
-        yield migrations.AddField(name, "ttl", TTLField(null=True, blank=True))
+        yield migrations.AddField(name, "ttl", TTLField(null=True, blank=True, checks_type=True))
         if self.sweep == "index":
             model_state = state.models[app_label, name]
             table = model_state.options.get("db_table") or f"{app_label}_{name}"
@@ -161,7 +160,7 @@ def _steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
             f"ADD COLUMN {stamp} {family.instant_type} NOT NULL DEFAULT now()",
             f"ALTER COLUMN {stamp} SET DEFAULT {family.stamp}",
             f"ADD COLUMN {ttl} integer",
-            family.add_check(f"CONSTRAINT {check} CHECK ({ttl_check(ttl)})"),
+            family.add_check(f"CONSTRAINT {check} CHECK ({family.ttl_check(ttl)})"),
             family.validate_check(check),
         ]
     mysql, began = MySQL(), clock.to_storage(connection, clock.database_now(connection))
@@ -169,5 +168,5 @@ def _steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
     return [
         f"ADD COLUMN {stamp} {mysql.instant_type} NOT NULL DEFAULT {began}{suffix}",
         f"ALTER COLUMN {stamp} SET DEFAULT ({mysql.stamp}){suffix}",
-        f"ADD COLUMN {ttl} integer NULL CHECK ({ttl_check(ttl)}){suffix}",
+        f"ADD COLUMN {ttl} integer NULL CHECK ({mysql.ttl_check(ttl)}){suffix}",
     ]

@@ -21,6 +21,7 @@ from django.db import models
 from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
 from ttl_odm.core.declared import DeclaredTTL
 from ttl_odm.core.values import MAX_TTL
+from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import InstantField, TTLField
 from ttl_odm.errors import TTLConfigurationError
 
@@ -82,15 +83,30 @@ class Binding:
         field, unit = self.stamp, self.policy.unit
         if isinstance(field, InstantField):
             return "instant"
-        if unit is not None and unit != "iso" and isinstance(field, models.IntegerField):
-            return unit
+        if unit is not None and unit != "iso":
+            if isinstance(field, models.IntegerField):
+                return unit
+            if isinstance(field, models.FloatField):
+                return clock.FRACTIONAL[unit]
+            if isinstance(field, models.DecimalField):
+                self._check_digits(field, clock.UNITS[unit])
+                return clock.FRACTIONAL[unit]
         if unit is None and isinstance(field, models.DateTimeField):
             return "datetime"
-        fix = "an integer field for epoch numbers" if unit else "a DateTimeField, or give a unit"
+        fix = "a field of numbers for epochs" if unit else "a DateTimeField, or give a unit"
         raise TTLConfigurationError(
             f"{self.model._meta.label}.{field.name} is a {type(field).__name__}; "
             f"{self.policy!r} needs {fix}."
         )
+
+    def _check_digits(self, field: models.DecimalField[Any, Any], per_second: int) -> None:
+        """Refuse to write into a column that would round the clock down."""
+        digits = len(str(1_000_000 // per_second)) - 1
+        if self.stamps and field.decimal_places < digits:
+            raise TTLConfigurationError(
+                f"{self.model._meta.label}.{field.name} has decimal_places={field.decimal_places}, "
+                f"and rows are stamped to the microsecond: give it {digits}, or use a FloatField."
+            )
 
     def expires_at(self, obj: models.Model) -> datetime | None:
         """The instant from which the row of an instance doesn't exist (aware, UTC)."""
@@ -139,8 +155,7 @@ class Binding:
         never = models.Q((f"{own}__in", self.nevers))
         if self.seconds is not None:
             return known & ~never
-        limits = {f"{own}__gt": 0} if self.is_strict else {f"{own}__range": (1, MAX_TTL)}
-        return known & models.Q(**limits) & ~never
+        return known & models.Q((f"{own}__range", (1, MAX_TTL))) & ~never
 
     @property
     def nevers(self) -> tuple[int, ...]:
@@ -297,6 +312,10 @@ def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
         )
     for label, declared in setting.items():
         where = f"{SETTING}[{label!r}]"
+        if not isinstance(label, str) or label.count(".") != 1:
+            raise TTLConfigurationError(
+                f"{where}: name a model by its app and its class, as in 'sessions.Session'."
+            )
         try:
             model = apps.get_model(label)
         except (LookupError, ValueError) as error:

@@ -88,6 +88,11 @@ class _Row:
         self._binding = binding
         self._writing = writing
         self._stamp = f"{source}.{quote(str(binding.stamp.column))}"
+        if binding.form in clock.FRACTIONAL.values():
+            # NaN is above all numbers, and minus infinity is no instant either.
+            self._stamp = (
+                f"(CASE WHEN {self._stamp} < {-(2**63)} THEN 1e300 ELSE {self._stamp} END)"
+            )
         self._own = "" if binding.own is None else f"{source}.{quote(str(binding.own.column))}"
 
     def _ago(self, seconds: object) -> str:
@@ -108,14 +113,18 @@ class _Row:
     @property
     def _no_ttl(self) -> str:
         """An own ttl that doesn't count."""
-        own = self._own
-        return f"{own} <= 0" if self._binding.is_strict else f"({own} <= 0 OR {own} > {MAX_TTL})"
+        none = f"{self._own} <= 0"
+        return none if self._counting is None else f"({none} OR NOT ({self._counting}))"
 
     @property
-    def _counts(self) -> str:
-        """An own ttl that is a number of seconds."""
-        limit = "" if self._binding.is_strict else f" AND {self._own} <= {MAX_TTL}"
-        return f"{self._own} > 0{limit}"
+    def _limit(self) -> str:
+        """What stands beside that it is over 0."""
+        return "" if self._counting is None else f" AND {self._counting}"
+
+    @property
+    def _counting(self) -> str | None:
+        family = clock.family_of(self._connection)
+        return family.counting_ttl(self._own, is_checked=self._binding.is_strict)
 
     @property
     def _life(self) -> str:
@@ -123,6 +132,8 @@ class _Row:
         if self._binding.is_strict:
             return self._own
         # A field that is not ours may hold what no sum of instants can take.
+        if self._connection.vendor == "postgresql":  # whose product of two int32 is one
+            return f"CAST(LEAST({self._own}, {MAX_TTL}) AS bigint)"
         return f"(CASE WHEN {self._own} <= {MAX_TTL} THEN {self._own} ELSE {MAX_TTL} END)"
 
     def ttl_live(self) -> str:
@@ -131,10 +142,15 @@ class _Row:
         if not self._own:
             return inherits
         own, never = self._own, ", ".join(map(str, self._binding.nevers))
+        odd, late = f" OR {self._no_ttl}", ""
+        if self._connection.vendor == "sqlite" and self._binding.is_strict:
+            # What only tables from before the CHECK hold is asked for last: it would cost each row
+            # with a ttl of its own half as much again as all the rest.
+            odd, late = "", f"OR ({self._no_ttl} AND ({inherits})) "
         lives = (
-            f"(({own} IS NULL OR {self._no_ttl}) AND ({inherits})) "
-            f"OR ({self._counts} AND {self._stamp} > {self._ago(self._life)}) "
-            f"OR {own} IN ({never})"
+            f"(({own} IS NULL{odd}) AND ({inherits})) "
+            f"OR ({own} > 0 AND {self._stamp} > {self._ago(self._life)}{self._limit}) "
+            f"{late}OR {own} IN ({never})"
         )
         return f"{lives} OR {self._stamp} IS NULL" if self._binding.stamp.null else lives
 
@@ -147,5 +163,6 @@ class _Row:
         no_never = "".join(f" AND {own} <> {never}" for never in nevers)
         no_positive = "".join(f" AND {own} <> {never}" for never in nevers if never > 0)
         inherits = f"({own} IS NULL OR ({self._no_ttl}{no_never}))"
-        ended = f"{self._counts}{no_positive} AND {self._stamp} <= {self._ago(self._life)}"
+        counts = f"{own} > 0{self._limit}{no_positive}"  # a number of seconds
+        ended = f"{counts} AND {self._stamp} <= {self._ago(self._life)}"
         return f"({inherits} AND {inherited}) OR ({ended})"

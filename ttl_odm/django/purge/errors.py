@@ -8,13 +8,41 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    connections,
+)
+from django.db.models import ProtectedError, RestrictedError
 
 from ttl_odm.dialects import errors
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def is_refused(error: DatabaseError) -> bool:
+    """Whether it is for a row's sake, so that other rows may go."""
+    driver_error, operational = error.__cause__ or error, isinstance(error, OperationalError)
+    of_data = isinstance(error, (DataError, IntegrityError))
+    return not errors.is_passing(driver_error, operational=operational) and errors.is_refused(
+        driver_error, of_data=of_data
+    )
+
+
+def is_restricted(error: DatabaseError) -> bool:
+    """Whether rows elsewhere refer to it."""
+    by_django = isinstance(error, (ProtectedError, RestrictedError))
+    return by_django or errors.is_restricted(error.__cause__ or error)
+
+
+def in_short(error: DatabaseError | InterfaceError) -> str:
+    """The message, without what holds values of rows."""
+    return errors.in_short(error)
 
 
 @contextmanager
@@ -37,4 +65,4 @@ def store_errors() -> Iterator[None]:
         else:
             passes = errors.is_passing(driver_error, operational=operational)
             kind = TransientStoreError if passes else StoreError
-        raise kind(errors.in_short(error)) from error
+        raise kind(in_short(error)) from error

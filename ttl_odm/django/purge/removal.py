@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import Counter
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import IntegrityError, connections, transaction
+from django.db import DatabaseError, IntegrityError, InterfaceError, connections, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
@@ -26,7 +27,7 @@ from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import binding_of, is_historical, table_policy
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.time.clock import database_now
-from ttl_odm.sweeper import Hooks, Purged, archive
+from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
 )
 """Rows that are being removed, by model and primary key: a cycle of references comes to its end."""
 
+_referring_rows: ContextVar[Counter[str] | None] = ContextVar("ttl_odm_referring", default=None)
+"""Where a sweep counts rows that go because they refer to its own, by table."""
+
 _MARK: Final = "_ttl_odm_collector"
 
 
@@ -54,7 +58,9 @@ def rows_of(model: Model, using: str) -> AnyQuerySet:
 class Removal:
     """Rows of one model that one transaction removes.
 
-    `hooks` get a report, those that the model declares included; `archived` counts rows.
+    `hooks` get a report, those that the model declares included; `archived` counts rows, `loaded`
+    the bytes of those that came to Python, and `referring` the rows of other tables that had
+    expired too and went because they referred to these.
     """
 
     model: Model
@@ -62,6 +68,8 @@ class Removal:
     hooks: Hooks
     reason: Reason = "expired"
     archived: int = 0
+    referring: Counter[str] = field(default_factory=Counter)
+    loaded: int = 0
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
@@ -89,6 +97,7 @@ class Removal:
         """
         if not objs:
             return []
+        self.loaded += sum(weight(vars(obj).values()) for obj in objs)
         purged = self._purged(objs)
         connection = connections[self.using]
         if self._sink is not None:
@@ -96,10 +105,23 @@ class Removal:
             self.archived += len(objs)
         collector = Collector(self.using)
         rows: Any = objs  # whose kind of collection django-stubs has a Protocol for
-        collector.collect(rows)
         family = (self.model, *self.model._meta.all_parents)
-        with options.purging(frozenset(model._meta.db_table for model in family)):
-            collector.delete()
+        # What goes because of rows that were displaced counts with what they are displaced for.
+        token = _referring_rows.set(self.referring) if self.reason == "expired" else None
+        try:
+            collector.collect(rows)
+            with options.purging(frozenset(model._meta.db_table for model in family)):
+                collector.delete()
+        except (DatabaseError, InterfaceError, HookError):
+            raise
+        except Exception as error:  # a signal's receiver, an on_delete of the application's
+            if self.reason == "displaced":  # the application has called it, and wants its own
+                raise
+            message = f"Deleting {self.model._meta.label} failed: {error}"
+            raise HookError(message) from error
+        finally:
+            if token is not None:
+                _referring_rows.reset(token)
         if not self.hooks.watches(self._table):
             return []
         self.hooks.call(replace(purged, transaction=connection))
@@ -138,6 +160,7 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
     for condition in conditions:
         expired = rows_of(model, using).filter(condition)
         if not removal.is_plain:
+            take_file(model, using)
             objs = list(locked(expired, using))
             try:
                 removal.by_objects(objs)
@@ -155,6 +178,19 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
             by_key = rows_of(model, using).filter(pk__in=keys)
             removed += removal.by_statement(by_key, by_key=True)
     return removed
+
+
+def take_file(model: Model, using: str) -> None:
+    """Take SQLite's lock for writing, before rows are read that are then deleted.
+
+    With a write-ahead log others may delete them in between, and a transaction that has read by
+    then can't get the lock any more: SQLite doesn't even wait for it.
+    """
+    connection = connections[using]
+    if connection.vendor == "sqlite":
+        table = connection.ops.quote_name(model._meta.db_table)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {table} WHERE 1 = 0")  # noqa: S608
 
 
 def locked(queryset: AnyQuerySet, using: str, *, skip: bool = False) -> AnyQuerySet:
@@ -183,7 +219,9 @@ def install() -> None:
         try:
             with transaction.atomic(using=self.using, savepoint=False):
                 for model, condition in referring:
-                    displace(model, self.using, [condition])
+                    removed = displace(model, self.using, [condition])
+                    if removed and (counts := _referring_rows.get()) is not None:
+                        counts[model._meta.db_table] += removed
                 return original(self)
         finally:
             _doomed.reset(token)

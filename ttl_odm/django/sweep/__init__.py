@@ -4,5 +4,6 @@
 - `due`: what is due: whether a table has expired rows, since when, and how many.
 - `leases`: leases in the table of `Lease`: which sweeper of a database is at work, by the
   database's clock.
+- `transactions`: how long its statements wait for locks, and run.
 - `store`: `DjangoStore`: what the sweeper needs to know of a database of Django's.
 """

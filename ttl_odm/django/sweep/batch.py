@@ -2,8 +2,9 @@
 
 A batch looks for its rows by the index first, without locks. Then, in one short transaction, it
 locks those that nobody holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a
-writer), deletes them with the predicate in the DELETE, calls the hooks, and commits. Rows that
-can't go because others refer to them are tried one by one, left, and counted.
+writer), deletes them with the predicate in the DELETE, calls the hooks, and commits. Where one of
+them can't go, because others refer to it or a trigger or a signal's receiver raises, the batch is
+undone, and the sweeper asks for smaller ones.
 
 On PostgreSQL, where nothing hangs on the rows, one statement locks and deletes what lies between
 two places of the index, and the keys stay in the database.
@@ -13,15 +14,16 @@ Each batch begins where the one before it ended, so that none walks again over w
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from django.db import IntegrityError, connections, transaction
+from django.db import DatabaseError, connections, transaction
 
-from ttl_odm.django.purge.removal import Removal, locked, rows_of
+from ttl_odm.django.purge.errors import in_short, is_refused, is_restricted
+from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
-from ttl_odm.sweeper import BatchResult, HookError, Skip
+from ttl_odm.sweeper import BatchResult, HookError, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
     from ttl_odm.django.sweep.due import Place
     from ttl_odm.sweeper import BatchRequest, Purged
-
-_LOCK_SECONDS: Final = 1
-"""How long a batch waits for a lock that can't be skipped, such as that of a referring row."""
 
 
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
@@ -43,9 +42,12 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     has_one_key = len(binding.model._meta.pk_fields) == 1
     by_range = connections[using].vendor == "postgresql" and has_one_key
     if by_range and Removal(binding.model, using, request.hooks).is_plain:
-        # Where others refer to one of the rows, the batch goes on by keys.
-        with suppress(IntegrityError):
+        try:
             return _purge_range(binding, using, request, expired)
+        except DatabaseError as error:
+            if not is_refused(error):
+                raise
+        # Where one of the rows can't go, the batch goes on by keys.
     with phase("find"):
         places: list[Place] = list(expired.after(request.resume)[: request.size])
     if not places:
@@ -55,9 +57,12 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     try:
         return batch.run(keys)
     except HookError as error:
-        return BatchResult(0, resume, skipped={Skip.HOOK: batch.left(keys)}, failure=error)
-    except IntegrityError:
-        return batch.one_by_one(keys)
+        return batch.undone(keys, Skip.HOOK, error)
+    except DatabaseError as error:
+        if not is_refused(error):
+            raise
+        reason = Skip.RESTRICTED if is_restricted(error) else Skip.REFUSED
+        return batch.undone(keys, reason, RefusedError.by(error, in_short(error)))
 
 
 def _purge_range(
@@ -65,7 +70,7 @@ def _purge_range(
 ) -> BatchResult:
     """Purge from where the batch before ended to the last row of this one.
 
-    It raises IntegrityError where others refer to one of the rows; so does `_Batch.run`.
+    It raises a DatabaseError where one of the rows can't go; so does `_Batch.run`.
     """
     model, size = binding.model, request.size
     with phase("find"):
@@ -111,35 +116,25 @@ class _Batch:
                 purged = removal.by_objects(objs)
                 deleted = len(objs)
         left = self.left(keys) if deleted < len(keys) else 0
+        own = removal.referring.pop(self.request.target, 0)
         return BatchResult(
-            deleted,
+            deleted + own,
             self.resume,
             archived=removal.archived,
             skipped=_some({Skip.LOCKED: left}),
             purged=purged,
+            referring=removal.referring,
+            loaded=removal.loaded,
         )
 
-    def one_by_one(self, keys: Sequence[Any]) -> BatchResult:
-        """Remove each row by itself; those that others refer to stay."""
-        deleted = archived = restricted = held = 0
-        purged: list[Purged] = []
-        for key in keys:
-            try:
-                result = self.run([key])
-            except IntegrityError:
-                restricted += 1
-                continue
-            except HookError as error:
-                skipped = {Skip.HOOK: 1, Skip.RESTRICTED: restricted}
-                return BatchResult(
-                    deleted, self.resume, archived, _some(skipped), purged, failure=error
-                )
-            deleted += result.deleted
-            archived += result.archived
-            held += result.skipped.get(Skip.LOCKED, 0)
-            purged += result.purged
-        skipped = {Skip.RESTRICTED: restricted, Skip.LOCKED: held}
-        return BatchResult(deleted, self.resume, archived, _some(skipped), purged)
+    def undone(
+        self, keys: Sequence[Any], reason: Skip, failure: HookError | RefusedError
+    ) -> BatchResult:
+        """Report rows that had to stay."""
+        left = [(key,) for key in keys]
+        return BatchResult(
+            0, self.resume, skipped={reason: self.left(keys)}, failure=failure, left=left
+        )
 
     def left(self, keys: Sequence[Any]) -> int:
         """How many of the rows are there, and still expired."""
@@ -150,18 +145,10 @@ class _Batch:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """The batch's transaction, whose statements wait, and run, for so long only."""
+        """The batch's transaction."""
         connection = connections[self.using]
-        with (
-            _limited(self.using, self.request.timeout),
-            ExitStack() as ending,
-            transaction.atomic(using=self.using, durable=True),
-        ):
-            if connection.vendor == "sqlite":
-                # The right to write, before rows are read that are then deleted.
-                table = connection.ops.quote_name(self.binding.model._meta.db_table)
-                with connection.cursor() as cursor:
-                    cursor.execute(f"DELETE FROM {table} WHERE 1 = 0")  # noqa: S608
+        with ExitStack() as ending, transaction.atomic(using=self.using, durable=True):
+            take_file(self.binding.model, self.using)
             yield
             if connection.vendor == "postgresql":
                 connection.check_constraints()  # they are deferred: better now than at the commit
@@ -170,33 +157,3 @@ class _Batch:
 
 def _some(skipped: dict[Skip, int]) -> dict[Skip, int]:
     return {reason: rows for reason, rows in skipped.items() if rows}
-
-
-@contextmanager
-def _limited(using: str, timeout: float | None) -> Iterator[None]:
-    """Let statements wait for locks, and run, for so long only."""
-    connection = connections[using]
-    settings: dict[str, str] = {}
-    if connection.vendor == "postgresql":
-        settings["lock_timeout"] = f"'{_LOCK_SECONDS}s'"
-        if timeout is not None:
-            settings["statement_timeout"] = f"'{max(1, round(timeout * 1000))}ms'"
-    elif connection.vendor == "mysql":
-        settings["innodb_lock_wait_timeout"] = str(_LOCK_SECONDS)
-        if timeout is not None and getattr(connection, "mysql_is_mariadb", False):
-            settings["max_statement_time"] = repr(timeout)
-    before: dict[str, Any] = {}
-    with connection.cursor() as cursor:
-        for name, value in settings.items():
-            cursor.execute(
-                f"SHOW {name}" if connection.vendor == "postgresql" else f"SELECT @@{name}"
-            )
-            before[name] = cursor.fetchone()[0]
-            cursor.execute(f"SET SESSION {name} = {value}")
-    try:
-        yield
-    finally:
-        if connection.connection is not None and connection.is_usable():
-            with connection.cursor() as cursor:
-                for name, value in before.items():
-                    cursor.execute(f"SET SESSION {name} = %s", [value])

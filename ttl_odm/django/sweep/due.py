@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
 from django.db.models import F, Q, QuerySet
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
-from ttl_odm.django.purge.removal import rows_of
+from ttl_odm.django.purge.removal import Removal, rows_of
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
-from ttl_odm.sweeper import Counted, Due, Part
+from ttl_odm.sweeper import Counted, Due, Hooks, Part
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -31,12 +33,20 @@ def find_due(binding: Binding, using: str) -> Due | None:
     parts, oldest = [], 0.0
     for part in _parts(binding):
         if part is Part.ALL:
-            return Due((Part.ALL,), None)
+            # A NULL that is expired has no age, but the others are in the order of their dates.
+            dated = ExpiredRows(binding, using, Part.INHERITING) if binding.own is None else None
+            oldest_row = None if dated is None else dated.overdue()
+            return Due((Part.ALL,), oldest_row, _loads_rows(binding, using))
         first = ExpiredRows(binding, using, part).overdue()
         if first is not None:
             parts.append(part)
             oldest = max(oldest, first)
-    return Due(tuple(parts), oldest)
+    return Due(tuple(parts), oldest, bool(parts) and _loads_rows(binding, using))
+
+
+def _loads_rows(binding: Binding, using: str) -> bool:
+    """Whether rows are deleted as objects, also where nobody has hooks."""
+    return not Removal(binding.model, using, Hooks()).is_plain
 
 
 def count(binding: Binding, using: str) -> Counted:
@@ -46,6 +56,35 @@ def count(binding: Binding, using: str) -> Counted:
         return Counted(0, rows)
     due = sum(ExpiredRows(binding, using, part).all().count() for part in _parts(binding))
     return Counted(due, rows)
+
+
+def out_of_reach(binding: Binding, using: str) -> list[str]:
+    """Find rows that no sweep finds, read the whole table for it, and say what to do, a line each.
+
+    Reads and the sweeper trust the CHECK and the NOT NULL of the contract's columns, which raw SQL
+    may have switched off.
+    """
+    connection, own = connections[using], binding.own
+    quote, family = connection.ops.quote_name, clock.family_of(connection)
+    table, stamp = quote(binding.model._meta.db_table), quote(str(binding.stamp.column))
+    wrong = []
+    if own is not None and binding.sweep == "index" and has_contract_fields(binding):
+        ttl = quote(str(own.column))
+        invalid = f"NOT ({family.ttl_check(ttl)})"
+        wrong.append((f"whose {own.name} is none", f"SET {ttl} = NULL WHERE {invalid}"))
+    if not binding.stamp.null:
+        nobody = f"without {binding.stamp.name}, which nobody sees"
+        wrong.append((nobody, f"SET {stamp} = {family.stamp} WHERE {stamp} IS NULL"))
+    lines = []
+    with connection.cursor() as cursor:
+        for what, change in wrong:
+            _, _, condition = change.partition(" WHERE ")
+            cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE {condition}")  # noqa: S608 (quoted)
+            (rows,) = cursor.fetchone()
+            if rows:
+                fix = f"UPDATE {table} {change}"
+                lines.append(f"no sweep finds {counted(rows, 'row')} {what}: {fix}")
+    return lines
 
 
 def _parts(binding: Binding) -> list[Part]:
@@ -109,7 +148,7 @@ class ExpiredRows:
             return None
         end, now = first
         if not isinstance(end, datetime):
-            end = datetime.fromtimestamp(end / clock.UNITS[self._binding.form], timezone.utc)
+            end = datetime.fromtimestamp(float(end) / clock.UNITS[self._binding.form], timezone.utc)
         elif end.tzinfo is None:
             end = end.replace(tzinfo=timezone.utc)
         expired_for: float = (now - end).total_seconds() - self._seconds

@@ -15,6 +15,7 @@ from django.db import IntegrityError, OperationalError, ProgrammingError, transa
 from django.db.models import F, Q
 
 from ttl_odm.django.purge.errors import store_errors
+from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time.fields import Ahead, DatabaseNow
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
 
@@ -108,7 +109,7 @@ class DjangoLeases:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Raise the sweeper's errors, and say what to do where the table isn't there."""
-        with store_errors():
+        with store_errors(), impatient(self._using):
             try:
                 yield
             except (ProgrammingError, OperationalError) as error:

@@ -6,24 +6,27 @@ Found by ``Sweeper(connections["default"])`` through the entry point ``django``,
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, router
 
+from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
-from ttl_odm.django.sweep.due import count, find_due
+from ttl_odm.django.sweep.due import count, find_due, out_of_reach
 from ttl_odm.django.sweep.leases import DjangoLeases
+from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import Hooks, Pace
+from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, StoreError
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from datetime import datetime
 
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -100,23 +103,45 @@ class DjangoStore:
 
     def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        with store_errors():
+        with self._errors_at(target):
             return find_due(self._binding(target), self._using)
 
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        with store_errors():
+        with self._errors_at(request.target, request.timeout):
             return purge(self._binding(request.target), self._using, request)
 
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        with store_errors():
+        with self._errors_at(target):
             return count(self._binding(target), self._using)
+
+    def out_of_reach(self, target: str) -> list[str]:
+        """Find rows of a table that no sweep finds, each kind with its fix; reads all of it."""
+        with self._errors_at(target):
+            return out_of_reach(self._binding(target), self._using)
 
     def now(self) -> datetime:
         """Return the database's present instant."""
         with store_errors():
             return clock.database_now(connections[self._using])
+
+    @contextmanager
+    def _errors_at(self, target: str, timeout: float | None = None) -> Iterator[None]:
+        """Wait for nobody for long, and raise the sweeper's errors.
+
+        That the database has no such table is one of its own.
+        """
+        try:
+            with store_errors(), impatient(self._using, timeout):
+                yield
+        except StoreError as error:
+            driver_error = error.__cause__ and error.__cause__.__cause__
+            if is_missing_table(driver_error):  # it may be another one, that refers to this
+                connection = connections[self._using]
+                if target not in connection.introspection.table_names():
+                    raise MissingTargetError(f"There is no table {target!r}.") from error
+            raise
 
     def _binding(self, target: str) -> Binding:
         by_table = {binding.model._meta.db_table: binding for binding in self._bindings()}

@@ -8,7 +8,8 @@ Columns are kept in one of these forms (`Form`):
 * ``instant``: our own column ``_ts``: ``timestamptz`` on PostgreSQL, integer microseconds on
   MariaDB, integer milliseconds on SQLite;
 * ``datetime``: what Django's ``DateTimeField`` stores, in UTC;
-* ``s``, ``ms``, ``us``: integers since 1970.
+* ``s``, ``ms``, ``us``: integers since 1970;
+* ``s.f``, ``ms.f``, ``us.f``: the same with a fraction, as floats or decimals.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ from ttl_odm.errors import TTLConfigurationError
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-Form = Literal["instant", "datetime", "s", "ms", "us"]
+Form = Literal["instant", "datetime", "s", "ms", "us", "s.f", "ms.f", "us.f"]
 
-UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
+FRACTIONAL: Final[dict[str, Form]] = {"s": "s.f", "ms": "ms.f", "us": "us.f"}
+"""The forms of columns that aren't of integers, by their units."""
+
+UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "s.f": 1, "ms.f": 1_000, "us.f": 1_000_000}
 """So many in a second."""
 
 
@@ -41,6 +45,12 @@ def family_of(connection: BaseDatabaseWrapper) -> Family:
     predicate would show expired rows.
     """
     family = _family_named(connection.vendor)
+    driver = getattr(connection, "Database", None)
+    if getattr(driver, "__name__", None) == "psycopg2":
+        raise TTLConfigurationError(
+            f"ttl_odm doesn't support psycopg2 (alias {connection.alias!r}): install psycopg, "
+            "which Django takes where both are there."
+        )
     if family is None:
         raise TTLConfigurationError(
             f"ttl_odm doesn't support Django's database backend {connection.vendor!r} (alias "
@@ -71,6 +81,8 @@ def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -
 def _in_form(family: Family, present: str, form: Form) -> str:
     if form == "instant":
         sql = family.instant(present)
+    elif form in FRACTIONAL.values():
+        sql = f"({family.epoch(present, 1_000_000)} / {1_000_000 // UNITS[form]}e0)"
     else:
         sql = family.date(present) if form == "datetime" else family.epoch(present, UNITS[form])
     return sql.replace("%", "%%")  # Django formats statements with Python's %
@@ -85,6 +97,8 @@ def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: b
     if form == "datetime":
         return family.date_ago(family.present(writing=writing), seconds).replace("%", "%%")
     second = family.second if form == "instant" else str(UNITS[form])
+    if second.isdigit() and seconds.isdigit():  # PostgreSQL's product of two would be an int32
+        return f"({moment} - {int(seconds) * int(second)})"
     return f"({moment} - {seconds if second == '1' else f'{seconds} * {second}'})"
 
 

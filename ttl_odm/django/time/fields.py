@@ -9,16 +9,17 @@ assigned is replaced, since it is the host's. `DatabaseNow` and its like are for
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.expressions import Combinable, Expression
 from django.db.models.query_utils import DeferredAttribute
 
 from ttl_odm.core.values import MAX_TTL, row_ttl
-from ttl_odm.dialects import ttl_check
+from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.time import clock
 from ttl_odm.errors import InvalidTTL
 
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     """A text to which no values are bound."""
 else:
     _Instant, _Seconds = models.Field, models.IntegerField
+
+
+_EARLIER = PostgreSQL()
+"""Has the CHECK that SQLite had in earlier releases."""
 
 
 class Stamp(Expression):
@@ -88,9 +93,9 @@ class StampUntil(Stamp):
     allowed_default = False
 
     def __init__(self, end: datetime) -> None:
-        """Say when; an aware datetime."""
+        """Say when; an aware datetime in UTC."""
         super().__init__()
-        self.end = end.astimezone(timezone.utc)
+        self.end = end
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
         """Render it."""
@@ -105,7 +110,7 @@ class StampUntil(Stamp):
 
 
 class SecondsUntil(StampUntil):
-    """The whole seconds from the database's now to an instant, rounded up, at least 1."""
+    """The whole seconds from the database's now to an instant, rounded up, from 1 to `MAX_TTL`."""
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
         """Render it."""
@@ -253,9 +258,38 @@ class TTLField(_Seconds):
     description = "Seconds to live, -1 for ever"
     descriptor_class = _Attribute
 
+    def __init__(self, *args: Any, checks_type: bool = False, **kwargs: Any) -> None:
+        """Take Django's options.
+
+        What a migration says of ``checks_type`` is whether SQLite's CHECK is for whole numbers
+        only; without it, it is that of earlier releases. Models needn't say it, and so have
+        ``makemigrations`` replace that.
+        """
+        super().__init__(*args, **kwargs)
+        self.checks_type = checks_type
+
+    def contribute_to_class(
+        self,
+        cls: type[models.Model],
+        name: str,
+        private_only: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
+    ) -> None:
+        """An application's own model has the CHECK of this release; a migration's has its own."""
+        super().contribute_to_class(cls, name, private_only)
+        if cls._meta.apps is apps:
+            self.checks_type = True
+
+    def deconstruct(self) -> Any:
+        """What a migration says of it."""
+        name, path, args, kwargs = super().deconstruct()
+        if self.checks_type:
+            kwargs["checks_type"] = True
+        return name, path, args, kwargs
+
     def db_check(self, connection: BaseDatabaseWrapper) -> str:
         """The CHECK, inline with the column: as a table constraint MariaDB would copy the table."""
-        return ttl_check(connection.ops.quote_name(str(self.column)))
+        family = clock.family_of(connection) if self.checks_type else _EARLIER
+        return family.ttl_check(connection.ops.quote_name(str(self.column)))
 
     def get_prep_value(self, value: object) -> Any:
         """Seconds, also of a timedelta; anything may be compared with."""

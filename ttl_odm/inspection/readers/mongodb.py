@@ -7,16 +7,18 @@ time limit: the role ``read`` is enough.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from bson import DBRef
 from pymongo.errors import PyMongoError
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspection.evidence import Field, Kind, Table
+from ttl_odm.inspection.evidence import Field, Kind, Table, module_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pymongo.collection import Collection
     from pymongo.database import Database
@@ -40,9 +42,10 @@ def now(database: Database[Any]) -> datetime:
 
 
 def collections(
-    database: Database[Any], *, models: Mapping[str, str] | None = None
-) -> Iterator[Table]:
+    database: Database[Any], *, models: Mapping[str, type] | None = None
+) -> list[Table]:
     """Read all collections, or those of document classes, by a client with ``tz_aware=True``."""
+    tables = []
     # Not with a filter on the type: a user with few rights may list names only.
     listed = database.list_collections(nameOnly=True, authorizedCollections=True)
     for name in sorted(
@@ -52,17 +55,35 @@ def collections(
     ):
         if name.startswith("system.") or name in _OURS:
             continue
-        if models is not None and name not in models:
-            continue
-        model = None if models is None else models[name]
         try:
-            yield _table(database[name], model)
+            tables.append(_table(database[name]))
         except PyMongoError as error:
             problem = f"can't be read: {' '.join(str(error).split())}"
-            yield Table(name, model=model, is_collection=True, problem=problem)
+            tables.append(Table(name, is_collection=True, problem=problem))
+    references = _references(tables)
+    tables = [replace(table, references=references.get(table.name, ())) for table in tables]
+    if models is None:
+        return tables
+    return [
+        replace(table, model=models[table.name].__name__, module=module_of(models[table.name]))
+        for table in tables
+        if table.name in models
+    ]
 
 
-def _table(collection: Collection[Any], model: str | None) -> Table:
+def _references(tables: Sequence[Table]) -> Mapping[str, list[str]]:
+    """Return the fields with links to each collection, as the samples have them."""
+    references: dict[str, dict[str, None]] = {}
+    for table in tables:
+        for document in table.sample:
+            for name, value in document.items():
+                for item in value if isinstance(value, list) else [value]:
+                    if isinstance(item, DBRef):
+                        references.setdefault(item.collection, {})[f"{table.name}.{name}"] = None
+    return {name: sorted(fields) for name, fields in references.items()}
+
+
+def _table(collection: Collection[Any]) -> Table:
     sample = list(collection.find({}, limit=SAMPLE, max_time_ms=_MILLISECONDS))
     if len(sample) == SAMPLE:
         last = collection.find({}, limit=SAMPLE, sort=[("_id", -1)], max_time_ms=_MILLISECONDS)
@@ -84,6 +105,7 @@ def _table(collection: Collection[Any], model: str | None) -> Table:
             lowest=min(dates, default=None),
             highest=max(dates, default=None),
             ttl_seconds=int(ttls[0]) if ttls else None,
+            is_sampled=len(sample) >= SAMPLE,
         )
         fields.append(field)
     return Table(
@@ -92,7 +114,6 @@ def _table(collection: Collection[Any], model: str | None) -> Table:
         sample,
         collection.estimated_document_count(maxTimeMS=_MILLISECONDS),
         is_estimated=True,
-        model=model,
         is_collection=True,
     )
 
@@ -107,8 +128,8 @@ def _kind(value: object) -> Kind:
     return Kind.OTHER
 
 
-def classes_of(target: Any) -> dict[str, str]:
-    """Return the collections of document classes by name, each with the name of its class."""
+def classes_of(target: Any) -> dict[str, type]:
+    """Return the collections of document classes by name, each with its class."""
     classes = {}
     for model in target if isinstance(target, (list, tuple, set)) else [target]:
         if not (isinstance(model, type) and hasattr(model, "model_fields")):
@@ -116,5 +137,5 @@ def classes_of(target: Any) -> dict[str, str]:
                 f"{model!r} is no document class of Beanie's: give one, or a list of them."
             )
         settings = getattr(model, "Settings", None)  # Beanie's own need init_beanie()
-        classes[str(getattr(settings, "name", None) or model.__name__)] = model.__name__
+        classes[str(getattr(settings, "name", None) or model.__name__)] = model
     return classes

@@ -16,6 +16,7 @@ from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    REAL,
     Column,
     Date,
     DateTime,
@@ -31,14 +32,14 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy import Table as SQLTable
-from sqlalchemy.dialects import registry
+from sqlalchemy.dialects import mysql, registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.types import TypeDecorator
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
+from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table, module_of
 from ttl_odm.inspection.names import is_about_expiry
 from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows
@@ -101,20 +102,60 @@ def tables(
     connection: Connection,
     *,
     schema: str | None = None,
-    models: Mapping[str, str | None] | None = None,
+    models: Mapping[str, Table] | None = None,
 ) -> Iterator[Table]:
-    """Read all tables of a schema, or those that have models, within `reading_only`."""
+    """Read all tables of a schema, or those that models describe, within `reading_only`."""
     inspector = inspect(connection)
-    for name in sorted(inspector.get_table_names(schema)):
+    names = sorted(inspector.get_table_names(schema))
+    labels = _django_labels(connection, schema) if models is None else {}
+    references = _references(connection, names, schema)
+    for name in names:
         full = name if schema is None else f"{schema}.{name}"
         if name in _OURS or (models is not None and full not in models):
             continue
+        declared = Table(full, django=labels.get(name)) if models is None else models[full]
         try:
             with connection.begin_nested():
                 table = _Reading(connection, inspector, name, schema).table(full)
         except DBAPIError as error:
             table = Table(full, problem=f"can't be read: {' '.join(str(error.orig).split())}")
-        yield table if models is None else replace(table, model=models[full])
+        yield replace(
+            table,
+            model=declared.model,
+            module=declared.module,
+            django=declared.django,
+            references=sorted({*declared.references, *references.get(name, ())}),
+        )
+
+
+def _references(
+    connection: Connection, names: list[str], schema: str | None
+) -> Mapping[str, list[str]]:
+    """Return the columns of the schema's tables that have foreign keys to each of them."""
+    references: dict[str, list[str]] = {}
+    inspector = inspect(connection)
+    for name in names:
+        # One that can't be read is named when it is read for itself.
+        with suppress(DBAPIError), connection.begin_nested():
+            for key in inspector.get_foreign_keys(name, schema):
+                if key["referred_schema"] == schema:
+                    columns = ", ".join(key["constrained_columns"])
+                    references.setdefault(key["referred_table"], []).append(f"{name}.{columns}")
+    return references
+
+
+def _django_labels(connection: Connection, schema: str | None) -> Mapping[str, str]:
+    """Return the labels of Django's models by their tables, where Django has made these."""
+    kinds = SQLTable(
+        "django_content_type", MetaData(), Column("app_label"), Column("model"), schema=schema
+    )
+    if not inspect(connection).has_table(kinds.name, schema):
+        return {}
+    labels = {"django_session": "sessions.session", "django_admin_log": "admin.logentry"}
+    with suppress(DBAPIError), connection.begin_nested():  # a user may not be allowed to read it
+        for app, model in connection.execute(select(kinds.c.app_label, kinds.c.model)):
+            labels.setdefault(f"{app}_{model}", f"{app}.{model}")
+    return labels
 
 
 class _Reading:
@@ -136,7 +177,10 @@ class _Reading:
             self._indexes = inspector.get_indexes(name, schema)
         # Without types: values as the driver gives them, whatever is stored.
         columns = dict.fromkeys([*self._columns, *self._keys])
-        self._table = SQLTable(name, MetaData(), *map(Column, columns), schema=schema)
+        # And without the policy that the application has for it, if that is known here.
+        self._table = SQLTable(
+            name, MetaData(), *map(Column, columns), schema=schema, info={"ttl_odm": None}
+        )
 
     def table(self, full: str) -> Table:
         rows, is_estimated = self._rows()
@@ -153,16 +197,18 @@ class _Reading:
         fields = []
         for name, column in self._columns.items():
             values = [row[name] for row in sample]
-            lowest, highest = self._ends(name, values, all_rows=name in indexed or rows <= SMALL)
+            is_whole = name in indexed or rows <= SMALL
+            lowest, highest = self._ends(name, values, all_rows=is_whole)
             fields.append(
                 Field(
                     name,
-                    kind_of(column["type"]),
+                    kind_of(column["type"], self._connection.dialect.name),
                     is_nullable=column["nullable"],
                     is_indexed=name in indexed,
                     lowest=lowest,
                     highest=highest,
                     note=note_of(name, column["type"]),
+                    is_sampled=not is_whole,
                 )
             )
         return Table(full, fields, sample, rows, is_estimated, schema=self._table.schema)
@@ -224,8 +270,10 @@ class _Reading:
         return value
 
 
-def kind_of(kind: TypeEngine[Any]) -> Kind:
-    """Return what a column of a type holds."""
+def kind_of(kind: TypeEngine[Any], dialect: str = "") -> Kind:
+    """Return what a column of a type holds, as it was read of a database with this dialect."""
+    if isinstance(kind, mysql.FLOAT) or (dialect == "postgresql" and isinstance(kind, REAL)):
+        return Kind.SHORT_FLOAT
     if isinstance(kind, DateTime):
         return Kind.AWARE if kind.timezone else Kind.NAIVE
     if isinstance(kind, Date):
@@ -257,14 +305,15 @@ def index_for(table: str, field: str, dialect: str, schema: str | None = None) -
     return f"CREATE {how} {index} ON {where} ({quote(field)})"
 
 
-def classes_of(target: Any) -> dict[str, str | None]:
-    """Return the tables of models by name, each with the name of its class if it has one."""
-    return {table.fullname: name for table, name in models_of(target).items()}
-
-
 def tables_of(target: Any) -> Iterator[Table]:
     """Describe the tables of models, without a database."""
-    for table, model in sorted(models_of(target).items(), key=lambda item: item[0].fullname):
+    models = models_of(target)
+    references: dict[str, list[str]] = {}
+    for table in models:
+        for key in table.foreign_key_constraints:
+            columns = ", ".join(key.column_keys)
+            references.setdefault(key.referred_table.fullname, []).append(f"{table.name}.{columns}")
+    for table, model in sorted(models.items(), key=lambda item: item[0].fullname):
         indexed = {next(iter(index.columns)).name for index in table.indexes if index.columns}
         indexed |= {column.name for column in list(table.primary_key)[:1]}
         fields = []
@@ -279,12 +328,18 @@ def tables_of(target: Any) -> Iterator[Table]:
                 note=note_of(column.name, type_),
             )
             fields.append(field)
-        yield Table(table.fullname, fields, model=model)
+        yield Table(
+            table.fullname,
+            fields,
+            model=None if model is None else model.__name__,
+            module=module_of(model),
+            references=references.get(table.fullname, ()),
+        )
 
 
-def models_of(target: Any) -> dict[SQLTable, str | None]:
-    """Return the tables of models, each with the name of its class if it has one."""
-    models: dict[SQLTable, str | None] = {}
+def models_of(target: Any) -> dict[SQLTable, type | None]:
+    """Return the tables of models, each with its class if it has one."""
+    models: dict[SQLTable, type | None] = {}
     for part in target if isinstance(target, (list, tuple, set)) else [target]:
         mapper: Any = inspect(part, raiseerr=False) if isinstance(part, type) else None
         if isinstance(part, SQLTable):
@@ -299,7 +354,7 @@ def models_of(target: Any) -> dict[SQLTable, str | None]:
         for mapper in sorted(mappers, key=lambda mapper: mapper.class_.__name__):
             has_table = isinstance(mapper.local_table, SQLTable)
             if has_table and (mapper.inherits is None or not mapper.single):
-                models[mapper.local_table] = mapper.class_.__name__
+                models[mapper.local_table] = mapper.class_
     if not models:
         raise TTLConfigurationError(
             f"{target!r} holds no SQLAlchemy models: give a declarative base, a MetaData, a model, "

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Column, ColumnDefault, FromClause, Integer, Table, inspect
-from sqlalchemy.orm import Mapper
+from sqlalchemy import Column, ColumnDefault, FromClause, Integer, Table
 
 from ttl_odm.core.overlay import Overlay
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table
+from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table, without_own
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of, bound_tables, root_binding_of
-from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
+from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
+from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
+    from sqlalchemy.orm import Mapper
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sweeper import ArchiveSink
@@ -77,8 +77,9 @@ def enable(  # noqa: PLR0913 (what a class may declare)
             and in the next three, leaves what the class declares or was given before.
         archive: What ``__ttl_archive__`` may be: where expired rows are kept.
         on_purged: What ``__ttl_on_purged__`` may be: whom to tell of them.
-        sweep: What ``__ttl_sweep__`` may be: how expired rows are found. "scan" unless a class
-            declares something else: "index" needs the indexes of `TTLMixin`.
+        sweep: What ``__ttl_sweep__`` may be: how expired rows are found. None goes by the indexes
+            that the database has, and walks the table if they don't suffice; "index" does the same,
+            and lets ``create_all()`` and Alembic make what is missing; "scan" walks it always.
 
     Raises:
         InvalidTTL: The policy is a number that is no ttl.
@@ -94,8 +95,6 @@ def enable(  # noqa: PLR0913 (what a class may declare)
         is_default_alone = not modes and resolved.differs_by_default(policy)
         if not is_default_alone and (resolved.is_whole or isinstance(policy, Policy)):
             resolved.check_columns(as_policy(policy))
-        if not hasattr(resolved.owner, "__ttl_sweep__"):
-            modes.setdefault("__ttl_sweep__", "scan")
         attributes = {"__ttl__": policy, **modes}
         with _overlay.put(resolved.owner, attributes, undone=resolved.bind_again):
             if not is_default_alone:
@@ -135,8 +134,8 @@ class _Target:
         """Find it, or raise TTLConfigurationError."""
         if isinstance(target, Table):
             return cls._of_table(target)
-        mapper: object = inspect(target, raiseerr=False) if isinstance(target, type) else None
-        if not isinstance(mapper, Mapper):
+        mapper = compat.mapper_of(target)
+        if mapper is None:
             raise TTLConfigurationError(
                 f"{_name(target)} is no mapped class and no Table, so it can't be enabled (an "
                 "automapped class is one after Base.prepare(); of an instance, give the class)."
@@ -161,7 +160,9 @@ class _Target:
     @classmethod
     def _of_table(cls, table: Table, mapped: type | None = None) -> _Target:
         roots, binding = roots_of(table), binding_of(table)
-        if binding is not None:
+        if binding is not None and binding.origin is not None:
+            _unbind(table)  # it gets a policy of its own
+        elif binding is not None:
             return cls(binding.default.owner, table, roots)
         if roots:
             return cls(mapped or roots[0].class_, table, roots)
@@ -233,6 +234,12 @@ class _Target:
             return
         columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
         message = f"enable({_name(self.owner)}): table {self.table.fullname!r} has no {columns}. "
+        if (
+            isinstance(policy, TTL)
+            and missing == [policy.override]
+            and policy.last_modified != "_ts"
+        ):
+            message += f"{without_own(policy)}. "
         if not set(missing) <= set(_CONTRACT):
             existing = ", ".join(map(repr, self.table.c.keys()))
             raise TTLConfigurationError(f"{message}It has {existing}.")
@@ -242,7 +249,8 @@ class _Target:
             f"{message}Add what is missing in a migration, by op.add_ttl({self.table.name!r}, "
             f"{default!r}) of ttl_odm.alembic, or by ALTER TABLE {self.table.fullname} ADD COLUMN "
             f"({sql}); and reflect or declare it. Or name columns that the table has: "
-            "TTL(seconds, last_modified=..., override=...), ExpireAfter or ExpireAt."
+            "TTL(seconds, last_modified=..., override=...), with override=None if no row has a ttl "
+            "of its own, ExpireAfter or ExpireAt."
         )
 
     def _column(self, name: str) -> Column[Any] | None:
@@ -258,9 +266,8 @@ class _Target:
         names: set[str] = set()
         for table in tables:
             if isinstance(table, Table):
-                # Deleting from what it refers to deletes the expired rows here first.
-                parents = map(referred_table, table.foreign_key_constraints)
-                names |= {table.name, *(parent.name for parent in parents if parent is not None)}
+                # Writing to what it refers to deletes the expired rows here first.
+                names |= {table.name, *names_above([table])}
             _unbind(table)
         if hasattr(self.owner, "__ttl__"):
             # A ``_ts`` that was reflected, or declared by somebody else, is read as TTLMixin does.
@@ -275,9 +282,9 @@ class _Target:
                 column.info[_TYPE_BEFORE] = column.type
                 _retype(column, LastModified())
             if isinstance(self.owner, _TableOwner):
-                bind_table(self.table, self.owner, next(iter(self.roots), None))
+                bind_table(self.table, self.owner, next(iter(self.roots), None), is_ours=False)
         for mapper in self.mappers():
-            bind_mapper(mapper, mapper.class_)
+            bind_mapper(mapper, mapper.class_, is_ours=False)
             compat.forget_memos(mapper)
         recompile(names)
 
@@ -286,8 +293,9 @@ def _unbind(table: FromClause) -> None:
     binding = binding_of(table)
     if not isinstance(table, Table) or root_binding_of(table) is None:
         return
-    del table.info[INFO_KEY]
-    bound_tables.discard(table)
+    for other in tables_like(table):
+        _unbind(other)
+    unbind(table)
     if binding is None:  # a joined subclass's
         return
     stamp = binding.last_modified

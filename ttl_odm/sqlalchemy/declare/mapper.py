@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnDefault, Date, DateTime, FromClause, Integer, Table, event
 from sqlalchemy.orm import Mapper
 
-from ttl_odm.core.declared import shape_of
+from ttl_odm.core.declared import shape_of, undeclared
 from ttl_odm.core.policy import TTL, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
+from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
@@ -26,6 +27,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     Variant,
     bind,
     binding_of,
+    bound_tables,
     root_binding_of,
     sub_binding_of,
 )
@@ -34,14 +36,18 @@ from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import instants_of
+from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 
 @event.listens_for(Mapper, "after_mapper_constructed")
-def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
-    """Put what a class declares, or shares with the class that it inherits from, on its table."""
+def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) -> None:
+    """Put what a class declares, or shares with the class that it inherits from, on its table.
+
+    For `is_ours` see `bind_table`.
+    """
     above = mapper.inherits
     if not hasattr(cls, "__ttl__") and not (
         # By `enable()`, a table may have a policy that its class knows nothing of.
@@ -52,6 +58,8 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
     if above is None or mapper.concrete:
         if not hasattr(cls, "__ttl__"):
             return
+        if next(base for base in cls.__mro__ if "__ttl__" in vars(base)) is TTLMixin:
+            raise undeclared(cls, TTLMixin.__name__)
         if mapper.concrete and issubclass(cls, TTLMixin) and isinstance(mapper.local_table, Table):
             # It doesn't inherit the columns of the mixin.
             new = (("last_modified", last_modified_column()), ("ttl", ttl_column(cls)))
@@ -59,29 +67,49 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
                 if goes_by(cls, column.name) and column.name not in mapper.local_table.c:
                     mapper.local_table.append_column(column)
                     mapper.add_property(key, column)
-        bind_table(mapper.local_table, cls, mapper)
+        bind_table(mapper.local_table, cls, mapper, is_ours=is_ours)
     elif mapper.single or mapper.local_table is above.local_table:  # so it is with a __table__
         _bind_single(mapper, cls)
     else:
         _bind_joined(mapper, above, cls)
 
 
-def bind_table(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> None:
-    """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table."""
+def checking_defaults(original: Any) -> Any:
+    """Refuse a default that is no ttl when it is assigned to a class, not by each statement.
+
+    SQLAlchemy's own classes come through here once they are mapped; of classes that are mapped by
+    a decorator nobody hears, and their statements raise.
+    """
+
+    def _add_attribute(cls: type[Any], key: str, value: Any) -> None:
+        if key == "__ttl__":
+            as_policy(value, where=f"{cls.__name__}.__ttl__")
+        original(cls, key, value)
+
+    return _add_attribute
+
+
+def bind_table(
+    table: FromClause, owner: Any, mapper: Mapper[Any] | None = None, *, is_ours: bool = True
+) -> None:
+    """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table.
+
+    One that isn't ours, whose class doesn't declare the policy itself, gets no index: its DDL is
+    its owner's matter, unless ``__ttl_sweep__`` asks for it.
+    """
     other = binding_of(table)
-    if other is not None:
+    if other is not None and other.origin is None:
         raise TTLConfigurationError(
             f"{owner.__name__}.__ttl__: table {other.table.fullname!r} already has the policy of "
             f"{other.name}; a table has one policy, so declare __ttl__ on one class only."
         )
     binding = binding_for(table, owner, mapper)
-    sweep = getattr(owner, "__ttl_sweep__", "index")
-    if sweep not in ("index", "scan"):
-        raise TTLConfigurationError(
-            f"{owner.__name__}.__ttl_sweep__ = {sweep!r}: write one of 'index', 'scan'."
-        )
-    _prepare_schema(binding, sweep)
+    binding.sweep = sweep_of(owner)
+    makes_index = binding.sweep == "index" and (is_ours or hasattr(owner, "__ttl_sweep__"))
+    _prepare_schema(binding, makes_index=makes_index)
     bind(binding.table, binding)
+    if bound_tables.was_asked(binding.table):
+        recompile({binding.table.name})
 
 
 def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:
@@ -112,6 +140,11 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
     return binding
 
 
+def without_own(policy: TTL) -> str:
+    """What to declare where the column of rows' own ttl is missing because no row has one."""
+    return f"Where no row has a ttl of its own, say so: {repr(policy)[:-1]}, override=None)"
+
+
 @dataclass(frozen=True, slots=True)
 class _PolicyColumns:
     """The columns of a table that a policy names; it may name attributes of the class too."""
@@ -132,7 +165,9 @@ class _PolicyColumns:
         if column is not None and column.table is table:
             return column
         fix = f"Name one of its columns: {', '.join(map(repr, table.c.keys()))}."
-        if name in ("_ts", "ttl"):
+        if name == "ttl" and isinstance(self.policy, TTL) and self.policy.last_modified != "_ts":
+            fix = f"{without_own(self.policy)}, or add the column. {fix}"
+        elif name in ("_ts", "ttl"):
             fix = (
                 "Add TTLMixin to the bases of the class and put the column into the database; or "
                 "name columns that there are, as in TTL(3600, last_modified='updated_at', "
@@ -189,7 +224,7 @@ class _PolicyColumns:
         return column if isinstance(column, Column) and column.table is self.table else None
 
 
-def _prepare_schema(binding: Binding, sweep: object) -> None:
+def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
     """See to the default of ``_ts``, and to what ``create_all()`` adds for the sweeper."""
     stamp, own = binding.last_modified, binding.override
     if binding.stamps and (stamp.default is None or not binding.instants.native):
@@ -200,20 +235,17 @@ def _prepare_schema(binding: Binding, sweep: object) -> None:
         stamp.default = default
     if own is None or not binding.instants.native:
         # Rows with a ttl of their own, and NULLs that are expired, are in no index of one column.
-        if sweep == "index" and own is None and not binding.nulls_expire:
-            binding.sweep = "index"
-            if not binding.stamps:
-                schema.add_index_on(stamp)
-    elif isinstance(own.type, Seconds):
-        # A table that is bound again, with another policy, has them.
-        is_new = not any(isinstance(check, schema.TTLCheck) for check in own.constraints)
-        if is_new:
-            schema.add_check(binding.table, own)
-        if sweep == "index":
-            if is_new:
-                schema.add_indexes(binding.table, stamp, own)
-            binding.sweep = "index"
-    if binding.max_lifetime is not None and binding.sweep == "index":
+        makes_index = makes_index and own is None and not binding.nulls_expire
+        if makes_index and not binding.stamps:
+            schema.add_index_on(stamp)
+    # A table that is bound again, with another policy, has them.
+    elif isinstance(own.type, Seconds) and not any(
+        isinstance(check, schema.TTLCheck) for check in own.constraints
+    ):
+        schema.add_check(binding.table, own)
+        if makes_index:
+            schema.add_indexes(binding.table, stamp, own)
+    if binding.max_lifetime is not None and makes_index:
         schema.add_index_on(binding.max_lifetime.created)
 
 
@@ -224,7 +256,8 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
     if binding is None:
         raise TTLConfigurationError(
             f"{where}: {cls.__name__} shares its table with a base class that has no TTL; "
-            "declare __ttl__ on the base (None to switch it off there) and override it here."
+            "declare __ttl__ on the base, or enable() it (with None to switch it off there), and "
+            "override it here."
         )
     if "__ttl__" in vars(cls):
         if isinstance(binding.policy, TTL) and binding.policy.by is not None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import datetime, timedelta  # noqa: TC003 - mappers may read annotations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sqlalchemy import Column, ColumnElement, FetchedValue
 from sqlalchemy.ext.hybrid import hybrid_property
-from sqlalchemy.orm import declared_attr, validates
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    DeclarativeBaseNoMeta,
+    Mapped,
+    MappedAsDataclass,
+    declared_attr,
+    mapped_column,
+    validates,
+)
 
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
@@ -16,8 +25,7 @@ from ttl_odm.sqlalchemy.objects import lifetime
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
 
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Mapped
+_BASES: Final = frozenset({DeclarativeBase, DeclarativeBaseNoMeta})
 
 
 def last_modified_column() -> Column[datetime]:
@@ -69,7 +77,8 @@ class TTLMixin:
     Attributes:
         last_modified: Column ``_ts``; an aware UTC datetime that the database's clock sets on
             every write.
-        ttl: Column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit.
+        ttl: Column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit. Of a
+            `MappedAsDataclass` it is a field, of a class that is decorated an attribute alone.
     """
 
     __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
@@ -96,6 +105,16 @@ class TTLMixin:
         def ttl(cls):  # noqa: ANN201, N805 - what declared_attr passes
             """The row's own ttl in seconds; -1 is never, None inherits the default."""
             return ttl_column(cls) if goes_by(cls, "ttl") else _Absent("ttl")
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        # SQLAlchemy takes the fields of a dataclass from its own annotations alone.
+        if issubclass(cls, MappedAsDataclass) and "ttl" not in vars(cls) and _is_root(cls):
+            cls.__annotations__ = {**inspect.get_annotations(cls), "ttl": Mapped[int | None]}
+            column_type = ttl_column(cls).type
+            cls.ttl = mapped_column(
+                "ttl", column_type, default=None, kw_only=True, repr=False, compare=False
+            )
+        super().__init_subclass__(**arguments)
 
     @validates("ttl")
     def _validate_ttl(self, key: str, value: Any) -> Any:
@@ -139,6 +158,13 @@ class TTLMixin:
     inherit_ttl = lifetime.inherit_ttl
     expire_in = lifetime.expire_in
     expire_at = lifetime.expire_at
+
+
+def _is_root(cls: type[TTLMixin]) -> bool:
+    """Whether a class is about to be mapped to a table of its own, with a ttl for each row."""
+    is_base = vars(cls).get("__abstract__") or _BASES.intersection(cls.__bases__)
+    inherits = any("__mapper__" in vars(base) for base in cls.__mro__)
+    return hasattr(cls, "registry") and not (is_base or inherits) and goes_by(cls, "ttl")
 
 
 def goes_by(cls: type[TTLMixin], column: str) -> bool:

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import cache, partial
-from threading import Event
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Delete, Update, and_
+from sqlalchemy import Delete, Join, Update, and_
 from sqlalchemy.engine.interfaces import CacheStats
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.preparations import DeletedReferences, Several, StampedBase, try_twice
+from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase, try_twice
+from ttl_odm.sqlalchemy.gate.recompile import compile_again, compiled_statements, some_are_unknown
+from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
-from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import (
     INCLUDE_EXPIRED,
     KEEP_LAST_MODIFIED,
@@ -34,14 +34,17 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     overruled,
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete
-from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, LiveSource
-from ttl_odm.sqlalchemy.rewrite.stamps import (
-    has_key_column,
-    stamped_insert,
-    stamped_update,
-    written_columns,
+from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepInsert, SweepSelect, SweepUpdate
+from ttl_odm.sqlalchemy.rewrite.from_clauses import (
+    LiveRows,
+    LiveSource,
+    WithoutSources,
+    binding_of_source,
+    table_of,
 )
+from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
+from ttl_odm.sqlalchemy.rewrite.targets import targets_of
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
 from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
@@ -56,7 +59,6 @@ if TYPE_CHECKING:
         Executable,
         FromClause,
         Insert,
-        Join,
         PoolProxiedConnection,
         Select,
     )
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.expression import CompoundSelect
 
-    from ttl_odm.sqlalchemy.compat import Handler
+    from ttl_odm.sqlalchemy.compat import Handler, Resolved
     from ttl_odm.sqlalchemy.gate.preparations import Preparation
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -84,11 +86,12 @@ class _Mode(NamedTuple):
     """What the statement that is being rendered does.
 
     It, or one around it, reads expired rows too (`including`); it is an UPDATE or DELETE
-    (`writing`; a SELECT inside one reads).
+    (`writing`; a SELECT inside one reads); it picks expired rows itself (`sweeping`).
     """
 
     including: bool
     writing: bool
+    sweeping: bool
 
 
 class GatedCompiler(Compiler):
@@ -100,13 +103,15 @@ class GatedCompiler(Compiler):
 
     ttl_preparation: Preparation | None = None
     ttl_gated: bool = False
+    ttl_migrating: bool = False  # a second Table in it has no policy until a migration is over
 
-    ttl_mode = _Mode(including=False, writing=False)
+    ttl_mode = _Mode(including=False, writing=False, sweeping=False)
 
     def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
         """SELECT: the predicate is added where its body is composed."""
         including = self.ttl_mode.including or includes_expired(select_stmt)
-        with _mode(self, including=including):
+        sweeping = isinstance(select_stmt, SweepSelect)
+        with _mode(self, including=including, sweeping=sweeping):
             return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> Any:
@@ -127,7 +132,7 @@ class GatedCompiler(Compiler):
     ) -> Any:
         # Every SELECT comes through here with the FROM elements that it really renders, that
         # is, without those that are correlated to an enclosing statement.
-        if not self.ttl_mode.including:
+        if not (self.ttl_mode.including or self.ttl_mode.sweeping):
             conditions = compat.where_criteria(select)
             criteria = _live_rows(self).where(froms, conditions)
             if criteria:
@@ -165,17 +170,18 @@ class GatedCompiler(Compiler):
     ) -> str:
         """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
-            update_stmt = _only_live(self, update_stmt, kw)
-            table = update_stmt.table
-            binding, sub = binding_of(table), sub_binding_of(table)
-            if binding is not None:
-                update_stmt = stamped_update(update_stmt, binding, self)
-            if not self.stack and (binding is not None or sub is not None):
-                if sub is not None:
-                    _prepare(self, StampedBase(sub))
-                written = written_columns(update_stmt, self)
-                if has_key_column(table, written):
-                    _prepare(self, UpdatedKeys.of(table, written))
+            if not isinstance(update_stmt, SweepUpdate):
+                statement = compat.resolved(update_stmt, self, kw)
+                update_stmt = _only_live(self, update_stmt, statement)
+                for target in targets_of(statement, self, is_inner=bool(self.stack)):
+                    binding, sub = binding_of(target.table), sub_binding_of(target.table)
+                    if binding is not None:
+                        update_stmt = stamped_update(update_stmt, binding, target)
+                    if sub is not None:
+                        _prepare(self, StampedBase.of(sub, target))
+                    if target.may_change_keys:
+                        _prepare(self, ChangedReferences.of(target))
+                        _prepare(self, UpdatedKeys.of(target))
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
     def visit_delete(
@@ -184,49 +190,56 @@ class GatedCompiler(Compiler):
         """DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, SweepDelete):
-                delete_stmt = _only_live(self, delete_stmt, kw)
-                if not self.stack:
-                    _prepare(self, DeletedReferences.of(delete_stmt.table))
+                statement = compat.resolved(delete_stmt, self, kw)
+                delete_stmt = _only_live(self, delete_stmt, statement)
+                for target in targets_of(statement, self, is_inner=bool(self.stack)):
+                    _prepare(self, ChangedReferences.of(target))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
         """INSERT: stamped by the server; the keys of expired rows are freed just before."""
-        table = insert_stmt.table
-        binding = binding_of(table)
+        if isinstance(insert_stmt, SweepInsert):
+            return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+        emitted = insert_stmt if self.stack else compat.emitted(insert_stmt)
+        table = emitted.table
+        binding = _policy_of(self, table)
         if binding is not None:
             _needs_context(self)
-            insert_stmt = stamped_insert(insert_stmt, binding, self)
+            insert_stmt = stamped_insert(emitted, binding, self)
         if binding is not None or sub_binding_of(table) is not None:
             keys = InnerInserts if self.stack else InsertedKeys
             _prepare(self, keys.of(table))
-        return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+        half = None if self.stack else compat.update_half(emitted)
+        met = half and MetRows.of(emitted, half)
+        if met is not None:
+            _prepare(self, ChangedReferences.of(met.target, met))
+            _prepare(self, UpdatedKeys.of(met.target, met))
+        # In its batch mode, Alembic makes a table anew in another, with all rows.
+        copies = table.name.startswith("_alembic_tmp_")
+        with _mode(self, including=self.ttl_mode.including or copies):
+            return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
-        binding = binding_of(insert.table)
-        if binding is not None:
-            predicate = Predicate(clock_of(self.dialect), writing=True)
-            on_conflict = gated_on_conflict(on_conflict, binding, predicate)
+        on_conflict = gated_on_conflict(on_conflict, insert.table, self.dialect)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
     def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
         """An upsert's update half, on MariaDB and MySQL."""
         insert: Any = self.current_executable
-        binding = binding_of(insert.table)
-        if binding is not None:
-            predicate = Predicate(clock_of(self.dialect), writing=True)
-            on_duplicate = gated_on_duplicate_key(on_duplicate, binding, predicate)
+        on_duplicate = gated_on_duplicate_key(on_duplicate, insert.table, self.dialect)
         return super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
 
 
 def _needs_context(compiler: GatedCompiler) -> None:
     """See that the statement which is being compiled runs in a gated context."""
     dialect = compiler.dialect
-    if not issubclass(dialect.execution_ctx_cls, GatedContext):
+    context_class = dialect.execution_ctx_cls  # asked once: another thread may replace it
+    if not issubclass(context_class, GatedContext):
         forget(dialect)
         make: Any = _gated_context  # mypy takes a class that defines __eq__ for unhashable
-        dialect.execution_ctx_cls = make(dialect.execution_ctx_cls)
+        dialect.execution_ctx_cls = make(context_class)
     compiler.ttl_gated = True
 
 
@@ -247,25 +260,39 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))
 
-    return LiveRows(live)
+    return LiveRows(live, partial(_policy_of, compiler))
 
 
-def _only_live(compiler: GatedCompiler, statement: Write, kw: Mapping[str, object]) -> Write:
+def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:
+    """The policy of a FROM element of the statement that is being compiled."""
+    binding = binding_of_source(source, compiler.dialect)
+    if binding is None and may_be_second(table_of(source)) and is_migrating(compiler.dialect):
+        _needs_context(compiler)
+        compiler.ttl_migrating = True
+    return binding
+
+
+def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) -> Write:
     """The statement with the predicate on its target and on its extra FROM elements."""
-    rendered, sources = compat.resolved(statement, compiler, kw)
-    conditions = compat.where_criteria(rendered)
-    criteria: list[ColumnElement[bool]] = _live_rows(compiler).where(sources, conditions)
+    criteria: list[ColumnElement[bool]]
+    criteria = _live_rows(compiler).where(resolved.sources, resolved.criteria)
     if not criteria:
         return statement
+    if isinstance(statement.table, Join):
+        criteria = [WithoutSources(criterion) for criterion in criteria]
     return compat.with_criteria(statement, (*grouped(compat.where_criteria(statement)), *criteria))
 
 
 @contextmanager
 def _mode(
-    compiler: GatedCompiler, *, including: bool = False, writing: bool = False
+    compiler: GatedCompiler,
+    *,
+    including: bool = False,
+    writing: bool = False,
+    sweeping: bool = False,
 ) -> Iterator[None]:
     before = compiler.ttl_mode
-    compiler.ttl_mode = _Mode(including, writing)
+    compiler.ttl_mode = _Mode(including, writing, sweeping)
     try:
         yield
     finally:
@@ -314,6 +341,8 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
     ) -> Any:
         make: Any = init if cls is gated else super(gated, cls)._init_compiled
         if getattr(compiled, "ttl_gated", False):
+            if compiled.ttl_migrating and not is_migrating(dialect):
+                compile_again(compiled)
             if (
                 INCLUDE_EXPIRED in execution_options
                 or KEEP_LAST_MODIFIED in execution_options
@@ -343,16 +372,6 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
     return gated  # type: ignore[no-any-return]
 
 
-compiled_statements: Final[WeakValueDictionary[int, SQLCompiler]] = WeakValueDictionary()
-"""Every statement that was compiled here and is still kept somewhere, by its ``id()``.
-
-`ttl_odm.sqlalchemy.gate.recompile` goes through them.
-"""
-
-some_are_unknown: Final = Event()
-"""Set while statements may be kept that were compiled before the gate was there."""
-
-
 @cache
 def _gated(compiler_class: type[Any]) -> type[Any]:
     """The gated subclass of a dialect's compiler class."""
@@ -360,11 +379,14 @@ def _gated(compiler_class: type[Any]) -> type[Any]:
 
 
 class _Gateway:
-    """A compile handler that sees to it that the compiler is a gated one."""
+    """A compile handler that sees to it that the compiler is a gated one.
+
+    It has another one inside, or hands the statement on as SQLAlchemy does where there is none.
+    """
 
     __slots__ = ("_handler",)
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler | None) -> None:
         self._handler = handler
 
     def __call__(self, element: ClauseElement, compiler: SQLCompiler, **kw: object) -> Any:
@@ -372,7 +394,10 @@ class _Gateway:
             make: Any = _gated  # mypy takes a class of Any for unhashable
             compiler.__class__ = make(type(compiler))
             compiled_statements[id(compiler)] = compiler
-        return self._handler(element, compiler, **kw)
+        visit = self._handler
+        if visit is None:
+            return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)
+        return visit(element, compiler, **kw)
 
 
 def enclose_handlers() -> None:

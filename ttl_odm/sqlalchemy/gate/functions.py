@@ -14,6 +14,7 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.compat import mapper_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, leaves
@@ -124,13 +125,15 @@ def expires_at(target: Any) -> ColumnElement[datetime | None]:
 
 
 def _bound(target: Any) -> tuple[Binding, SourceColumns]:
-    source = target if isinstance(target, FromClause) else inspect(target).selectable
+    source = target if isinstance(target, FromClause) else None
+    if source is None and (not isinstance(target, type) or mapper_of(target) is not None):
+        source = inspect(target).selectable
     # The table of a joined subclass stands at the far end of a join: its base has the columns.
-    for candidate in leaves(source):
+    for candidate in () if source is None else leaves(source):
         binding = binding_of_source(candidate)
         if binding is not None:
             return binding, binding.columns_of(candidate)
     raise TTLConfigurationError(
         f"{target!r} has no TTL; declare __ttl__ on the model, as in "
-        "class Model(TTLMixin, Base): __ttl__ = 3600."
+        "class Model(TTLMixin, Base): __ttl__ = 3600, or enable() it."
     )

@@ -15,18 +15,22 @@ statement to the driver; an engine that writes to a TTL table has others in thei
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sqlalchemy import Table, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Update, or_, update
+from sqlalchemy.exc import CompileError, DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
+from ttl_odm.sqlalchemy.keys.defaults import with_sources
+from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
+from ttl_odm.sqlalchemy.policy.binding import first_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
-from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
+from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +38,11 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.engine.interfaces import DBAPICursor
+    from typing_extensions import Self
 
+    from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
 _IN_THE_WAY: Final = frozenset({
     1022,  # a duplicate key
@@ -81,30 +88,54 @@ class Several:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedReferences:
-    """Before a DELETE: the expired rows that refer to its rows and would restrict it."""
+class ChangedReferences:
+    """Before a DELETE, or an UPDATE of a key: the expired rows that refer to its rows."""
 
-    table: Table
+    change: Change
+    lookup: TargetLookup | MetRows
 
     @classmethod
-    def of(cls, table: object) -> DeletedReferences | None:
-        """For a DELETE from this table; None where no TTL table refers to it."""
-        table = compat.original(table)
-        if not isinstance(table, Table):  # a lightweight table(), a join: nothing refers to it
-            return None
-        return cls(table) if any(True for _ in restricting_children(table)) else None
+    def of(cls, target: Target, met: MetRows | None = None) -> ChangedReferences | None:
+        """For what a statement sets, or deletes; None where nothing refers to it.
+
+        That is, no TTL table does, nor one that hangs on the rows.
+        """
+        columns = None
+        if isinstance(target.statement.statement, Update):
+            written = target.written
+            columns = frozenset(
+                column.key
+                for column in target.table.c  # generated ones change with their sources
+                if not written.isdisjoint(source.key for source in with_sources(column))
+            )
+        change = Change(first_of(target.table), columns)
+        return cls(change, met or TargetLookup(target)) if change.consequences() else None
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Delete the expired children of the rows that are about to be deleted."""
-        criteria = compat.where_criteria(context.invoked_statement)
-        if writes(*criteria):
-            return 0  # which rows it deletes is known once it has run
+        """Delete the expired rows that would keep the statement's rows as they are."""
         reclaimer = KeyReclaimer.of(context, current=current)
         deleted = 0
-        for parameters in context.compiled_parameters:
-            for child, key in restricting_children(self.table):
-                doomed = filled(select(*key.referred_columns).where(*criteria), parameters)
-                deleted += reclaimer.displace(child, in_subquery(key.columns, doomed))
+        for target, executions in self.lookup.targets(context):
+            if target.acts:  # which rows it changes is known once it has run
+                continue
+            rows = zip(executions, target.rows(executions), strict=True)
+            for (parameters, row), consequence in product(rows, self.change.consequences()):
+                conditions, source = [*target.statement.criteria], target.source
+                if self.change.columns is not None:  # a key that stays as it is needs no room
+                    moves = (
+                        source.c[column.key].is_distinct_from(row.get(column.key))
+                        for column in consequence.referred
+                        if column.key in self.change.columns
+                    )
+                    conditions.append(or_(*moves))
+                changed = referred_rows(
+                    consequence,
+                    self.change.table,
+                    *conditions,
+                    source=source,
+                    sources=target.sources,
+                )
+                deleted += reclaimer.make_way(consequence, filled(changed, parameters))
         return deleted
 
 
@@ -113,6 +144,19 @@ class StampedBase:
     """Before an UPDATE of a joined subclass's table: the ``_ts`` of the rows at the root."""
 
     sub: SubBinding
+    lookup: TargetLookup
+
+    @classmethod
+    def of(cls, sub: SubBinding, target: Target) -> Self:
+        """For a table that an UPDATE changes; CompileError where its rows can't be told before."""
+        if sub.base.stamps and (target.acts or compat.is_limited(target.statement.statement)):
+            raise CompileError(
+                f"This statement writes {sub.table.fullname!r}, so it has to reset _ts in "
+                f"{sub.base.table.fullname!r} ({sub.base.name}). Of which rows can't be told "
+                "beforehand, for it has a CTE that writes, or a LIMIT. Find the keys of the rows "
+                "first, and name them in its WHERE."
+            )
+        return cls(sub, TargetLookup(target))
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Reset ``_ts`` in the table at the root, of the rows that the UPDATE will match."""
@@ -124,15 +168,15 @@ class StampedBase:
             or base_row_written.get()
         ):
             return 0
-        criteria = compat.where_criteria(context.invoked_statement)
-        if writes(*criteria):
-            return 0  # which rows it matches is known once it has run
         reclaimer = KeyReclaimer.of(context)
-        own, roots = zip(*self.sub.keys, strict=True)
-        for parameters in context.compiled_parameters:
-            matched = filled(select(*own).where(*criteria), parameters)
-            stamp = update(base.table).where(in_subquery(roots, matched))
-            reclaimer.execute(stamp.values({base.last_modified: Stamp()}))
+        # With the UPDATE's options, since those of the ORM may add conditions inside its WHERE.
+        options = compat.loader_options(compat.invoked(context))
+        stamp = update(base.table).values({base.last_modified: Stamp()}).options(*options)
+        for target, executions in self.lookup.targets(context):
+            own, roots = zip(*self.sub.keys_of(target.source), strict=True)
+            for parameters in executions:
+                matched = in_subquery(roots, target.matched(parameters, *own))
+                reclaimer.execute(stamp.where(matched))
         return 0
 
 

@@ -14,15 +14,23 @@ This module must not know what a policy is.
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from sqlalchemy.sql.compiler import CompilerState, SQLCompiler
 
-from ttl_odm.sqlalchemy.gate.compiler import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+
+compiled_statements: Final[WeakValueDictionary[int, SQLCompiler]] = WeakValueDictionary()
+"""Every statement that the gate compiled and that is still kept somewhere, by its ``id()``."""
+
+some_are_unknown: Final = Event()
+"""Set while statements may be kept that were compiled before the gate was there."""
 
 
 def recompile(names: Collection[str]) -> None:
@@ -50,10 +58,11 @@ def recompile(names: Collection[str]) -> None:
             # kept. A text that has the name by chance is compiled again to what it was.
             text, quote = compiled.string, compiled.preparer.quote
             if any(name in text or quote(name) in text for name in names):
-                _compile_again(compiled)
+                compile_again(compiled)
 
 
-def _compile_again(compiled: SQLCompiler) -> None:
+def compile_again(compiled: SQLCompiler) -> None:
+    """Compile a statement anew, in its place."""
     try:
         fresh = compiled.dialect.statement_compiler(
             compiled.dialect,

@@ -1,5 +1,6 @@
 """The keys of expired rows are free.
 
+- `defaults`: what the database makes of a key: defaults, generated columns.
 - `displace`: deleting the expired rows that stand in the way of a write, in the write's
   transaction.
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,

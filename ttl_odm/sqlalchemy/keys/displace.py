@@ -1,9 +1,9 @@
 """Deleting the expired rows that stand in the way of a write, in the write's transaction.
 
 An expired row doesn't exist, so it may neither hold a key that somebody wants nor refer to a
-row that somebody deletes. Here is found which rows have to go, what refers to a row before the
-row, and on InnoDB without a lock where there is none. How they go, archived and reported to hooks,
-is as in a sweep: `ttl_odm.sqlalchemy.purge.removal`.
+row that somebody deletes, or whose key somebody changes. Here is found which rows have to go, what
+refers to a row before the row, and on InnoDB without a lock where there is none. How they go,
+archived and reported to hooks, is as in a sweep: `ttl_odm.sqlalchemy.purge.removal`.
 """
 
 from __future__ import annotations
@@ -11,26 +11,38 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Table, and_, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import ColumnElement, Table, and_, inspect, select
+from sqlalchemy.exc import IntegrityError, NoSuchTableError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import RestrictingKey, restricting_children
+from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
-from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import (
+    SweepSelect,
+    at_root,
+    has_cte,
+    in_subquery,
+    is_one_of,
+    take_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Connection, CursorResult, Executable, Select
+    from sqlalchemy import Column, Connection, CursorResult, Executable, FromClause, Select
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
 
+    from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
+
     Keys = Sequence[Sequence[Any]]
-    Layer = list[tuple[Binding, Keys]]
+    Layer = list[tuple[Binding | Change, Keys]]
+    """Expired rows of policies, and rows that the database changes as others go."""
 
 _BATCH: Final = 200
 """Rows that one statement names by their keys: SQLite nests conditions at most 1,000 deep."""
@@ -40,8 +52,8 @@ def purge_conditions(binding: Binding) -> tuple[object, ...]:
     """What `must_select_first` depends on: it changes with each model or purge declared."""
     owner = binding.default.owner
     return (
-        len(binding.table.metadata.tables),
-        len(bound_tables),
+        len(binding.first.table.metadata.tables),
+        bound_tables.changes,
         getattr(owner, "__ttl_purge__", DELETE),
         getattr(owner, "__ttl_archive__", None),
         getattr(owner, "__ttl_on_purged__", None),
@@ -60,9 +72,45 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
         or purge != DELETE
         or archive is not None
         or on_purged is not None
-        or bool(subtables(binding, dialect.name))
-        or any(True for _ in restricting_children(binding.table))
+        or bool(subtables(binding.first, dialect.name))
+        or bool(Change(binding.first.table).consequences())
     )
+
+
+_here: WeakKeyDictionary[Dialect, set[tuple[str | None, str]]] = WeakKeyDictionary()
+"""Tables that are in an engine's database, of those of which that isn't certain."""
+
+
+def referred_rows(
+    consequence: Consequence,
+    table: Table,
+    *criteria: ColumnElement[bool],
+    source: FromClause | None = None,
+    sources: Sequence[FromClause] = (),
+) -> Select[Any]:
+    """A SELECT of what is referred to in rows of a table (or of `source`, an alias of it).
+
+    `sources` is what the criteria are about, if not that alone.
+    """
+    columns, chosen = (table if source is None else source).c, select().select_from(*sources)
+    chosen = chosen.where(*criteria)
+    if consequence.referred[0].table is table:
+        return chosen.add_columns(*(columns[column.key] for column in consequence.referred))
+    sub = sub_binding_of(consequence.referred[0].table)
+    assert sub is not None  # noqa: S101 (see `Change`: that is where else they are)
+    own, roots = zip(*sub.keys, strict=True)
+    rows = chosen.add_columns(*(columns[root.key] for root in roots))
+    return select(*consequence.referred).where(in_subquery(own, rows))
+
+
+def referring(consequence: Consequence, rows: Select[Any]) -> ColumnElement[bool]:
+    """The condition for the rows that refer to what a SELECT finds.
+
+    It is one on the table that changes or, if it is their expired ones that have to go, on the
+    table with the policy.
+    """
+    refers = and_(in_subquery(consequence.columns, rows), consequence.refers_to_another_row())
+    return refers if consequence.change else at_root(sub_binding_of(consequence.table), refers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +141,86 @@ class KeyReclaimer:
         """Execute a statement where the write will be."""
         return self.connection.execute(statement, parameters, execution_options=self.options)
 
+    def read(self, table: Table, rows: Executable, parameters: Any = None) -> CursorResult[Any]:
+        """Read rows of a table, some of which are then deleted."""
+        if self.dialect.name == "sqlite":
+            # A transaction that has begun with a read may be kept from writing. By default the
+            # driver begins at the first write; not by PEP 249 (Python 3.12), nor where SQLAlchemy's
+            # recipe has it say BEGIN.
+            driver: Any = self.connection.connection.driver_connection
+            begins = driver.isolation_level is None or getattr(driver, "autocommit", -1) is False
+            if begins and driver.in_transaction:
+                take_file(self.connection, table)
+        return self.execute(rows, parameters)
+
     def expired_rows(self, binding: Binding, columns: Iterable[ColumnElement[Any]]) -> Select[Any]:
         """A SELECT of expired rows."""
-        rows = select(*columns).where(expired_in(self.connection, binding))
-        if self.current:
-            rows = rows.with_for_update(read=True)
-        return rows.options(include_expired())
+        rows = SweepSelect(*columns).where(expired_in(self.connection, binding))
+        return rows.with_for_update(read=True) if self.current else rows
 
     def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Delete the expired rows of a table that a condition finds, and expired rows below them.
 
-        Returns how many of its own are gone. It is an IntegrityError if a live row refers to one.
+        Returns how many are gone. It is an IntegrityError if a live row refers to one.
         """
-        if any(True for _ in restricting_children(binding.table)):
+        criterion, binding = on_first(criterion, binding), binding.first
+        # MariaDB's DELETE takes no WITH.
+        if Change(binding.table).consequences() or (
+            self.dialect.name in MYSQL_FAMILY and has_cte(criterion)
+        ):
             total = 0
             while True:
                 keys = self._keys(binding, criterion, limit=_BATCH)
-                deleted = 0
-                # From the last layer on; what counts is how many of the first are gone.
-                for layer in reversed(self._layers(binding, keys)):
-                    deleted = sum(
-                        self._purge(child, is_one_of(key_columns(child.table), some))
-                        for child, rows in layer
-                        for some in _batches(rows)
-                    )
+                deleted = self._clear(binding, keys)
                 total += deleted
                 if not deleted or len(keys) < _BATCH:
                     return total
         if must_select_first(binding, self.dialect):
             first = next(iter(binding.table.c))
             rows = self.expired_rows(binding, [first]).where(criterion)
-            if self.execute(rows.limit(1)).first() is None:
+            if self.read(binding.table, rows.limit(1)).first() is None:
                 return 0
         return self._purge(binding, criterion)
+
+    def make_way(self, consequence: Consequence, rows: Select[Any]) -> int:
+        """Delete the expired rows that keep others from being changed; return how many are gone.
+
+        The SELECT finds what is referred to in those others.
+        """
+        if not (consequence.is_certain or self._is_here(consequence.table)):
+            return 0
+        refers = referring(consequence, rows)
+        if consequence.change is None:
+            assert consequence.binding is not None  # noqa: S101 (one of the two it has)
+            return self.displace(consequence.binding, refers)
+        keys = self._keys(consequence.change, refers)
+        return sum(self._clear(consequence.change, some) for some in _batches(keys))
+
+    def _clear(self, changed: Binding | Change, keys: Keys) -> int:
+        """Delete rows, if they are expired ones, and expired rows below them, from the last on."""
+        return sum(
+            self._purge(below, is_one_of(key_columns(below.table), some))
+            for layer in reversed(self._layers(changed, keys))
+            for below, rows in layer
+            if isinstance(below, Binding)
+            for some in _batches(rows)
+        )
+
+    def _is_here(self, table: Table) -> bool:
+        """Whether a table is in the database of this connection."""
+        schemas = (self.options or {}).get("schema_translate_map", {})
+        name = (schemas.get(table.schema, table.schema), table.name)
+        known = _here.setdefault(self.dialect, set())
+        if name in known:
+            return True
+        try:
+            stored = inspect(self.connection).get_columns(table.name, name[0])
+        except NoSuchTableError:  # which isn't kept: it may be made at any time
+            return False
+        is_here = {column.name for column in table.c} <= {column["name"] for column in stored}
+        if is_here:
+            known.add(name)
+        return is_here
 
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Archive and delete as the model says."""
@@ -142,25 +237,32 @@ class KeyReclaimer:
                 connection.execution_options(**{name: before.get(name) for name in options})
 
     def _keys(
-        self, binding: Binding, criterion: ColumnElement[bool], limit: int | None = None
+        self, changed: Binding | Change, criterion: ColumnElement[bool], limit: int | None = None
     ) -> Keys:
-        rows = self.expired_rows(binding, key_columns(binding.table)).where(criterion).limit(limit)
-        return self.execute(rows).all()
+        """What `_identity` says of rows: of expired ones, or of such as the database changes."""
+        columns = _identity(changed)
+        if isinstance(changed, Binding):
+            rows = self.expired_rows(changed, columns)
+        else:
+            rows = SweepSelect(*columns)
+            rows = rows.with_for_update(read=True) if self.current else rows
+        return self.read(changed.table, rows.where(criterion).limit(limit)).all()
 
-    def _layers(self, binding: Binding, keys: Keys) -> list[Layer]:
-        """Rows, then the expired rows that refer to them, then those that refer to these, ...
+    def _layers(self, changed: Binding | Change, keys: Keys) -> list[Layer]:
+        """Rows, then the rows below that have to go or change before these, and so on.
 
         A row that refers to several is in several layers; the last one counts. Rows that refer to
         each other in a circle would go on for ever, hence no more layers than rows.
         """
-        layers = [[(binding, keys)]]
-        rows = {(binding.table, tuple(key)) for key in keys}
+        layers: list[Layer] = [[(changed, keys)]]
+        rows = {(changed.table, tuple(key)) for key in keys}
         while len(layers) <= len(rows):
             below = [
-                (child, referring)
+                (child, child_keys)
                 for parent, some in layers[-1]
-                for child, key in restricting_children(parent.table)
-                if (referring := self._referring(child, key, parent, some))
+                for consequence in _change(parent).consequences()
+                if (child := consequence.change or consequence.binding) is not None
+                if (child_keys := self._referring(consequence, parent, some))
             ]
             if not below:
                 break
@@ -168,14 +270,27 @@ class KeyReclaimer:
             rows.update((child.table, tuple(key)) for child, keys in below for key in keys)
         return layers
 
-    def _referring(self, child: Binding, key: RestrictingKey, parent: Binding, keys: Keys) -> Keys:
-        columns = key_columns(parent.table)
-        referring: list[Sequence[Any]] = []
+    def _referring(self, consequence: Consequence, parent: Binding | Change, keys: Keys) -> Keys:
+        child, columns = consequence.change or consequence.binding, _identity(parent)
+        if child is None or not (consequence.is_certain or self._is_here(consequence.table)):
+            return []
+        found: list[Sequence[Any]] = []
         for some in _batches(keys):
-            referred = select(*key.referred_columns).where(is_one_of(columns, some))
-            refers = in_subquery(key.columns, referred.options(include_expired()))
-            referring += self._keys(child, and_(refers, key.refers_to_another_row()))
-        return referring
+            referred = referred_rows(consequence, parent.table, is_one_of(columns, some))
+            found += self._keys(child, referring(consequence, referred.options(include_expired())))
+        return found
+
+
+def _change(changed: Binding | Change) -> Change:
+    return changed if isinstance(changed, Change) else Change(changed.table)
+
+
+def _identity(changed: Binding | Change) -> Sequence[Column[Any]]:
+    """The columns to know rows by: of such as are not deleted here, what is referred to in them."""
+    if isinstance(changed, Binding):
+        return key_columns(changed.table)
+    referred = [column for below in changed.consequences() for column in below.referred]
+    return list(dict.fromkeys(referred))
 
 
 def _batches(keys: Keys) -> Iterator[Keys]:

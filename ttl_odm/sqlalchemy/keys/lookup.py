@@ -20,20 +20,30 @@ from sqlalchemy import (
     UnaryExpression,
     and_,
     bindparam,
+    literal,
     or_,
     select,
     tuple_,
 )
 from sqlalchemy.sql import visitors
 
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.keys.defaults import (
+    UNKNOWN,
+    is_made_of,
+    of_new_rows,
+    with_sources,
+    with_values,
+)
 from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
-from ttl_odm.sqlalchemy.rewrite.stamps import unique_parts
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
+from ttl_odm.sqlalchemy.rewrite.prefixes import Prefix
+from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
+from ttl_odm.sqlalchemy.rewrite.targets import unique_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sqlalchemy import Delete, Select, Table
 
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
 
     Row = Mapping[str, Any]
+    Rows = Callable[..., Select[Any]]
 
 _MOST_VALUES: Final = 5_000
 """In one statement. Databases allow more, but MariaDB reads the whole table from 16,000 on."""
@@ -56,11 +67,13 @@ _RESERVED: Final = 50
 class Key:
     """A primary key, a unique constraint or a unique index: what no two rows have in common.
 
-    Its parts are its columns, or expressions of them.
+    Its parts are its columns, or expressions of them. In place of `generated` columns it has those
+    that they are computed from.
     """
 
     parts: tuple[ColumnElement[Any], ...]
     columns: tuple[Column[Any], ...]
+    generated: tuple[Column[Any], ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -72,20 +85,60 @@ class Key:
         """The keys of its columns."""
         return tuple(column.key for column in self.columns)
 
-    def made_of(self, values: Mapping[Column[Any], Any]) -> list[Any]:
-        """The parts, with values or SQL in the place of the columns."""
-        if self.is_plain:
-            return [values[column] for column in self.columns]
+    def selected(
+        self, values: Mapping[Column[Any], Any], matched: Rows = select, *, typed: bool = False
+    ) -> Select[Any]:
+        """A SELECT of this key, with values or SQL in the place of the columns.
 
-        def replaced(element: Any, **_: object) -> Any:
-            return values.get(element) if isinstance(element, Column) else None
-
-        return [visitors.replacement_traverse(part, {}, replaced) for part in self.parts]
+        `matched` selects columns of the rows that are written; `typed` gives values the types and
+        collations of the table's columns.
+        """
+        if not (self.generated or typed):
+            return matched(*self._made_of(values))
+        return self._over_rows(self.parts, values, matched)
 
     def equals(self, values: Mapping[Column[Any], Any]) -> ColumnElement[bool]:
         """The condition for rows that have this key of such values."""
-        made = self.made_of(values)
-        return and_(*(part == value for part, value in zip(self.parts, made, strict=True)))
+        made = self._made_of(values)
+        conditions = [part == value for part, value in zip(self.parts, made, strict=True)]
+        for part, value in zip(self.parts, made, strict=True):
+            if isinstance(part, Prefix) and isinstance(value, Prefix):
+                (column, _) = part.clauses
+                conditions.append(value.may_begin(column))
+        return and_(*conditions)
+
+    def held_by(self, row: Row) -> ColumnElement[bool] | None:
+        """The condition for rows that have the key of a row; None if nobody else can have it."""
+        values = [row.get(name, UNKNOWN) for name in self.names]
+        if any(value is UNKNOWN or (value is None and self.is_plain) for value in values):
+            return None
+        made = map(as_sql, values, self.columns)
+        return self.equals(dict(zip(self.columns, made, strict=True)))
+
+    def _made_of(self, values: Mapping[Column[Any], Any]) -> list[Any]:
+        if self.is_plain:
+            return [values[column] for column in self.columns]
+        return [
+            # As a value: with IN and a subquery beside an OR, no database uses an index.
+            self._over_rows([part], values).scalar_subquery()
+            if is_made_of(part, self.generated)
+            else with_values(part, values)
+            for part in self.parts
+        ]
+
+    def _over_rows(
+        self,
+        parts: Iterable[ColumnElement[Any]],
+        values: Mapping[Column[Any], Any],
+        matched: Rows = select,
+    ) -> Select[Any]:
+        new = matched(*(value.label(column.name) for column, value in values.items()))
+        return of_new_rows(parts, self.generated, values, new)
+
+
+def as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
+    """A value, or SQL, of a column as SQL."""
+    return value if is_sql(value) else literal(value, column.type)
 
 
 def keys_of(table: Table) -> list[Key]:
@@ -102,10 +155,15 @@ def keys_of(table: Table) -> list[Key]:
             bare.append(element)
         parts = tuple(bare)
         inner = [[c for c in visitors.iterate(part) if isinstance(c, Column)] for part in parts]
-        if all(isinstance(part, Column) for part in parts):
+        if not all(inner):  # there is text, in which nobody can find the columns
+            continue
+        columns = dict.fromkeys(c for some in inner for own in some for c in with_sources(own))
+        generated = tuple(column for column in columns if column.computed is not None)
+        if generated or not all(isinstance(part, Column) for part in parts):
+            own = tuple(column for column in columns if column.computed is None)
+            keys.append(Key(parts, own, generated))
+        else:
             keys.append(Key(parts, parts))
-        elif all(inner):  # there is nothing in text, in which nobody can find the columns
-            keys.append(Key(parts, tuple(dict.fromkeys(c for columns in inner for c in columns))))
     return keys
 
 
@@ -123,42 +181,52 @@ class ConflictingRows:
 
     def with_keys(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
         """A condition on the table of the keys, as one on the table that has the policy."""
-        if self.sub is None:
-            return condition
-        own, roots = zip(*self.sub.keys, strict=True)
-        return in_subquery(roots, select(*own).where(condition).options(include_expired()))
+        return at_root(self.sub, condition)
 
 
 class NamedKey:
-    """A key, and under which names a row has the values of its columns."""
+    """A key, and under which names a row has the values of its columns.
 
-    __slots__ = ("is_plain", "key", "names")
+    No row has the columns that are `made`: the database makes the same of them for every row.
+    """
 
-    def __init__(self, key: Key, names: tuple[str, ...]) -> None:
+    __slots__ = ("columns", "is_plain", "key", "made", "names")
+
+    def __init__(
+        self, key: Key, names: Sequence[str], made: Mapping[Column[Any], Any] | None = None
+    ) -> None:
+        named = [
+            pair for pair in zip(key.columns, names, strict=True) if pair[0] not in (made or ())
+        ]
         self.key = key
-        self.names = names
+        self.columns = tuple([column for column, _ in named])
+        self.names = tuple([name for _, name in named])
+        self.made = {column: as_sql(value, column) for column, value in (made or {}).items()}
         self.is_plain = key.is_plain
 
     def values_of(self, row: Row) -> tuple[Any, ...] | None:
         """What a row has there, or None if that is in nobody's way.
 
-        Columns with a NULL among them conflict with nothing, and a value that the database makes
-        (autoincrement, a server default) is new. Expressions may make something of a NULL.
+        Columns with a NULL among them conflict with nothing, nor does a value that isn't known
+        beforehand. Expressions may make something of a NULL.
         """
         values = tuple([row.get(name) for name in self.names])
-        missing = [value is None for value in values]
-        return None if (any if self.is_plain else all)(missing) else values
+        if self.is_plain:
+            return None if any(value is None for value in values) else values
+        return values if all(name in row for name in self.names) else None
 
 
 class _Shape(NamedTuple):
     """What a statement hangs on beside its values.
 
-    Those are for one row or some, and for the keys of these numbers. `current`: see `KeyReclaimer`.
+    Those are for one row or some, and for the keys of these numbers. `current`: see `KeyReclaimer`;
+    `selects`: whether it is a SELECT, which another thread may be about to change its mind on.
     """
 
     keys: tuple[int, ...]
     rows: Literal["one", "some"]
     current: bool
+    selects: bool
 
 
 class KeyPurge:
@@ -169,7 +237,9 @@ class KeyPurge:
         self._conflicting = conflicting
         self._keys = tuple(keys)
         self._has_tuples = any(len(key.names) > 1 for key in self._keys)
+        self._width = sum(len(key.names) for key in self._keys) or 1
         self._has_expressions = not all(key.is_plain for key in self._keys)
+        self._generated = {n for n, key in enumerate(self._keys) if key.key.generated}
         self._conditions: tuple[object, ...] | None = None
         self._selects_first = False
         self._statements: dict[_Shape, Select[Any] | Delete] = {}
@@ -187,7 +257,7 @@ class KeyPurge:
         if singly or len(rows) == 1:
             return self._free_each(reclaimer, rows)
         most = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
-        most //= sum(len(key.names) for key in self._keys)
+        most //= self._width
         if self._has_tuples:
             most = min(most, _MOST_TUPLES)
         deleted = 0
@@ -199,28 +269,49 @@ class KeyPurge:
                 taken = [value for row in some if (value := values_of(row)) is not None]
                 if taken:
                     numbers.append(number)
-                    values[f"key_{number}"] = taken if len(key.names) > 1 else [v for (v,) in taken]
+                    if key.names:
+                        single = len(key.names) == 1
+                        values[f"key_{number}"] = [v for (v,) in taken] if single else taken
             if numbers:
-                shape = _Shape(tuple(numbers), "some", reclaimer.current)
+                shape = _Shape(tuple(numbers), "some", reclaimer.current, self._selects_first)
                 deleted += self._run(reclaimer, shape, values)
         return deleted
 
     def _free_each(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """By a statement for one row, where NULL is no key either."""
         keys = self._keys
-        numbers = tuple([n for n, key in enumerate(keys) if any(map(key.values_of, rows))])
+        numbers = tuple(
+            [
+                number
+                for number, key in enumerate(keys)
+                if not key.names or any(map(key.values_of, rows))
+            ]
+        )
+        if not self._generated or reclaimer.dialect.name not in MYSQL_FAMILY:
+            return self._free_some(reclaimer, numbers, rows)
+        # MariaDB plans before it knows the value of a subquery: beside an OR, it reads all rows.
+        apart = self._generated.intersection(numbers)
+        groups = [
+            tuple([number for number in numbers if number not in apart]),
+            *((number,) for number in apart),
+        ]
+        return sum([self._free_some(reclaimer, group, rows) for group in groups])
+
+    def _free_some(
+        self, reclaimer: KeyReclaimer, numbers: tuple[int, ...], rows: Sequence[Row]
+    ) -> int:
         if not numbers:
             return 0
-        shape = _Shape(numbers, "one", reclaimer.current)
+        shape = _Shape(numbers, "one", reclaimer.current, self._selects_first)
         sets = [
             {
                 f"key_{number}_{place}": row.get(name)
                 for number in numbers
-                for place, name in enumerate(keys[number].names)
+                for place, name in enumerate(self._keys[number].names)
             }
             for row in rows
         ]
-        if self._selects_first or len(sets) == 1:
+        if shape.selects or len(sets) == 1:
             return sum([self._run(reclaimer, shape, values) for values in sets])
         return self._run(reclaimer, shape, sets)
 
@@ -228,17 +319,17 @@ class KeyPurge:
         binding, statement = self._conflicting.binding, self._statements.get(shape)
         if statement is None:
             criterion = self._criterion(shape)
-            if self._selects_first:
+            if shape.selects:
                 first = next(iter(binding.table.c))
                 statement = reclaimer.expired_rows(binding, [first]).where(criterion).limit(1)
             else:
                 is_expired = expired_in(reclaimer.connection, binding)
                 statement = SweepDelete(binding.table).where(is_expired, criterion)
             self._statements[shape] = statement
-        if not self._selects_first:
+        if not shape.selects:
             with with_hint(binding.table):
                 return int(reclaimer.execute(statement, values).rowcount)
-        if reclaimer.execute(statement, values).first() is None:
+        if reclaimer.read(binding.table, statement, values).first() is None:
             return 0
         return reclaimer.displace(binding, self._criterion(shape, values))
 
@@ -254,15 +345,19 @@ class KeyPurge:
 
         conditions = []
         for number in shape.keys:
-            key = self._keys[number].key
+            named = self._keys[number]
             if shape.rows == "one":
                 places = {
                     column: bind(f"key_{number}_{place}", type_=column.type)
-                    for place, column in enumerate(key.columns)
+                    for place, column in enumerate(named.columns)
                 }
-                conditions.append(key.equals(places))
-            else:
-                columns: Any = key.columns[0] if len(key.columns) == 1 else tuple_(*key.columns)
+                conditions.append(named.key.equals({**places, **named.made}))
+                continue
+            made = [column == value for column, value in named.made.items()]
+            if named.columns:
+                one = len(named.columns) == 1
+                columns: Any = named.columns[0] if one else tuple_(*named.columns)
                 taken = bind(f"key_{number}", expanding=True, type_=columns.type)
-                conditions.append(columns.in_(taken))
+                made.append(columns.in_(taken))
+            conditions.append(and_(*made))
         return self._conflicting.with_keys(or_(*conditions))

@@ -12,30 +12,50 @@ PostgreSQL so does a failed statement.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnElement, Insert, literal, or_, select
+from sqlalchemy import Insert, or_
 from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.compat import original, selected_names, value_lists, where_criteria
+from ttl_odm.sqlalchemy.compat import (
+    emitted,
+    invoked,
+    original,
+    selected_names,
+    value_lists,
+)
+from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.lookup import ConflictingRows, Key, KeyPurge, NamedKey, keys_of
+from ttl_odm.sqlalchemy.keys.lookup import (
+    ConflictingRows,
+    Key,
+    KeyPurge,
+    NamedKey,
+    as_sql,
+    keys_of,
+)
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.purge.statements import filled, in_subquery, writes
+from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.stamps import (
     inner_rows,
     is_sql,
+    named_rows,
     parameters_of,
     rows_of,
     selected_columns,
-    written_columns,
 )
+from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
+
+    from ttl_odm.sqlalchemy.keys.upserts import MetRows
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = Mapping[str, Any]
 
@@ -46,6 +66,7 @@ class TakenKeys:
     def __init__(self, conflicting: ConflictingRows, keys: Iterable[Key]) -> None:
         self.conflicting = conflicting
         self.keys = tuple(keys)
+        self._columns = tuple(dict.fromkeys(c for key in self.keys for c in key.columns))
         self._purge = KeyPurge(conflicting, [NamedKey(key, key.names) for key in self.keys])
 
     @classmethod
@@ -56,10 +77,10 @@ class TakenKeys:
         if binding is not None:
             conflicting, keys = ConflictingRows(binding), keys_of(table)
         elif sub is not None:
-            # Its primary key is that of the root, where it is freed.
-            shared = {own for own, _ in sub.keys}
-            conflicting = ConflictingRows(sub.base, sub)
-            keys = [key for key in keys_of(table) if not shared.issuperset(key.columns)]
+            conflicting, keys = ConflictingRows(sub.base, sub), keys_of(table)
+            if written is None:  # the primary key of a new row is that of the root, and free there
+                shared = {own for own, _ in sub.keys}
+                keys = [key for key in keys if not shared.issuperset(key.columns)]
         else:
             return None
         if written is not None:
@@ -70,50 +91,48 @@ class TakenKeys:
         """Delete the expired rows that hold a key of these rows, by column key."""
         plain = [{key: value for key, value in row.items() if not is_sql(value)} for row in rows]
         deleted = self._purge.free(reclaimer, plain)
-        conditions = []  # for keys that the database computes, in part at least
-        for key in self.keys:
-            for row in rows:
-                values = {column: row.get(column.key) for column in key.columns}
-                if not any(value is None for value in values.values()) and any(
-                    map(is_sql, values.values())
-                ):
-                    made = {column: _as_sql(value, column) for column, value in values.items()}
-                    conditions.append(key.equals(made))
+        conditions = [
+            same
+            for key in self.keys
+            for row in rows
+            # What the database computes, in part at least.
+            if any(is_sql(row.get(name)) for name in key.names)
+            if (same := key.held_by(row)) is not None
+        ]
         if conditions:
             deleted += self._displace(reclaimer, or_(*conditions))
         return deleted
 
     def free_for_insert(
-        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row]
+        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row], parameters: Row
     ) -> int:
-        """The same for the rows of an INSERT, or what it selects."""
+        """The same for the rows of an INSERT, or what it selects.
+
+        The parameters are those of the whole statement.
+        """
         columns = selected_columns(statement)
         if not columns:
-            return self.free(reclaimer, list(rows))
+            completed = [
+                with_defaults(row, self._columns, parameters, number)
+                for number, row in enumerate(rows)
+            ]
+            return self.free(reclaimer, completed)
         selected: Any = statement.select
-        values = selected.subquery()
+        values = named_rows(selected)
         # What writes would write; what text selects has no names.
         if writes(selected) or len(values.c) != len(columns):
             return 0
-        place = dict(zip(columns, values.c, strict=True))
-        return sum(
-            self.free_selected(
-                reclaimer, key, {column: place[column.key] for column in key.columns}
-            )
-            for key in self.keys
-            if place.keys() >= set(key.names)
-        )
+        row = with_defaults(dict(zip(columns, values.c, strict=True)), self._columns, parameters)
+        deleted = 0
+        for key in self.keys:
+            if row.keys() >= set(key.names):
+                new = {column: as_sql(row[column.key], column) for column in key.columns}
+                taken = key.selected(new, typed=not set(columns).issuperset(key.names))
+                deleted += self.free_selected(reclaimer, key, taken)
+        return deleted
 
-    def free_selected(
-        self,
-        reclaimer: KeyReclaimer,
-        key: Key,
-        values: Mapping[Column[Any], Any],
-        *criteria: ColumnElement[bool],
-        row: Row | None = None,
-    ) -> int:
-        """The same for one key, with the values that a SELECT finds; a row fills its parameters."""
-        taken = filled(select(*key.made_of(values)).where(*criteria), row or {})
+    def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
+        """The same for one key, with the values that a SELECT finds."""
         return self._displace(reclaimer, in_subquery(key.parts, taken))
 
     def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
@@ -145,18 +164,29 @@ class InsertedKeys(_KeysOfWrite):
         parameters = context.compiled_parameters
         if self._purge is not None:  # nearly always, from the second time on
             return self._purge.free(reclaimer, parameters)
-        statement: Any = context.invoked_statement
+        statement = emitted(invoked(context))
         if not (selected_names(statement) or value_lists(statement)):
-            named = [
-                NamedKey(key, names)
-                for key in self._taken.keys
-                if (names := parameters_of(statement, key.columns)) is not None
-            ]
-            if len(named) == len(self._taken.keys):  # every execution of it is alike
-                self._purge = KeyPurge(self._taken.conflicting, named)
+            named = [self._named(key, statement, parameters[0]) for key in self._taken.keys]
+            if UNKNOWN not in named:  # every execution of it is alike
+                self._purge = KeyPurge(self._taken.conflicting, filter(None, named))
                 return self._purge.free(reclaimer, parameters)
         rows = () if selected_names(statement) else rows_of(statement, parameters)
-        return self._taken.free_for_insert(reclaimer, statement, rows)
+        return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])
+
+    def _named(self, key: Key, statement: Insert, parameters: Row) -> Any:
+        """Where the parameters have a key; None if it is nowhere, `UNKNOWN` if it is computed."""
+        names = parameters_of(statement, key.columns)
+        if names is None:
+            return UNKNOWN
+        made = {
+            column: default_of(column, {})
+            for column, name in zip(key.columns, names, strict=True)
+            if name not in parameters
+        }
+        is_new = any(
+            value is UNKNOWN or (value is None and key.is_plain) for value in made.values()
+        )
+        return None if is_new else NamedKey(key, names, made)
 
 
 class InnerInserts(_KeysOfWrite):
@@ -165,7 +195,7 @@ class InnerInserts(_KeysOfWrite):
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which one of them takes."""
         reclaimer = KeyReclaimer.of(context, current=current)
-        whole: Any = context.invoked_statement
+        whole = invoked(context)
         inserts = [
             element
             for element in visitors.iterate(whole)
@@ -173,46 +203,65 @@ class InnerInserts(_KeysOfWrite):
             if original(element.table) is self._taken.conflicting.table
         ]
         return sum(
-            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters))
+            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters), parameters)
             for inner in inserts
             for parameters in context.compiled_parameters
         )
 
 
-class UpdatedKeys(_KeysOfWrite):
+class UpdatedKeys:
     """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
 
-    _known: TakenKeys | None = None
-    """Those that its values tell, without a look at its rows."""
+    def __init__(self, taken: TakenKeys, lookup: TargetLookup | MetRows) -> None:
+        self._taken = taken
+        self._lookup = lookup
+        self._known: dict[frozenset[str], TakenKeys] = {}
+        """Those that values tell, without a look at the rows, by the columns with such values."""
+        columns = [column for key in taken.keys for column in key.columns]
+        onupdates = {column.key: onupdate_of(column) for column in columns}
+        self._onupdates = {k: value for k, value in onupdates.items() if value is not UNKNOWN}
+        """What SQL sets columns of keys to, by itself."""
+
+    @classmethod
+    def of(cls, target: Target, met: MetRows | None = None) -> Self | None:
+        """For a table that it changes; None where no expired row can be in its way.
+
+        Of an upsert (`met`), what is inserted for a key has been freed already.
+        """
+        taken = TakenKeys.of(target.table, target.written)
+        if taken is None or (met and all(met.brought.issuperset(k.names) for k in taken.keys)):
+            return None
+        return cls(taken, met or TargetLookup(target))
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key which the UPDATE is about to write."""
-        statement: Any = context.invoked_statement
-        compiled: Any = context.compiled
         reclaimer = KeyReclaimer.of(context, current=current)
-        written = written_columns(statement, compiled)
-        rows = list(rows_of(statement, context.compiled_parameters))
-        if self._known is None:
-            known = {name for name in written if not is_sql(rows[0].get(name))}
-            keys = [key for key in self._taken.keys if known.issuperset(key.names)]
-            self._known = TakenKeys(self._taken.conflicting, keys)
-        deleted = self._known.free(reclaimer, rows) if self._known.keys else 0
-        criteria = where_criteria(statement)
-        if writes(*criteria):
+        return sum(
+            self._free(reclaimer, target, executions)
+            for target, executions in self._lookup.targets(context)
+        )
+
+    def _free(self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Row]) -> int:
+        rows = [{**self._onupdates, **row} for row in target.rows(executions)]
+        written = target.written.intersection(rows[0])
+        plain = frozenset(name for name in written if not is_sql(rows[0][name]))
+        known = self._known.get(plain)
+        if known is None:
+            keys = [key for key in self._taken.keys if plain.issuperset(key.names)]
+            known = self._known[plain] = TakenKeys(self._taken.conflicting, keys)
+        deleted = known.free(reclaimer, rows) if known.keys else 0
+        if target.acts:
             return deleted  # which rows it changes is known once it has run
-        for key in set(self._taken.keys).difference(self._known.keys):
+        for key in set(self._taken.keys).difference(known.keys):
             # A part of the key stays as it is in each row, or is computed from the row: the
             # database tells the keys that the rows will have.
-            for row in rows:
+            for row, parameters in zip(rows, executions, strict=True):
                 new = {
-                    column: _as_sql(row.get(column.key), column)
+                    column: as_sql(row[column.key], column)
                     if column.key in written
-                    else column
+                    else target.source.c[column.key]
                     for column in key.columns
                 }
-                deleted += self._taken.free_selected(reclaimer, key, new, *criteria, row=row)
+                matched = partial(target.matched, parameters)
+                deleted += self._taken.free_selected(reclaimer, key, key.selected(new, matched))
         return deleted
-
-
-def _as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
-    return value if is_sql(value) else literal(value, column.type)

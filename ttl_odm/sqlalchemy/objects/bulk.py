@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of
+from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sqlalchemy import Update
+    from sqlalchemy import Table, Update
     from sqlalchemy.orm import Session
 
     from ttl_odm.sqlalchemy.compat import Handler
@@ -50,7 +51,7 @@ def stamping(before_execute: Handler) -> Handler:
         options: Mapping[str, object],
         *rest: object,
     ) -> Any:
-        binding = binding_of(statement.table)
+        binding = binding_of_source(statement.table)
         if {**statement.get_execution_options(), **options}.get(KEEP_LAST_MODIFIED):
             # An update by primary key loses the options that session.execute() was given.
             statement = statement.execution_options(**{KEEP_LAST_MODIFIED: True})
@@ -59,8 +60,22 @@ def stamping(before_execute: Handler) -> Handler:
             and binding.stamps
             and not compat.is_ordered(statement)
             and not isinstance(params, list)
+            and _sets_own(statement, binding.table)
         ):
-            statement = statement.values({binding.last_modified: Stamp()})
+            # Not by `values()`, which the copy that a lambda makes of an UPDATE doesn't stand.
+            pairs = [*compat.assignments(statement), (binding.last_modified, Stamp())]
+            statement = compat.with_assignments(statement, pairs)
         return before_execute(cls, session, statement, params, options, *rest)
 
     return stamped
+
+
+def _sets_own(statement: Update, table: Table) -> bool:
+    """Whether an UPDATE sets columns of a class, and not only of others, as MariaDB lets it.
+
+    Not those by which it names an alias: SQLAlchemy doesn't follow them into objects either.
+    """
+    names = [name for name, _ in compat.assignments(statement)]
+    return not names or any(
+        isinstance(name, str) or compat.original(name.table) is table for name in names
+    )

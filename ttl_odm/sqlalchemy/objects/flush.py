@@ -9,50 +9,81 @@ tables without a policy go straight through.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime, timedelta
 from itertools import groupby
+from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Select, and_, bindparam, or_, select
-from sqlalchemy.exc import DontWrapMixin
+from sqlalchemy import ColumnElement, Table, bindparam, inspect
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
-from ttl_odm import errors
-from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.objects.ends import (
+    MARGIN,
+    NO_NOTE,
+    ExpiredError,
+    gone_error,
+    known_of,
+    look_at,
+    missing,
+    present,
+)
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
+from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
+from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
 
-    from sqlalchemy import Connection, Delete, Table
-    from sqlalchemy.orm import InstanceState, Mapper, Session, UOWTransaction
+    from sqlalchemy import Connection, Delete
+    from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
-    Key = tuple[Any, ...]
+    from ttl_odm.sqlalchemy.compat import State
+    from ttl_odm.sqlalchemy.objects.ends import Key, Seen
+    from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
+
+    Written = tuple[Any, Connection]
+    """An object's state (or None), and where its row is written."""
 
 _EXPLICIT: Final = "ttl_odm_explicitly_deleted"
 """In ``InstanceState.info``: the object was given to ``session.delete()`` itself."""
-
-
-class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
-    """The row has expired (or was deleted), so it can't be changed or deleted."""
 
 
 def flushing(flush: Callable[..., None]) -> Callable[..., None]:
     """Let a flush of a new object forget an expired one that had its key."""
 
     def live_flush(session: Session, *args: object, **kw: object) -> None:
-        for state in list(compat.pending_states(session)):
-            table = state.mapper.local_table
+        # New objects whose rows the server stamps, with the attribute of the stamp.
+        stamped: list[tuple[Any, str]] = []
+        for state, row in list(compat.pending_states(session).items()):
+            mapper = state.manager.mapper
+            table = mapper.local_table
             # Most tables have no info at all.
-            if getattr(table, "info", None) and root_binding_of(table) is not None:
-                key = compat.identity_keys(state.mapper)(state)
-                known = session.identity_map.get(key)
-                if known is not None:
-                    drop_if_gone(session, known, state.mapper.class_, key)
+            binding = root_binding_of(table) if getattr(table, "info", None) else None
+            if binding is None:
+                continue
+            stamp = compat.properties(mapper).get(binding.last_modified) if binding.stamps else None
+            if stamp is not None and not isinstance(row.__dict__.get(stamp.key), ColumnElement):
+                stamped.append((state, stamp.key))
+            if session.connection_callable is not None:
+                dialect_of(session, row)  # lets the object have its shard's token
+            key = compat.identity_keys(mapper)(state)
+            known = session.identity_map.get(key)
+            if known is not None:
+                drop_if_gone(session, known, mapper.class_, key)
         flush(session, *args, **kw)
+        for state, attribute in stamped:
+            row = state.obj()
+            if state.key is not None and row is not None and attribute not in row.__dict__:
+                state.ttl_odm_note = monotonic(), state.runid
 
     return live_flush
 
@@ -60,7 +91,7 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
 def marking(delete: Callable[..., None]) -> Callable[..., None]:
     """Let the session remember what was given to ``session.delete()`` itself."""
 
-    def marked(session: Session, state: InstanceState[Any], obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
+    def marked(session: Session, state: State, obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
         delete(session, state, obj, head)
         if head and root_binding_of(state.mapper.local_table) is not None:
             state.info[_EXPLICIT] = True
@@ -88,33 +119,85 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         except ObjectDeletedError as error:
             # The object's attributes had to be loaded first (as after every commit).
             raise _expired_on_load(binding, mapper, uow) from error
+        if not records:  # as in the flush of new objects
+            return
         # The objects whose row in the table at the root this flush has updated.
         at_root: set[Any] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
         )
-        apart = [record for record in records if record[compat.STATE] in at_root]
-        rest = [record for record in records if record[compat.STATE] not in at_root]
-        for batch in (*_countable(apart), *_countable(rest)):
+        batches: list[list[Any]] = []
+        if at_root:
+            batches += _countable([r for r in records if r[compat.STATE] in at_root])
+            records = [r for r in records if r[compat.STATE] not in at_root]
+        _check_same(binding, mapper, map(compat.written, records), "updated")
+        for batch in (*batches, *_countable(records)):
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
             except StaleDataError as error:
-                keys = [compat.updated_key(mapper, table, record) for record in batch]
-                gone = _missing(binding, keys, batch[0][compat.CONNECTION])
+                keys = [compat.updated_key(mapper, table, binding.table, r) for r in batch]
+                gone = missing(binding, keys, batch[0][compat.CONNECTION])
                 if not gone:  # all are live: somebody else changed a version id
                     raise
-                raise _expired(uow, mapper, gone, "updated") from error
+                raise gone_error(uow, mapper, gone, "updated") from error
             finally:
                 base_row_written.reset(token)
-            states = [record[compat.STATE] for record in batch if record[compat.STATE] is not None]
-            if table is binding.table:
-                at_root.update(states)
-            else:  # its _ts was reset at the root, and the objects have the old one
-                for state in states:
-                    stamp = state.mapper.get_property_by_column(binding.last_modified)
-                    compat.expire(state, [stamp.key])
+            if uow is not None:
+                _remember(binding, table, batch, at_root)
 
     return emit_updates
+
+
+def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
+    """Let the UPDATEs that a flush makes for ``post_update`` raise `ExpiredError`."""
+
+    def emit_post_updates(
+        base_mapper: Mapper[Any],
+        uow: UOWTransaction,
+        mapper: Mapper[Any],
+        table: Table,
+        update: Iterable[Any],
+    ) -> None:
+        binding = root_binding_of(table)
+        if binding is None:
+            emit(base_mapper, uow, mapper, table, update)
+            return
+        records = list(update)
+        _check_same(binding, mapper, map(compat.post_written, records), "updated")
+        for batch in _countable(records, connection_at=3):
+            try:
+                emit(base_mapper, uow, mapper, table, batch)
+            except StaleDataError as error:
+                keys = [state.key[1] for state, *_ in batch]
+                gone = missing(binding, keys, batch[0][3])
+                if not gone:
+                    raise
+                raise gone_error(uow, mapper, gone, "updated") from error
+
+    return emit_post_updates
+
+
+def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
+    """Let ``bulk_save_objects()`` raise `ExpiredError` for objects that are over."""
+
+    def bulk_save(
+        session: Session,
+        mapper: Mapper[Any],
+        mappings: Iterable[Any],
+        *,
+        isupdate: bool,
+        isstates: bool,
+        **options: Any,
+    ) -> None:
+        binding = root_binding_of(inspect(mapper).local_table)
+        if binding is not None and isstates and isupdate:
+            mappings = list(mappings)
+            connection = session.connection(bind_arguments={"mapper": mapper})
+            records = ((state, connection) for state in mappings)
+            _check_same(binding, inspect(mapper), records, "updated")
+        save(session, mapper, mappings, isupdate=isupdate, isstates=isstates, **options)
+
+    return bulk_save
 
 
 def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
@@ -134,31 +217,150 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         deletes = list(delete)
         if not deletes:
             return
-        explicit = {
-            state.key[1]
-            for state, (is_delete, _) in uow.states.items()
-            if table is binding.table  # a joined sub-table follows its base
-            if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False)
-        }
-        columns = compat.primary_key(mapper, table)
+        # A joined sub-table follows its base, if that is mapped too.
+        leads = table is binding.table or binding.table not in mapper.tables
+        explicit = _explicitly_deleted(uow) if leads else frozenset()
+        columns = [column.key for column in compat.primary_key(mapper, table)]
+        is_of_many = not isinstance(mapper.local_table, Table)
         records = []
         for parameters, connection in deletes:
-            key = tuple(parameters[column.key] for column in columns)
-            records.append((parameters, key, connection, key in explicit))
+            key = tuple([parameters[column] for column in columns])
+            # A join's rows have other keys than its tables', and none of them may go alone.
+            is_checked = is_of_many or (table, key) in explicit
+            records.append((parameters, key, connection, is_checked))
+        if table is binding.table:
+            classes = base_mapper.self_and_descendants
+            mappers = {m for m in classes if root_binding_of(m.local_table) is binding}
+            connections = {key: connection for _, key, connection, _ in records}
+            deleted = [
+                (state, connections[state.key[1]])
+                for state, (is_delete, _) in uow.states.items()
+                if is_delete and state.key is not None and state.key[1] in connections
+                if state.manager.mapper in mappers
+            ]
+            _check_same(binding, mapper, deleted, "deleted")
         statement = _delete_by_key(base_mapper, mapper, table)
+        options = {"compiled_cache": compat.compiled_cache(base_mapper)}
         for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
             for batch in _countable(list(group), connection_at=2):
-                result = connection.execute(
-                    statement,
-                    [parameters for parameters, *_ in batch],
-                    execution_options={"compiled_cache": compat.compiled_cache(base_mapper)},
-                )
+                rows = [parameters for parameters, *_ in batch]
+                result = connection.execute(statement, rows, execution_options=options)
                 if is_checked and result.rowcount != len(batch):
                     keys = [key for _, key, *_ in batch]
-                    present = _present(binding, keys, connection, with_expired=True)
-                    raise _expired(uow, mapper, present or keys, "deleted")
+                    held = present(binding, keys, connection, with_expired=True)
+                    raise gone_error(uow, mapper, held or keys, "deleted")
 
     return emit_deletes
+
+
+def releasing_ties(write: Callable[..., None]) -> Callable[..., None]:
+    """Let rows of a ``secondary`` table that have expired be gone, as they are for a cascade.
+
+    What a flush removes of them, or moves with an owner's key, is no longer there: whether only out
+    of sight or swept already must make no difference.
+    """
+
+    def write_ties(processor: Any, uow: UOWTransaction, new: Any, moved: Any, gone: Any) -> None:
+        if binding_of_source(processor.secondary) is not None:
+            for changes in ((), (), gone), ((), moved, ()):
+                with suppress(StaleDataError):  # raised once the statement has run
+                    write(processor, uow, *changes)
+            moved = gone = ()
+        write(processor, uow, new, moved, gone)
+
+    return write_ties
+
+
+def _check_same(
+    binding: Binding, mapper: Mapper[Any], records: Iterable[Written], verb: str
+) -> None:
+    """Raise `ExpiredError` if the key of an object may be another row's by now.
+
+    Rows whose end is far are known to be the same. The others are looked at, and locked until the
+    write. What is known of those that keep their stamps is noted, since objects forget them.
+    """
+    near: dict[Connection, dict[Key, tuple[State, Seen]]] = {}
+    # What rows without a ttl of their own were stamped after, if their end is far: an instant of
+    # the database's, and one of a note's.
+    far: dict[object, tuple[Lifetime, datetime, float] | None] = {}
+    for state, connection in records:
+        if state is None or state.key is None:
+            continue
+        dialect, mapped = connection.dialect, state.manager.mapper
+        if compat.options_of(connection).get(KEEP_LAST_MODIFIED):
+            state.ttl_odm_note = known_of(state, dialect), state.runid
+        name = mapped, dialect
+        if name not in far:
+            lifetime, sample = lifetime_of(mapped), sample_of(dialect)
+            far[name] = None
+            if lifetime is not None and sample is not None and not lifetime.binding.is_adopted:
+                lifetime.default.read()
+                life = lifetime.default.lifetime.inherited_life
+                ago = 0 if life is None else life - MARGIN
+                stamped = EARLIEST if life is None else sample.now() - timedelta(seconds=ago)
+                noted = -inf if life is None else monotonic() - ago + MARGIN
+                far[name] = lifetime, stamped, noted
+        known = far[name]
+        if known is not None:  # for most objects, this is all that is asked
+            lifetime, stamped, noted = known
+            row = state.obj()
+            stored, values = state.committed_state, {} if row is None else row.__dict__
+            stamp: Any = stored.get(lifetime.stamp, values.get(lifetime.stamp))
+            at, runid = getattr(state, "ttl_odm_note", NO_NOTE)
+            is_far = (
+                isinstance(at, float) and runid == state.runid and at > noted
+                if stamp is None
+                else stamp.__class__ is datetime and stamp > stamped
+            )
+            own: Any = lifetime.own
+            if is_far and stored.get(own, values.get(own)) is None:
+                continue
+        seen = known_of(state, dialect)
+        if seen is not None and seen.may_be_over(dialect, MARGIN):
+            near.setdefault(connection, {})[tuple(state.key[1])] = state, seen
+    for connection, states in near.items():
+        look_at(connection, states, binding, mapper, verb)
+
+
+def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set[State]) -> None:
+    """Note what is known of the ends of objects' rows after UPDATEs: objects forget their stamps.
+
+    Of rows that keep theirs, `_check_same` has noted it.
+    """
+    now, has_stamps = monotonic(), binding.stamps
+    for record in batch:
+        state, connection = compat.written(record)
+        is_kept = compat.options_of(connection).get(KEEP_LAST_MODIFIED)
+        if has_stamps and not is_kept and state not in at_root:
+            stamp = record[compat.SQL_VALUES].get(binding.last_modified)
+            known = now if stamp is None or type(stamp) is Stamp else None
+            state.ttl_odm_note = known, state.runid
+        if table is binding.table:
+            at_root.add(state)
+        else:  # its _ts was reset at the root, and the objects have the old one
+            lifetime = lifetime_of(state.mapper)
+            if lifetime is not None and lifetime.is_mapped:
+                compat.expire(state, [lifetime.stamp])
+
+
+def _explicitly_deleted(uow: UOWTransaction) -> AbstractSet[tuple[object, Key]]:
+    """What of a flush's was given to ``session.delete()``: tables at the root, and keys.
+
+    Collected once: a flush deletes from several tables, and from one in several batches.
+    """
+    explicit: set[tuple[object, Key]] | None = uow.attributes.get(_EXPLICIT)
+    if explicit is None:
+        explicit = uow.attributes[_EXPLICIT] = set()
+        bindings: dict[Mapper[Any], Binding | None] = {}
+        for state, (is_delete, _) in uow.states.items():
+            if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False):
+                mapper = state.manager.mapper
+                if mapper not in bindings:
+                    bindings[mapper] = root_binding_of(mapper.local_table)
+                binding = bindings[mapper]
+                if binding is not None:
+                    explicit.add((binding.table, state.key[1]))
+    return explicit
 
 
 def _countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
@@ -189,45 +391,4 @@ def _expired_on_load(binding: Binding, mapper: Mapper[Any], uow: Any) -> Expired
         if root_binding_of(state.mapper.local_table) is binding
     ]
     connection = uow.transaction.connection(mapper)
-    return _expired(uow, mapper, _missing(binding, keys, connection) or keys, "updated")
-
-
-def _missing(binding: Binding, keys: list[Key], connection: Connection) -> list[Key]:
-    """Those of the keys that no live row has."""
-    live = set(_present(binding, keys, connection))
-    return [key for key in keys if key not in live]
-
-
-def _present(
-    binding: Binding, keys: list[Key], connection: Connection, *, with_expired: bool = False
-) -> list[Key]:
-    """Those of the keys that a live row has, or any row."""
-    columns = list(binding.table.primary_key)
-    statement: Select[Any] = select(*columns).where(
-        or_(*(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys))
-    )
-    if with_expired:
-        statement = statement.options(include_expired())
-    elif connection.dialect.name in MYSQL_FAMILY:
-        # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
-        statement = statement.with_for_update(read=True)
-    return [tuple(row) for row in connection.execute(statement)]
-
-
-def _expired(
-    uow: UOWTransaction | None, mapper: Mapper[Any], keys: list[Key], verb: str
-) -> ExpiredError:
-    # The mapper is that of the table; the object may be of a class below it.
-    classes = {
-        state.key[1]: state.class_
-        for state in (() if uow is None else uow.states)
-        if state.key is not None and state.mapper.base_mapper is mapper.base_mapper
-    }
-    model = classes.get(keys[0], mapper.class_).__name__
-    ids = [key[0] if len(key) == 1 else key for key in keys]
-    names = f"{model} {ids[0]!r}" if len(ids) == 1 else f"one of {model} {ids!r}"
-    return ExpiredError(
-        f"{names} can't be {verb}: the row has expired, or was deleted meanwhile.",
-        model=model,
-        key=ids[0] if len(ids) == 1 else ids,
-    )
+    return gone_error(uow, mapper, missing(binding, keys, connection) or keys, "updated")

@@ -1,4 +1,4 @@
-"""The identity map never serves an expired object.
+"""The identity map never serves an expired object, nor an old row's values beside a new row's.
 
 ``session.get()`` and lazy many-to-one loads answer from memory where they can. An object there
 is *in doubt* once its end of life, as it was loaded, may have come by the upper bound of the
@@ -12,26 +12,29 @@ there whose row is gone is taken out first, so that the new one is an INSERT.
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import select
 from sqlalchemy.orm.attributes import instance_state
 
-from ttl_odm.core import expiry
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
+from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from sqlalchemy import Select
     from sqlalchemy.engine import Dialect
-    from sqlalchemy.orm import InstanceState, Mapper, Session
+    from sqlalchemy.orm import Mapper, Session
 
-    from ttl_odm.sqlalchemy.compat import Handler
+    from ttl_odm.sqlalchemy.compat import Handler, State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
+
+    Populators = dict[str, list[tuple[str, Callable[..., Any]]]]
 
 _NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
@@ -51,13 +54,7 @@ def live_lookups(lookup: Handler) -> Handler:
         state = instance_state(row)
         if state.mapper is not mapper:  # a subclass may have a default of its own
             lifetime = lifetime_of(state.mapper) or lifetime
-        if not _in_doubt(session, state, lifetime):
-            return row
-        # The next load reads the lifetime anew. Changes that wait for a flush stay.
-        compat.expire(
-            state, [key for key in lifetime.attributes if key not in state.committed_state]
-        )
-        return None
+        return None if _in_doubt(session, state, lifetime) else row
 
     return live_lookup
 
@@ -65,7 +62,7 @@ def live_lookups(lookup: Handler) -> Handler:
 def live_merges(merge: Handler) -> Handler:
     """Let ``merge()`` make a new row of an object whose row is gone."""
 
-    def live_merge(session: Session, state: InstanceState[Any], *args: object, **kw: object) -> Any:
+    def live_merge(session: Session, state: State, *args: object, **kw: object) -> Any:
         if kw.get("load", True) and lifetime_of(state.mapper) is not None:
             key = state.key or compat.identity_keys(state.mapper)(state)
             known = session.identity_map.get(key)
@@ -76,53 +73,85 @@ def live_merges(merge: Handler) -> Handler:
     return live_merge
 
 
+def whole_reloads(load: Handler) -> Handler:
+    """Let no attribute of an object that is over be loaded beside its old ones."""
+
+    def live_load(
+        session: Session,
+        statement: Select[Any],
+        key: Any,
+        *,
+        refresh_state: State | None = None,
+        only_load_props: Collection[str] | None = None,
+        **kw: object,
+    ) -> Any:
+        if refresh_state is not None and refresh_state.key is not None and only_load_props:
+            mapper = refresh_state.mapper
+            lifetime = lifetime_of(mapper)
+            if lifetime is not None and _is_over(
+                refresh_state, dialect_of(session, refresh_state.obj())
+            ):
+                held = held_by(refresh_state).difference(only_load_props)
+                if held and refresh_state.modified:
+                    raise expired_error(refresh_state, "updated")
+                # SQLAlchemy's statement may have no more columns than it takes.
+                statement, key = select(mapper), refresh_state.key
+                only_load_props = {*only_load_props, *held.intersection(mapper.column_attrs.keys())}
+                compat.expire(refresh_state, held)
+        return load(
+            session,
+            statement,
+            key,
+            refresh_state=refresh_state,
+            only_load_props=only_load_props,
+            **kw,
+        )
+
+    return live_load
+
+
+def whole_updates(apply: Handler) -> Handler:
+    """Let a bulk UPDATE of a row with the key of an object that is over replace all of the object.
+
+    Otherwise it would have values of two rows, and no end by which a flush could tell.
+    """
+
+    def live_apply(cls: type, session: Session, *arguments: Any) -> Any:
+        _options, _statement, _parameters, objects, *_ = arguments
+        for obj, state, _ in objects:
+            if lifetime_of(state.mapper) is not None and _is_over(state, dialect_of(session, obj)):
+                if state.modified:
+                    raise expired_error(state, "updated")
+                compat.expire(state, held_by(state))
+        return apply(cls, session, *arguments)
+
+    return live_apply
+
+
 def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
     """Take an object out of a session if its row is gone and one of a class is to have its key."""
     state = instance_state(known)
     lifetime = lifetime_of(state.mapper)
-    if (
-        lifetime is not None
-        and _in_doubt(session, state, lifetime)
-        and session.get(cls, key[1]) is None
-    ):
+    if lifetime is None or not _in_doubt(session, state, lifetime):
+        return
+    dialect = dialect_of(session, known)
+    was_over = _is_over(state, dialect)
+    if session.get(cls, key[1], identity_token=key[2]) is None:
+        if state.modified and was_over:
+            raise expired_error(state, "updated")
         session.expunge(known)
+    elif was_over and known in session.deleted and not _is_over(state, dialect):
+        raise expired_error(state, "deleted")
 
 
-def _in_doubt(session: Session, state: InstanceState[Any], lifetime: Lifetime) -> bool:
+def _in_doubt(session: Session, state: State, lifetime: Lifetime) -> bool:
     """Whether the database has to be asked to know that an object is live."""
-    stored = state.dict
-    if state.committed_state:  # what is stored counts, not what waits for the next flush
-        stored = {**stored, **state.committed_state}
-    if any(key not in stored for key in lifetime.attributes):
-        return True
-    if lifetime.binding.is_adopted:
-        if not _is_readable(lifetime, stored, session.get_bind(state.mapper).dialect):
-            return True
-        end = lifetime.end(stored)
-    else:
-        stamp = stored[lifetime.stamp]
-        if not isinstance(stamp, datetime):
-            return True
-        own = None if lifetime.own is None else stored[lifetime.own]
-        if own is not None:
-            own = expiry.own_ttl(lifetime.binding.policy, own)  # type: ignore[arg-type]
-        seconds = expiry.effective_ttl(lifetime.default(), own)
-        end = None if seconds is None else stamp + timedelta(seconds=seconds)
-    if end is None:
-        return False
-    sample = sample_of(session.get_bind(state.mapper).dialect)
-    # Without a sample (an unpickled object): ask.
-    return sample is None or end <= sample.now()
+    dialect = dialect_of(session, state.obj())
+    seen = seen_of(state, lifetime, dialect)
+    return seen is None or seen.may_be_over(dialect)
 
 
-def _is_readable(lifetime: Lifetime, stored: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Whether Python understands columns that are not ours, which may hold anything."""
-    clock, limit = clock_of(dialect), lifetime.binding.max_lifetime
-    columns = [(lifetime.stamp, lifetime.binding.instants)]
-    if limit is not None and lifetime.created is not None:
-        columns.append((lifetime.created, limit.instants))
-    return all(
-        (stored[key] is None or isinstance(stored[key], (date, int, str)))
-        and not instants.on(clock).shifts
-        for key, instants in columns
-    )
+def _is_over(state: State, dialect: Dialect) -> bool:
+    """Whether the row of an object may have ended since it was seen."""
+    seen = known_of(state, dialect)
+    return seen is not None and seen.may_be_over(dialect)

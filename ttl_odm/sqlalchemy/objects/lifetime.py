@@ -12,15 +12,18 @@ memory, as whatever a program computes from an attribute: lock the row where two
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from sqlalchemy import ColumnElement, inspect, literal
+from sqlalchemy import ColumnElement, Table, inspect, literal
 from sqlalchemy.orm.exc import ObjectDeletedError
+from sqlalchemy.sql import visitors
 from sqlalchemy.util.concurrency import in_greenlet
 
 from ttl_odm.core import expiry
 from ttl_odm.core.lifetime import (
-    check_instant,
+    EARLIEST_NOW,
+    end_instant,
     grants,
     interval,
     is_recent,
@@ -31,9 +34,9 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
-from ttl_odm.sqlalchemy.time.clock import database_now
+from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:
@@ -47,12 +50,21 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 
 
+_LIFETIME: Final = "ttl_odm_lifetime"
+_TABLES: Final = "ttl_odm_tables"
+"""Names under which a mapper remembers them."""
+
+
 class Lifetime(NamedTuple):
     """What the lifetime of a class's objects hangs on: a policy, and attributes by their names.
 
     The stamp is the attribute of the last modification, or of the date that the policy has instead.
     The others are None where rows can't have a ttl of their own, where the policy tells no kinds
     apart, and where lives have no limit. The default is what the class's rows inherit.
+
+    A class may map a part of a table, a join or a subquery, and so leave out what its lifetime
+    hangs on (`is_mapped` is false, there are no attributes): then only the database knows. So it is
+    with a second Table, whose columns may have other types, and hold rows of other classes.
     """
 
     binding: Binding
@@ -61,12 +73,12 @@ class Lifetime(NamedTuple):
     kind: str | None
     created: str | None
     default: DefaultTTL
+    attributes: tuple[str, ...] = ()
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """Those that there are."""
-        keys = (self.stamp, self.own, self.kind, self.created)
-        return tuple(key for key in keys if key is not None)
+    def is_mapped(self) -> bool:
+        """Whether there are attributes."""
+        return bool(self.attributes)
 
     def end(self, values: Mapping[str, Any]) -> datetime | None:
         """The instant at which a row of these `attributes` expires (aware, UTC); None: never."""
@@ -81,31 +93,45 @@ class Lifetime(NamedTuple):
 
 def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
     """The lifetime of a class's objects; None where the class has no policy."""
-    # Every lookup of every session comes through here: most tables have no info at all.
-    if not getattr(mapper.local_table, "info", None):
+    # Every lookup of every session comes through here: most tables have an empty info.
+    info = getattr(mapper.local_table, "info", None)
+    if not info and info is not None:
         return None
+    if info is None:
+        return _lifetime_in_many(mapper)
+    memo: dict[Any, Any] = compat.memo_of(mapper)
+    known: tuple[object, Lifetime] | None = memo.get(_LIFETIME)
+    if known is not None and known[0] is info.get(INFO_KEY):
+        return known[1]
     binding = root_binding_of(mapper.local_table)
     if binding is None:
         return None
-    memo = compat.memo_of(mapper)
-    lifetime: Lifetime | None = memo.get("ttl_odm_lifetime")
-    if lifetime is None or lifetime.binding is not binding:
-
-        def attribute(column: Column[Any]) -> str:
-            return mapper.get_property_by_column(column).key
-
-        own, limit = binding.override, binding.max_lifetime
-        has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
-        kind = binding.discriminator if has_kinds else None
-        lifetime = memo["ttl_odm_lifetime"] = Lifetime(
-            binding,
-            stamp=attribute(binding.last_modified),
-            own=None if own is None else attribute(own),
-            kind=None if kind is None else attribute(kind),
-            created=None if limit is None else attribute(limit.created),
-            default=binding.default_for(mapper.class_),
-        )
+    limit = binding.max_lifetime
+    has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
+    kind = binding.discriminator if has_kinds else None
+    columns = (binding.last_modified, binding.override, kind, limit and limit.created)
+    properties = compat.properties(mapper)
+    keys: tuple[str | None, ...] = (None,) * len(columns)
+    if binding.origin is None and all(c is None or c in properties for c in columns):
+        keys = tuple(None if column is None else properties[column].key for column in columns)
+    stamp, own, kind_key, created = keys
+    default = binding.default_for(mapper.class_)
+    attributes = tuple(key for key in keys if key is not None)
+    lifetime = Lifetime(binding, stamp or "", own, kind_key, created, default, attributes)
+    memo[_LIFETIME] = (info.get(INFO_KEY), lifetime)
     return lifetime
+
+
+def _lifetime_in_many(mapper: Mapper[Any]) -> Lifetime | None:
+    """That of a class which is mapped to a join or a subquery: of the first that has one."""
+    memo = compat.memo_of(mapper)
+    if _TABLES not in memo:
+        elements = visitors.iterate(mapper.local_table)
+        memo[_TABLES] = [element for element in elements if isinstance(element, Table)]
+    for binding in map(root_binding_of, memo[_TABLES]):
+        if binding is not None:
+            return Lifetime(binding, "", None, None, None, binding.default)
+    return None
 
 
 def bound_lifetime(row: object) -> Lifetime:
@@ -114,6 +140,18 @@ def bound_lifetime(row: object) -> Lifetime:
     if lifetime is None:
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
+        )
+    if lifetime.binding.origin is not None:
+        raise TTLConfigurationError(
+            f"{type(row).__name__} is mapped to a second Table of "
+            f"{lifetime.binding.table.fullname!r}, whose rows have the policy of "
+            f"{lifetime.binding.name}: use that, or enable({type(row).__name__}, ...) too."
+        )
+    if not lifetime.is_mapped:
+        raise TTLConfigurationError(
+            f"{type(row).__name__} doesn't map the columns that the lifetime of a row of "
+            f"{lifetime.binding.table.fullname!r} hangs on (such as "
+            f"{lifetime.binding.last_modified.name!r}): map them too, or use a class that does."
         )
     return lifetime
 
@@ -220,7 +258,7 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
         InvalidTTL: The number isn't whole, or over 2147483647.
     """
     lifetime = bound_lifetime(row)
-    seconds = life_seconds(life, model=type(row).__name__)
+    seconds = life_seconds(life, where=f"{type(row).__name__}.{lifetime.own or lifetime.stamp}")
     if only_if is not None:
         end = _limited(row, lifetime, database_now(row) + timedelta(seconds=seconds))
         if not grants(only_if, end_of(row), end):
@@ -253,10 +291,13 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
         Whether the row gets this end.
 
     Raises:
-        InvalidTTL: The datetime is naive.
+        InvalidTTL: The datetime is naive, or so late that the row can't hold it: more than 68
+            years from now, where it has a ttl. (`persist` lets a row live for ever.)
     """
-    check_instant(instant, model=type(row).__name__)
     lifetime = bound_lifetime(row)
+    where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
+    now = None if lifetime.own is None else partial(_now_at_least, row)
+    instant = end_instant(instant, where=where, now=now)
     if only_if is not None and not grants(only_if, end_of(row), _limited(row, lifetime, instant)):
         return False
     end: ColumnElement[datetime] = literal(instant, LastModified())
@@ -268,6 +309,14 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
     else:
         _refuse(row, "expire_at()", lifetime)
     return True
+
+
+def _now_at_least(row: object) -> datetime:
+    """The database's now, or what it surely is past, where this process has never asked it."""
+    try:
+        return database_now(row)
+    except TTLError:
+        return EARLIEST_NOW
 
 
 def _limited(row: object, lifetime: Lifetime, end: datetime) -> datetime | None:
@@ -282,7 +331,7 @@ def _last_written(row: object, lifetime: Lifetime) -> datetime | None:
         session = state.session
         if session is None or not state.has_identity:
             return None
-        if session.get_bind(state.mapper).dialect.is_async and not in_greenlet():
+        if dialect_of(session, row).is_async and not in_greenlet():
             return None  # it can't be loaded here
     try:
         value = getattr(row, lifetime.stamp)

@@ -9,4 +9,5 @@
 - `predicate`: the one predicate: whether a row is live or expired, as a SQL expression.
 - `schema`: what ``create_all()`` adds to a model with the contract columns: a CHECK and two
   indexes.
+- `second_tables`: the policy of a table for its second Table objects: reflected, automapped.
 """

@@ -8,20 +8,23 @@ each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Table
+from sqlalchemy import ColumnDefault, Table
 
 from ttl_odm.core.policy import TTL, ExpireAt, Policy
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.compat import ANNOTATED
+from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
+from ttl_odm.sqlalchemy.time.column_types import Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Column, ColumnElement, FromClause
 
@@ -61,11 +64,15 @@ class Binding:
         override: The column of the row's own ttl, or None where rows can't have one.
         policy: What was declared when the table was bound.
         discriminator: The column that tells single-table subclasses, or kinds, apart.
-        sweep: How the sweeper finds expired rows: by the two indexes of
-            `ttl_odm.sqlalchemy.policy.schema`, or by walking the table. A column that isn't of the
-            contract has one index, if it has one: then the sweeper looks whether it is there.
+        sweep: How the sweeper finds expired rows: by the indexes that the database has, such as
+            `ttl_odm.sqlalchemy.policy.schema` makes, or by walking the table in any case.
         default_before: What the column had for a default of SQLAlchemy's before it was stamped,
             to be put back when the table is unbound.
+        origin: The binding that was declared, where this one is that of a second Table object of
+            the same table; see `ttl_odm.sqlalchemy.policy.second_tables`.
+        stamps: Whether writes reset `last_modified`.
+        is_adopted: Whether it is anything but one default, or several by subclass, over ``_ts``
+            alone.
     """
 
     table: Table
@@ -79,6 +86,17 @@ class Binding:
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
     default_before: Any = None
+    origin: Binding | None = None
+    stamps: bool = field(init=False)
+    is_adopted: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Say once what every flush and every lookup in memory asks."""
+        has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
+        self.stamps = isinstance(self.policy, TTL)
+        self.is_adopted = (
+            has_kinds or self.max_lifetime is not None or not (self.stamps and self.instants.native)
+        )
 
     @property
     def name(self) -> str:
@@ -86,22 +104,10 @@ class Binding:
         return str(self.default.owner.__name__)
 
     @property
-    def stamps(self) -> bool:
-        """Whether writes reset `last_modified`."""
-        return isinstance(self.policy, TTL)
-
-    @property
-    def sweeps_by_column(self) -> bool:
-        """Whether the sweeper looks for an index on the column itself, and not for ours."""
-        return self.sweep == "index" and self.override is None
-
-    @property
-    def is_adopted(self) -> bool:
-        """Whether it is anything but one default, or several by subclass, over ``_ts`` alone."""
-        has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
-        return (
-            has_kinds or self.max_lifetime is not None or not (self.stamps and self.instants.native)
-        )
+    def is_checked(self) -> bool:
+        """Whether a CHECK keeps what is no ttl out of the column of rows' own."""
+        own = self.override
+        return own is not None and isinstance(own.type, Seconds) and self.instants.native
 
     @property
     def nulls_expire(self) -> bool:
@@ -112,6 +118,39 @@ class Binding:
     def nevers(self) -> tuple[int, ...]:
         """The values of `override` that mean "never"."""
         return (NEVER, *(self.policy.never if isinstance(self.policy, TTL) else ()))
+
+    @property
+    def first(self) -> Binding:
+        """That of the Table object which the policy was declared with."""
+        return self.origin or self
+
+    @property
+    def columns(self) -> list[Column[Any]]:
+        """The columns that it reads."""
+        created = None if self.max_lifetime is None else self.max_lifetime.created
+        columns = (self.last_modified, self.override, self.discriminator, created)
+        return [column for column in columns if column is not None]
+
+    def on(self, table: Table, *, is_second: bool) -> Binding:
+        """The same policy on another Table object, which has columns of the same names."""
+        columns = {column.name: column for column in table.c}
+        stamp, limit = columns[self.last_modified.name], self.max_lifetime
+        before, ours = stamp.default, self.last_modified.default
+        if self.stamps and isinstance(ours, ColumnDefault):
+            if getattr(before, "arg", None) is ours.arg:  # to_metadata() has copied it
+                before = self.default_before
+            stamp.default = ColumnDefault(ours.arg)
+            attach(stamp.default, stamp)
+        return replace(
+            self,
+            table=table,
+            last_modified=stamp,
+            override=None if self.override is None else columns[self.override.name],
+            discriminator=None if self.discriminator is None else columns[self.discriminator.name],
+            max_lifetime=limit and replace(limit, created=columns[limit.created.name]),
+            default_before=before,
+            origin=self.first if is_second else None,
+        )
 
     def columns_of(self, source: FromClause) -> SourceColumns:
         """The columns of this binding as an alias (or the table itself) has them."""
@@ -166,6 +205,26 @@ class SubBinding:
     table: Table
     base: Binding
     keys: tuple[tuple[Column[Any], Column[Any]], ...]
+    origin: SubBinding | None = None
+
+    @property
+    def columns(self) -> list[Column[Any]]:
+        """The columns that it reads of its own table."""
+        return [own for own, _ in self.keys]
+
+    def on(self, table: Table, *, is_second: bool) -> SubBinding:
+        """The same on another Table object, with the base that stands beside that."""
+        base = binding_of(self.beside(table)) or self.base
+        columns = {column.name: column for column in table.c}
+        roots = {column.name: column for column in base.table.c}
+        keys = tuple((columns[own.name], roots[root.name]) for own, root in self.keys)
+        return SubBinding(table, base, keys, (self.origin or self) if is_second else None)
+
+    def beside(self, table: Table) -> Table | None:
+        """The Table of the base in the MetaData of another Table object."""
+        tables = table.metadata.tables.values()
+        name, schema = self.base.table.name, table.schema
+        return next((one for one in tables if one.name == name and one.schema == schema), None)
 
     def keys_of(self, source: FromClause) -> list[tuple[ColumnElement[Any], Column[Any]]]:
         """The keys as an alias (or the table itself) has them, with the root's columns."""
@@ -189,14 +248,105 @@ class SourceColumns:
         return [column for column in columns if column is not None]
 
 
-bound_tables: WeakSet[Table] = WeakSet()
-"""Every table with a policy, and every one that hangs on such a table, while it is in use."""
+class BoundTables:
+    """Every table with a policy, and every one that hangs on such a table, while it is in use.
+
+    In the order in which they were bound. Statements are compiled in many threads, and may bind
+    a table there, so nothing goes through the dictionaries themselves.
+    """
+
+    def __init__(self) -> None:
+        self._tables: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
+        self._named: dict[str, WeakKeyDictionary[Table, None]] = {}
+        self._asked: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
+        self._numbers = count(1)
+        self.changes = 0
+        """Another number whenever a table gets a policy, or loses it."""
+
+    def __iter__(self) -> Iterator[Table]:
+        return _alive(self._tables)
+
+    def add(self, table: Table) -> None:
+        """A table has a policy now."""
+        self._tables[table] = None
+        self._named.setdefault(table.name, WeakKeyDictionary())[table] = None
+        self.changes = next(self._numbers)
+
+    def discard(self, table: Table) -> None:
+        """A table has none any more."""
+        self._tables.pop(table, None)
+        self.forget_name(table)
+        self.changes = next(self._numbers)
+
+    def forget_name(self, table: Table) -> None:
+        """No other table of its name is taken for the same."""
+        named = self._named.get(table.name)
+        if named is not None:
+            named.pop(table, None)
+
+    def may_have(self, table: Table) -> bool:
+        """Whether there is one of the name of another, with which a statement is compiled."""
+        self._asked[table] = None  # first: a policy may be declared at the same time
+        return table.name in self._named
+
+    def was_asked(self, table: Table) -> bool:
+        """Whether statements may have been compiled with another Table of its name."""
+        return any(other.name == table.name for other in _alive(self._asked))
+
+    def declared(self, table: Table) -> list[Binding | SubBinding]:
+        """The policies that were declared for tables of its name, in whichever schema."""
+        named = self._named.get(table.name)
+        bindings = map(_info_of, () if named is None else _alive(named))
+        return [binding for binding in bindings if binding is not None and binding.origin is None]
+
+
+def _alive(tables: WeakKeyDictionary[Table, None]) -> Iterator[Table]:
+    return (table for reference in tables.keyrefs() if (table := reference()) is not None)
+
+
+bound_tables: Final = BoundTables()
+
+copying: Final = RLock()
+"""Held while a policy is put on another Table object: a second thread would find the first's stamp
+for the default that the column had before."""
 
 
 def bind(table: Table, binding: Binding | SubBinding) -> None:
     """Put a policy on a table."""
-    table.info[INFO_KEY] = binding
+    # Not into the dict that is there: tables of one abstract base may share it.
+    table.info = {**table.info, INFO_KEY: binding}
     bound_tables.add(table)
+
+
+def unbind(table: Table) -> None:
+    """Take a policy off a table."""
+    del table.info[INFO_KEY]
+    bound_tables.discard(table)
+
+
+def first_of(table: Table) -> Table:
+    """The Table object that the policy of a table was declared with; without one, the same."""
+    info = _info_of(table)
+    return table if info is None or info.origin is None else info.origin.table
+
+
+def tables_like(table: Table) -> list[Table]:
+    """The Table objects whose policy is that of a table."""
+    return [
+        other
+        for other in bound_tables
+        if (binding := _info_of(other)) is not None
+        if binding.origin is not None and binding.origin.table is table
+    ]
+
+
+def may_be_second(table: object) -> bool:
+    """Whether a Table without a policy may be a second one of a table that has one.
+
+    See `ttl_odm.sqlalchemy.policy.second_tables`.
+    """
+    table = getattr(table, ANNOTATED, table)
+    return isinstance(table, Table) and INFO_KEY not in table.info and bound_tables.may_have(table)
 
 
 def binding_of(table: object) -> Binding | None:
@@ -217,10 +367,26 @@ def root_binding_of(table: object) -> Binding | None:
     return info.base if isinstance(info, SubBinding) else info
 
 
+def all_subtables(binding: Binding) -> list[SubBinding]:
+    """The sub-tables of a table, the farthest first."""
+    # A class is mapped after those that it inherits from, and its table is made with it.
+    every = map(sub_binding_of, binding.table.metadata.tables.values())
+    return [sub for sub in every if sub is not None and sub.base is binding][::-1]
+
+
 def _info_of(table: object) -> Binding | SubBinding | None:
     # A wrapped Table carries its own __dict__; the policy is on the original.
     original = getattr(table, ANNOTATED, table)
-    return original.info.get(INFO_KEY) if isinstance(original, Table) else None
+    if not isinstance(original, Table):
+        return None
+    info: Binding | SubBinding | None = original.info.get(INFO_KEY)
+    if info is not None and info.table is not original:  # to_metadata() copies what info has
+        with copying:
+            info = original.info.get(INFO_KEY)
+            if info is not None and info.table is not original:
+                info = info.on(original, is_second=original.key == info.table.key)
+                bind(original, info)
+    return info
 
 
 def key_columns(table: Table) -> Sequence[Column[Any]]:

@@ -1,45 +1,229 @@
-"""Foreign keys between tables with a policy: which of them keep a row from being deleted."""
+"""What a DELETE, or an UPDATE of a key, means for the rows that refer to those it changes.
+
+An expired row doesn't exist, so it may keep no other from going. Which tables may have such rows
+follows from the foreign keys that are declared: those of tables with a policy and of their joined
+subclasses, and those above them by which the database hands a change on (ON DELETE CASCADE).
+
+All tables with a policy are asked, whatever their `MetaData`: on which base a model was declared
+says nothing about the database that it is in.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Column, ColumnElement, Table, or_, true
-from sqlalchemy.exc import NoReferenceError
+from sqlalchemy.exc import InvalidRequestError, NoReferenceError
 
-from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
+from ttl_odm.sqlalchemy.policy.binding import (
+    Binding,
+    all_subtables,
+    binding_of,
+    bound_tables,
+    first_of,
+    root_binding_of,
+    sub_binding_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import ForeignKeyConstraint
 
+    References = Mapping[str, list["_Reference"]]
+    """By the full name of the table that they refer to."""
 
-class RestrictingKey:
-    """A foreign key from a TTL table, without an ON DELETE that would make room by itself."""
 
-    def __init__(self, constraint: ForeignKeyConstraint) -> None:
-        self.columns: list[Column[Any]] = [element.parent for element in constraint.elements]
-        self.referred_columns = [element.column for element in constraint.elements]
+_CONSEQUENCES: Final = "ttl_odm.consequences"
+"""In ``MetaData.info``: what changes of its tables mean, while no table is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of rows of a table: they are deleted, or columns (by key) get other values."""
+
+    table: Table
+    columns: frozenset[str] | None = None
+
+    def consequences(self) -> Sequence[Consequence]:
+        """What it does to the rows that refer to these, where expired ones can be in its way."""
+        metadata = self.table.metadata
+        state = bound_tables.changes, len(metadata.tables)
+        # Of all foreign keys of all tables, which is too much for each execution. Kept beside the
+        # tables that it names, so that they may go together.
+        known_state, known = metadata.info.get(_CONSEQUENCES, (None, {}))
+        if known_state != state:
+            known = {}
+            metadata.info[_CONSEQUENCES] = state, known
+        if self not in known:
+            references = _references_above(
+                table for table in bound_tables if first_of(table) is table
+            )
+            known[self] = [
+                consequence
+                for consequence in self._outcomes(references)
+                if consequence.change is None or consequence.change._leads_on(references, set())  # noqa: SLF001 (its own)
+            ]
+        return known[self]  # type: ignore[no-any-return]
+
+    def _leads_on(self, references: References, seen: set[Change]) -> bool:
+        """Whether an expired row can be in its way, however far below."""
+        if self in seen:
+            return False
+        seen.add(self)
+        return any(
+            outcome.change is None or outcome.change._leads_on(references, seen)  # noqa: SLF001
+            for outcome in self._outcomes(references)
+        )
+
+    def _outcomes(self, references: References) -> Iterator[Consequence]:
+        binding = binding_of(self.table) if self.columns is None else None
+        # What a joined subclass has of a row goes with it.
+        subtables = [] if binding is None else [sub.table for sub in all_subtables(binding)]
+        for table in (self.table, *subtables):
+            for reference in references.get(table.fullname, ()):
+                if reference.reaches(table):
+                    outcome = reference.outcome(table, self.columns)
+                    if outcome is not None:
+                        yield outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What a change of rows does to those that refer to them by one foreign key.
+
+    Either they are changed too (`change`), or they restrict it. Then it is the expired ones that
+    are meant, of the policy `binding`, and they have to go before.
+
+    Attributes:
+        columns: What refers to rows.
+        referred: The columns of the rows that change, or of what a joined subclass has of them.
+        is_certain: Whether the referring table is in the same database. Where its foreign key has
+            only the name of a table, which its own `MetaData` doesn't know, it may not be.
+    """
+
+    columns: tuple[Column[Any], ...]
+    referred: tuple[Column[Any], ...]
+    binding: Binding | None
+    change: Change | None
+    is_certain: bool
+
+    @property
+    def table(self) -> Table:
+        """The table that refers."""
+        return self.columns[0].table
 
     def refers_to_another_row(self) -> ColumnElement[bool]:
         """The condition for rows that it doesn't make refer to themselves, which is no obstacle."""
-        if self.columns[0].table is not self.referred_columns[0].table:
+        if self.binding is not root_binding_of(self.referred[0].table):
             return true()
-        pairs = zip(self.columns, self.referred_columns, strict=True)
-        return or_(*(own != referred for own, referred in pairs))
+        sub = sub_binding_of(self.table)
+        own = {} if sub is None else {root: column for column, root in sub.keys}
+        own.update((column, column) for column in self.table.c)
+        if not own.keys() >= set(self.referred):
+            return true()
+        pairs = zip(self.columns, self.referred, strict=True)
+        return or_(*(column != own[referred] for column, referred in pairs))
 
 
-def restricting_children(table: Table) -> Iterator[tuple[Binding, RestrictingKey]]:
-    """The TTL tables whose rows keep a row of this table from being deleted."""
-    for other in list(table.metadata.tables.values()):
-        binding = binding_of(other)
-        if binding is None:
-            continue
-        for constraint in other.foreign_key_constraints:
-            action = (constraint.ondelete or "").upper()
-            if not action.startswith(("CASCADE", "SET")) and referred_table(constraint) is table:
-                yield binding, RestrictingKey(constraint)
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A foreign key as it is declared, to columns of these keys.
+
+    `parent` is the table that it refers to, None where its `MetaData` has only the name.
+    """
+
+    constraint: ForeignKeyConstraint
+    columns: tuple[Column[Any], ...]
+    keys: tuple[str, ...]
+    parent: Table | None
+    name: str
+
+    @classmethod
+    def of(cls, constraint: ForeignKeyConstraint) -> _Reference | None:
+        columns = tuple(element.parent for element in constraint.elements)
+        try:
+            referred = [element.column for element in constraint.elements]
+        except NoReferenceError:
+            pass
+        else:
+            parent = referred[0].table
+            keys = tuple(column.key for column in referred)
+            return cls(constraint, columns, keys, parent, parent.fullname)
+        try:
+            names = [element.target_fullname.rpartition(".") for element in constraint.elements]
+        except InvalidRequestError:  # a dot in a name
+            return None
+        name, schema = names[0][0], constraint.table.metadata.schema
+        if schema and "." not in name:
+            name = f"{schema}.{name}"
+        return cls(constraint, columns, tuple(key for *_, key in names), None, name)
+
+    def reaches(self, table: Table) -> bool:
+        """Whether it refers to a table of its name: that one, or whichever is called so."""
+        if self.parent is not None:
+            return self.parent is table
+        return all(key in table.c for key in self.keys)
+
+    def outcome(self, parent: Table, changed: frozenset[str] | None) -> Consequence | None:
+        """What it does when rows of a table are deleted, or these columns of them changed.
+
+        None if that is nothing, or nothing that expired rows can have to do with.
+        """
+        if changed is not None and changed.isdisjoint(self.keys):
+            return None
+        constraint, table = self.constraint, self.constraint.table
+        action = (constraint.ondelete if changed is None else constraint.onupdate) or ""
+        sub, change = sub_binding_of(table), None
+        is_own_part = (  # what a joined subclass has of the same row
+            sub is not None
+            and root_binding_of(parent) is sub.base
+            and {own for own, _ in sub.keys}.issuperset(self.columns)
+        )
+        if action.upper() == "CASCADE":
+            if is_own_part and changed is None and binding_of(parent) is not None:
+                return None  # see `Change._outcomes`
+            pairs = zip(self.columns, self.keys, strict=True)
+            change = Change(
+                table,
+                None
+                if changed is None
+                else frozenset(column.key for column, key in pairs if key in changed),
+            )
+        elif action.upper().startswith("SET"):
+            change = Change(table, frozenset(column.key for column in self.columns))
+        elif is_own_part or root_binding_of(table) is None:
+            return None
+        return Consequence(
+            self.columns,
+            tuple(parent.c[key] for key in self.keys),
+            root_binding_of(table) if change is None else None,
+            change,
+            self.parent is parent,
+        )
+
+
+def _references_above(tables: Iterable[Table]) -> References:
+    """The foreign keys of tables, those of the tables that they refer to, and so on."""
+    references: dict[str, list[_Reference]] = defaultdict(list)
+    known = dict.fromkeys(tables)
+    waiting = list(known)
+    while waiting:
+        for constraint in waiting.pop().foreign_key_constraints:
+            reference = _Reference.of(constraint)
+            if reference is not None:
+                references[reference.name].append(reference)
+                if reference.parent is not None and reference.parent not in known:
+                    known[reference.parent] = None
+                    waiting.append(reference.parent)
+    return references
+
+
+def names_above(tables: Iterable[Table]) -> set[str]:
+    """The names, without schemas, of the tables whose rows those of these hang on."""
+    return {name.rpartition(".")[2] for name in _references_above(tables)}
 
 
 def referred_table(constraint: ForeignKeyConstraint) -> Table | None:

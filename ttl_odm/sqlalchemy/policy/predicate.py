@@ -2,21 +2,21 @@
 
 Reads, writes, the purge of keys and the sweeper all build their condition here, and nowhere
 else. The form is an OR of ranges rather than a COALESCE, because PostgreSQL's planner
-estimates it best. Values that raw SQL put into ``ttl`` where no CHECK kept them out (0, -2)
-read as "no override", so the default applies to them.
+estimates it best. Values that raw SQL put into ``ttl`` where no CHECK kept them out (0, -2; text
+and fractions on SQLite) read as "no override", so the default applies to them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, and_, case, literal_column, or_, type_coerce
+from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, type_coerce
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
-from ttl_odm.sqlalchemy.time.clock import FOREVER
+from ttl_odm.sqlalchemy.time.clock import FOREVER, SQLTemplate
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
@@ -61,10 +61,17 @@ class Predicate:
             own = self._own(columns)
             is_own_ahead = column_format.ahead_after(start, self._life(binding, own), self._now)
             is_never = or_(*(own == _integer(never) for never in binding.nevers))
+            # A "never" may pass with what is no ttl: the last condition lets it in anyway.
+            inherits, odd = own.is_(None), self._no_ttl(binding, own)
+            late = []
+            if self._clock.family == "sqlite" and binding.is_checked:
+                # What only tables from before the CHECK hold is asked for last: it would cost
+                # each row with a ttl of its own half as much again as all the rest.
+                late, odd = [and_(or_(*odd), live)], []
             live = or_(
-                # A "never" may pass here: the last condition lets it in anyway.
-                and_(or_(own.is_(None), *self._no_ttl(binding, own)), live),
-                and_(own > _integer(0), *self._at_most(binding, own), is_own_ahead),
+                and_(or_(inherits, *odd), live),
+                and_(own > _integer(0), is_own_ahead, *self._counting(binding, own)),
+                *late,
                 # TTL is off. By the same bound value, since each costs more than the comparison.
                 or_(is_never, age > _integer(FOREVER)),
             )
@@ -121,7 +128,7 @@ class Predicate:
     def expires_at(self, binding: Binding, columns: SourceColumns) -> SQL:
         """The instant of expiry in the storage type; NULL for never."""
         span = self._clock.span
-        start = binding.instants.on(self._clock).instant(columns.last_modified)
+        start = self._clamped(binding.instants, columns.last_modified)
         end = start + span(self._seconds(binding, columns, "inherited_life"))
         if binding.nulls_expire:
             earliest = self._clock.literal(self._clock.earliest)
@@ -131,14 +138,25 @@ class Predicate:
             own_life = span(self._seconds(binding, columns, "own_life"))
             own_end = start + span(self._life(binding, own)) + own_life
             end = case((self._inherits(binding, own), end), (self._has_own(binding, own), own_end))
-        end = self._in_range(binding.instants, end)
+        end = self._in_calendar(end)
         if binding.max_lifetime is None:
             return end
         assert columns.created is not None  # noqa: S101 (a binding with a limit has it)
-        created = binding.max_lifetime.instants.on(self._clock).instant(columns.created)
+        created = self._clamped(binding.max_lifetime.instants, columns.created)
         limit = created + span(self._seconds(binding, columns, "max_life"))
-        limit = self._in_range(binding.max_lifetime.instants, limit)
+        limit = self._in_calendar(limit)
         return case((limit < end, limit), (end.is_(None), limit), else_=end)
+
+    def overdue(self, binding: Binding, columns: SourceColumns) -> SQL:
+        """For how long a row has been expired, in the clock's unit; NULL where nobody can tell.
+
+        No difference with an instant before the year 1, of which PostgreSQL makes an error.
+        """
+        end, earliest = self.expires_at(binding, columns), self._clock.literal(self._clock.earliest)
+        is_known = end >= earliest
+        if binding.nulls_expire:
+            is_known = and_(columns.last_modified.is_not(None), is_known)
+        return case((is_known, self._now - end))
 
     def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> SQL:
         """What the default that a row inherits means, as a bound value."""
@@ -168,15 +186,14 @@ class Predicate:
 
     def _life(self, binding: Binding, own: SQL) -> SQL:
         """A row's own ttl as seconds to count with."""
-        if binding.instants.native:
+        if binding.is_checked:
             return own
         # A column that is not ours may hold what no sum of instants can take.
         return case((own <= _integer(MAX_TTL), own), else_=_integer(MAX_TTL))
 
     def _no_ttl(self, binding: Binding, own: SQL) -> list[Condition]:
         """What an own ttl is that doesn't count."""
-        too_long = [] if binding.instants.native else [own > _integer(MAX_TTL)]
-        return [own <= _integer(0), *too_long]
+        return [own <= _integer(0), *self._counting(binding, own, "(NOT {})")]
 
     def _inherits(self, binding: Binding, own: SQL) -> Condition:
         nevers = (own != _integer(never) for never in binding.nevers)
@@ -184,15 +201,20 @@ class Predicate:
 
     def _has_own(self, binding: Binding, own: SQL) -> Condition:
         nevers = (own != _integer(never) for never in binding.nevers if never > 0)
-        return and_(own > _integer(0), *self._at_most(binding, own), *nevers)
+        return and_(own > _integer(0), *self._counting(binding, own), *nevers)
 
-    def _at_most(self, binding: Binding, own: SQL) -> list[Condition]:
-        return [] if binding.instants.native else [own <= _integer(MAX_TTL)]
+    def _counting(self, binding: Binding, own: SQL, form: str = "{}") -> list[Condition]:
+        text = self._clock.counting[binding.is_checked]
+        return [] if text is None else [SQLTemplate(form.format(f"({text})"), Boolean(), own)]
 
-    def _in_range(self, instants: Instants, end: SQL) -> SQL:
+    def _clamped(self, instants: Instants, column: SQL) -> SQL:
+        """The instant in a column, or the nearest that a sum can be taken of."""
+        instant = instants.on(self._clock).instant(column)
+        first, beyond = map(self._clock.literal, (self._clock.earliest, self._clock.latest))
+        return case((instant < first, first), (instant > beyond, beyond), else_=instant)
+
+    def _in_calendar(self, end: SQL) -> SQL:
         """NULL for an instant that Python has no datetime for."""
-        if instants.native:
-            return end
         return case((end < self._clock.literal(self._clock.latest), end))
 
 

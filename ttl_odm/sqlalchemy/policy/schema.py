@@ -27,27 +27,41 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.elements import conv
 from sqlalchemy.types import Integer
 
-from ttl_odm.dialects import MYSQL_FAMILY, index_name, ttl_check
+from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import DDLCompiler, IdentifierPreparer
 
 
 class TTLCheck(CheckConstraint):
-    """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column.
+    """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column; stricter on SQLite.
 
     MariaDB takes no name there, and as a table constraint it would copy the table when a
     migration adds it.
     """
 
+    def _copy(self, *args: Any, **kw: Any) -> Any:
+        """For ``Table.to_metadata()``, which would make a CheckConstraint of it."""
+        copy: Any = super()._copy(*args, **kw)
+        copy.__class__ = TTLCheck
+        return copy
+
+
+def ttl_condition(check: TTLCheck, dialect: Dialect) -> str:
+    """What the CHECK asks for on a database, the same word for word wherever it is made."""
+    column: Column[Any] = check.parent  # type: ignore[assignment]  # it stands at one, at no table
+    return clock_of(dialect).ttl_check(column.name)
+
 
 @compiles(TTLCheck)
 def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: Any) -> str:
-    check = f"CHECK ({constraint.sqltext})"
+    check = f"CHECK ({ttl_condition(constraint, compiler.dialect)})"
     if compiler.dialect.name in MYSQL_FAMILY:
         return check
     return f"CONSTRAINT {compiler.preparer.quote(str(constraint.name))} {check}"
@@ -64,6 +78,8 @@ class AddSweepColumns(ExecutableDDLElement):
 
 @compiles(AddSweepColumns)
 def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: Any) -> str:
+    if isinstance(ddl.target, Table) and ddl.target is not ddl.table:  # a copy by to_metadata()
+        ddl = AddSweepColumns(ddl.target, ddl.last_modified, ddl.override)
     columns = sweep_columns(ddl, compiler.preparer).values()
     parts = [*columns, *sweep_indexes(ddl, compiler.preparer).values()]
     return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
@@ -89,7 +105,7 @@ def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[st
 def add_check(table: Table, override: Column[Any]) -> None:
     """Put the CHECK on the column of the row's own ttl."""
     name = index_name(table.name, "ttl").replace("ix_", "ck_", 1)
-    check = TTLCheck(ttl_check(override.name), name=conv(name))
+    check = TTLCheck(MySQL().ttl_check(override.name), name=conv(name))
     compat.attach(check, override)
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import errors
 
@@ -21,6 +22,23 @@ def is_passing(error: Exception) -> bool:
         return False
     operational = isinstance(error, OperationalError)
     return error.connection_invalidated or errors.is_passing(error.orig, operational=operational)
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether it is for a row's sake, so that other rows may go."""
+    if isinstance(error, StaleDataError):  # a flush, or the gate in it, has missed a row
+        return True
+    of_data = isinstance(error, (DataError, IntegrityError))
+    return (
+        isinstance(error, DBAPIError)
+        and not is_passing(error)
+        and errors.is_refused(error.orig, of_data=of_data)
+    )
+
+
+def is_restricted(error: Exception) -> bool:
+    """Whether that is a foreign key."""
+    return isinstance(error, DBAPIError) and errors.is_restricted(error.orig)
 
 
 def is_away(error: DBAPIError) -> bool:

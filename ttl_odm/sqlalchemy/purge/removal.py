@@ -25,14 +25,22 @@ from sqlalchemy.util import await_only
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import SubBinding, key_columns, sub_binding_of
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, key_columns
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of, take_file
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import HookError, Hooks, Purged, TransientStoreError, archive, archive_async
+from ttl_odm.sweeper import (
+    HookError,
+    Hooks,
+    Purged,
+    TransientStoreError,
+    archive,
+    archive_async,
+    weight,
+)
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 from ttl_odm.sweeper.phases import phase
 
@@ -91,13 +99,6 @@ def mode_of(binding: Binding) -> Mode:
     return Mode(sink=archive, hooks=hooks)
 
 
-def all_subtables(binding: Binding) -> list[SubBinding]:
-    """The sub-tables of a table, the farthest first."""
-    # A class is mapped after those that it inherits from, and its table is made with it.
-    every = map(sub_binding_of, binding.table.metadata.tables.values())
-    return [sub for sub in every if sub is not None and sub.base is binding][::-1]
-
-
 def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
     """The sub-tables that the database doesn't see to.
 
@@ -121,8 +122,7 @@ class Removal:
     """Rows of one table that one transaction purges.
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
-    counts those that were archived so far, `restricted` those that were refused one by one, in the
-    mode "orm".
+    counts those that were archived so far, `loaded` the bytes of those that came to Python whole.
     """
 
     connection: Connection
@@ -131,7 +131,7 @@ class Removal:
     reason: Reason = "expired"
     source: Table | None = None
     archived: int = 0
-    restricted: int = 0
+    loaded: int = 0
     mode: Mode = field(init=False)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
@@ -188,6 +188,7 @@ class Removal:
         if not self._is_reported:
             return self._execute(statement)
         rows = self.connection.execute(statement.returning(*self._columns())).all()
+        self._weigh(rows)
         self._note(rows)
         return len(rows)
 
@@ -205,10 +206,11 @@ class Removal:
         one statement has `chunk` keys.
         """
         keys = list(key_columns(self._table))
-        chosen = select(*self._columns()).where(*criteria).limit(limit)
-        chosen = chosen.with_for_update(skip_locked=not waits).options(include_expired())
+        chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
+        chosen = chosen.with_for_update(skip_locked=not waits)
         with phase("find"):
             rows = self.connection.execute(chosen).all()
+        self._weigh(rows)
         remove = self._remove_objects if self.mode.orm else self._remove
         return sum(
             remove(keys, rows[start : start + chunk]) for start in range(0, len(rows), chunk)
@@ -238,8 +240,10 @@ class Removal:
             own = {root: column for column, root in sub.keys}
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
             connection.execute(SweepDelete(sub.table).where(theirs))
-        expired = expired_in(connection, self.binding, table)
-        deleted = self._execute(SweepDelete(table).where(chosen, expired))
+        statement = SweepDelete(table).where(chosen)
+        if self.reason != "displaced":  # these were judged as they were locked, and waited for
+            statement = statement.where(expired_in(connection, self.binding, table))
+        deleted = self._execute(statement)
         if self._is_reported or copy is not None:
             _check(deleted, len(held))
         self._note(rows)
@@ -262,12 +266,10 @@ class Removal:
                 session.begin(),
             ):
                 for row in session.scalars(doomed.options(include_expired())).all():
+                    self.loaded += weight(vars(row).values())
                     session.delete(row)
-        except (DBAPIError, StaleDataError) as error:  # the database, or the gate, keeps a row
-            if len(rows) > 1 or self.reason == "displaced" or is_passing(error):
-                raise
-            self.restricted += 1
-            return 0
+        except (DBAPIError, StaleDataError):  # the database, or the gate, keeps a row
+            raise
         except Exception as error:
             name = self.mode.orm.__name__
             raise HookError(f"Deleting {name} through a session failed: {error}") from error
@@ -278,6 +280,10 @@ class Removal:
 
     def _copied(self, copy: Copy) -> list[ColumnElement[Any]]:
         return [self._table.c[column.key] for column in copy.columns]
+
+    def _weigh(self, rows: Sequence[Row[Any]]) -> None:
+        if self._needs_rows:
+            self.loaded += sum(map(weight, rows))
 
     def _note(self, rows: Sequence[Row[Any]]) -> None:
         if self._is_reported:
@@ -344,6 +350,7 @@ def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElem
     if removal.takes_statements:
         deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
     else:
+        take_file(connection, binding.table)
         deleted = removal.by_key([doomed], waits=True)
     removal.report()
     return deleted

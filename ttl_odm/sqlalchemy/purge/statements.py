@@ -1,16 +1,30 @@
-"""The statement that deletes expired rows, and the conditions that pick rows by their keys."""
+"""The sweepers' own statements, and the conditions that pick rows by their keys."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, ColumnElement, Delete, UpdateBase, and_, or_, select, tuple_
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Delete,
+    Insert,
+    Select,
+    Update,
+    and_,
+    false,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.sql import visitors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import Column
+    from sqlalchemy import Connection, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import SubBinding
 
 
 class SweepDelete(Delete):
@@ -18,6 +32,34 @@ class SweepDelete(Delete):
 
     Being a class of its own, it has cache keys of its own.
     """
+
+    inherit_cache = True
+
+
+def take_file(connection: Connection, table: Table) -> None:
+    """Take SQLite's lock for writing, before rows are read that are then deleted.
+
+    With a write-ahead log others may delete them in between, and a transaction that has read by
+    then can't get the lock any more: SQLite doesn't even wait for it.
+    """
+    if connection.dialect.name == "sqlite":
+        connection.execute(SweepDelete(table).where(false()))
+
+
+class SweepSelect(Select[Any]):
+    """A SELECT of expired rows, which the gate lets through; a subquery in it sees live ones."""
+
+    inherit_cache = True
+
+
+class SweepUpdate(Update):
+    """An UPDATE of what sweepers keep for themselves, in which the gate has no say."""
+
+    inherit_cache = True
+
+
+class SweepInsert(Insert):
+    """An INSERT of that."""
 
     inherit_cache = True
 
@@ -30,7 +72,20 @@ def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnEleme
     return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(select(*wrapped.c))
 
 
-def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> ColumnElement[bool]:
+def at_root(sub: SubBinding | None, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """A condition on the table of a joined subclass, as one on the table that has the policy.
+
+    Without a subclass it is that already.
+    """
+    if sub is None:
+        return condition
+    own, roots = zip(*sub.keys, strict=True)
+    return in_subquery(roots, SweepSelect(*own).where(condition))
+
+
+def is_one_of(
+    columns: Sequence[ColumnElement[Any]], keys: Iterable[Sequence[Any]]
+) -> ColumnElement[bool]:
     """The condition for the rows with these keys."""
     if len(columns) == 1:
         return columns[0].in_([value for (value,) in keys])
@@ -43,21 +98,6 @@ def is_one_of(columns: Sequence[Column[Any]], keys: Sequence[Sequence[Any]]) -> 
     )
 
 
-def filled(statement: Any, parameters: Mapping[str, Any]) -> Any:
-    """A SELECT made of parts of a statement, with that statement's values for its parameters."""
-    # Only for parameters that wait for a value: the others go by names that the compiler made.
-    required = {
-        element.key
-        for element in visitors.iterate(statement)
-        if isinstance(element, BindParameter) and element.required
-    }
-    return (
-        statement.params({name: parameters[name] for name in required}) if required else statement
-    )
-
-
-def writes(*elements: Any) -> bool:
-    """Whether an INSERT, UPDATE or DELETE is inside (in a CTE), so that evaluating it would act."""
-    return any(
-        isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
-    )
+def has_cte(element: Any) -> bool:
+    """Whether a statement with this inside begins with WITH."""
+    return any(isinstance(inner, CTE) for inner in visitors.iterate(element))

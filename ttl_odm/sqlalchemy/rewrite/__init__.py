@@ -1,7 +1,9 @@
 """Pure: from what the user wrote to what the server gets.
 
 - `from_clauses`: which condition a FROM element needs, by the way it enters a statement.
+- `prefixes`: unique indexes of MariaDB and MySQL over the first characters of a column.
 - `stamps`: what an INSERT or UPDATE writes: ``_ts`` by the server's clock, and the rest by column
   key.
+- `targets`: which tables a write changes, under which names, and which of their rows.
 - `upserts`: the update half of ON CONFLICT and ON DUPLICATE KEY keeps the contract too.
 """

@@ -28,24 +28,39 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import CompileError
 from sqlalchemy.sql import operators
-from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause
+from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause, Grouping
 from sqlalchemy.sql.selectable import FromGrouping
 
 from ttl_odm.sqlalchemy.compat import copied, original
-from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding, binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.binding import (
+    Binding,
+    SubBinding,
+    binding_of,
+    may_be_second,
+    sub_binding_of,
+)
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.second_tables import carry_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from sqlalchemy import ColumnElement, Select
+    from sqlalchemy.engine import Dialect
+
+    SQL = ColumnElement[Any]
 
 
 class LiveRows:
     """The conditions that a statement needs, made of the predicate for one FROM element."""
 
-    def __init__(self, live: Callable[[Binding, FromClause], ColumnElement[bool]]) -> None:
+    def __init__(
+        self,
+        live: Callable[[Binding, FromClause], ColumnElement[bool]],
+        policy_of: Callable[[FromClause], Binding | None],
+    ) -> None:
         self._live = live
+        self._policy_of = policy_of
 
     def where(
         self, sources: Iterable[FromClause], conditions: Iterable[ColumnElement[bool]] = ()
@@ -76,10 +91,10 @@ class LiveRows:
         self, source: FromClause, joins: JoinKeys | None = None
     ) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
-        table = _table_of(source)
-        binding, sub = binding_of(table), sub_binding_of(table)
+        binding = self._policy_of(source)
         if binding is not None:
             return self._live(binding, source)
+        sub = sub_binding_of(table_of(source))
         if sub is None or (joins is not None and joins.lead_to_base(sub, source)):
             return None
         base = sub.base.table.alias()
@@ -95,8 +110,9 @@ class LiveRows:
             if left is source.left and right is source.right:
                 return source
             return copied(source, left=left, right=right)
-        if isinstance(source, FromGrouping):
-            return self.sealed(source.element)
+        if isinstance(source, FromGrouping):  # without its parentheses, SQLite can't read it
+            element = self.sealed(source.element)
+            return source if element is source.element else copied(source, element=element)
         criterion = self._alone(source)
         return source if criterion is None else LiveSource(source, criterion)
 
@@ -121,10 +137,10 @@ class JoinKeys:
             all(base.c[root.key] in columns for root, columns in reached)
             for element in self._sources
             for base in leaves(element)
-            if _table_of(base) is sub.base.table
+            if table_of(base) is sub.base.table
         )
 
-    def _reached(self, column: Any) -> set[Any]:
+    def _reached(self, column: SQL) -> set[SQL]:
         """The columns that equal one wherever its row isn't made of NULLs."""
         reached, waiting = {column}, [column]
         while waiting:
@@ -134,8 +150,8 @@ class JoinKeys:
         return reached
 
     @cached_property
-    def _equals(self) -> dict[Any, list[Any]]:
-        equals: dict[Any, list[Any]] = {}
+    def _equals(self) -> dict[SQL, list[SQL]]:
+        equals: dict[SQL, list[SQL]] = {}
         conditions = [(condition, None) for condition in self._conditions]
         on_clauses = (clause for element in self._sources for clause in _on_clauses(element))
         for condition, tied in [*conditions, *on_clauses]:
@@ -146,7 +162,7 @@ class JoinKeys:
         return equals
 
 
-def _on_clauses(source: FromClause) -> Iterator[tuple[Any, set[Any]]]:
+def _on_clauses(source: FromClause) -> Iterator[tuple[object, set[SQL]]]:
     """Each ON clause in a FROM element, with the columns of the rows that come only if it holds."""
     if isinstance(source, FromGrouping):
         yield from _on_clauses(source.element)
@@ -158,7 +174,7 @@ def _on_clauses(source: FromClause) -> Iterator[tuple[Any, set[Any]]]:
             yield source.onclause, {column for leaf in leaves(tied) for column in leaf.c}
 
 
-def _equal_columns(condition: object) -> Iterator[tuple[Any, Any]]:
+def _equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
     """The pairs of columns that are equal wherever the condition is true."""
     if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
         for part in condition.clauses:
@@ -178,6 +194,19 @@ def leaves(source: FromClause) -> Iterator[FromClause]:
         yield from leaves(source.element)
     else:
         yield source
+
+
+class WithoutSources(Grouping[Any]):
+    """SQL in an UPDATE of a join, in which SQLAlchemy doesn't look for tables.
+
+    It would find those of the join, and name them beside it once more.
+    """
+
+    inherit_cache = True
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        return []
 
 
 class LiveSource(ClauseElement):
@@ -212,12 +241,19 @@ class LiveSource(ClauseElement):
         return truncated("alias", name) if hasattr(name, "apply_map") else str(name)
 
 
-def binding_of_source(source: object) -> Binding | None:
-    """The policy of a table, or of the table that an alias or a sample stands for."""
-    return binding_of(_table_of(source))
+def binding_of_source(source: object, dialect: Dialect | None = None) -> Binding | None:
+    """The policy of a table, or of the table that an alias or a sample stands for.
+
+    A second Table object of a table gets its policy here.
+    """
+    table = table_of(source)
+    if may_be_second(table):
+        carry_over(table, dialect)
+    return binding_of(table)
 
 
-def _table_of(source: object) -> object:
+def table_of(source: object) -> object:
+    """The table that an alias or a sample stands for, or what it is itself."""
     while isinstance(source, (Alias, TableSample)):
         source = source.element
     return original(source)

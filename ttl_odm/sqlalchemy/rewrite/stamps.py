@@ -20,22 +20,26 @@ from sqlalchemy import (
     BindParameter,
     Column,
     ColumnElement,
+    CompoundSelect,
     Integer,
-    UniqueConstraint,
+    Join,
+    Select,
+    Table,
     bindparam,
     case,
     func,
     literal,
-    select,
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import ColumnClause
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import NullType
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
+from ttl_odm.sqlalchemy.rewrite.from_clauses import WithoutSources
+from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, known_values, plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -43,12 +47,14 @@ from ttl_odm.sqlalchemy.time.instants import Stored
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from sqlalchemy import Insert, Table, Update
+    from sqlalchemy import FromClause, Insert, Update
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = dict[str, object]
+    Parameters = Mapping[str, Any]
     Pair = tuple[Any, Any]
 
 
@@ -120,50 +126,61 @@ def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElem
     return case((KeepFlag(), value), else_=binding.instants.stored(Stamp()))
 
 
-def stamped_update(statement: Update, binding: Binding, compiler: SQLCompiler) -> Update:
-    """The UPDATE with ``_ts`` reset."""
+def stamped_update(statement: Update, binding: Binding, target: Target) -> Update:
+    """The UPDATE with ``_ts`` reset in the rows of a target."""
     if not binding.stamps:
         return statement
-    column, pairs = binding.last_modified, compat.assignments(statement)
-    value = _supplied(pairs, column, compiler.column_keys or ())
+    column: Column[Any] = target.source.c[binding.last_modified.key]  # type: ignore[assignment]
+    supplied = [(name, value) for key, name, value in target.assignments if key == column.key]
+    value = _supplied(supplied, column, target.parameters)
     stamp = stamp_unless_kept(binding, column if value is None else value)
-    return compat.with_assignments(statement, _replaced(pairs, column, stamp))
+    if isinstance(statement.table, Join):
+        stamp = WithoutSources(stamp)
+    names = {id(name) for name, _ in supplied}
+    pairs = [pair for pair in compat.assignments(statement) if id(pair[0]) not in names]
+    return compat.with_assignments(statement, [*pairs, (column, stamp)])
 
 
 def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -> Insert:
     """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
     if not binding.stamps:
         return statement
-    column = binding.last_modified
-    names, lists = compat.selected_names(statement), compat.value_lists(statement)
-    if names:
-        is_stamp = [_is(name, column) for name in names]
-        if not any(is_stamp):
-            return statement
-        rows: Any = statement.select
-        values = zip(rows.subquery().c, is_stamp, strict=True)
-        columns = (_inserted_stamp(binding, c) if is_one else c for c, is_one in values)
-        return compat.copied(statement, select=select(*columns))
+    if compat.selected_names(statement):
+        return _stamped_selection(statement, binding)
+    table, lists = binding.table, compat.value_lists(statement)
     if lists:
         return compat.with_value_lists(
-            statement, [[_stamped_row(row, binding) for row in rows] for rows in lists]
+            statement,
+            [[dict(_stamped(_pairs_of(row, table), binding)) for row in rows] for rows in lists],
         )
     pairs = compat.assignments(statement)
-    value = _supplied(pairs, column, compiler.column_keys or ())
-    if value is None:
+    stamped = _stamped(pairs, binding, compiler.column_keys or ())
+    return statement if stamped is pairs else compat.with_assignments(statement, stamped)
+
+
+def _stamped_selection(statement: Insert, binding: Binding) -> Insert:
+    """The same for an INSERT FROM SELECT."""
+    column, names, rows = binding.last_modified, compat.selected_names(statement), statement.select
+    is_stamp = [_is(name, column) for name in names]
+    if any(is_stamp):
+        values = zip(named_rows(rows).c, is_stamp, strict=True)
+        columns = [_inserted_stamp(binding, c) if is_one else c for c, is_one in values]
+        return compat.with_selection(statement, names, columns)
+    if isinstance(rows, Select) and statement.include_insert_from_select_defaults:
         return statement
-    stamp = _inserted_stamp(binding, value)
-    return compat.with_assignments(statement, _replaced(pairs, column, stamp))
+    # SQLAlchemy has no place for a default in a UNION, or was told to leave defaults out.
+    columns = [*named_rows(rows).c, binding.instants.stored(Stamp())]
+    return compat.with_selection(statement, [*names, column.key], columns)
 
 
-def _stamped_row(row: Any, binding: Binding) -> Any:
-    """One row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
+def _stamped(pairs: list[Pair], binding: Binding, parameters: Collection[str] = ()) -> list[Pair]:
+    """What an INSERT sets a row to, with a supplied ``_ts`` overruled."""
     column = binding.last_modified
-    pairs = _pairs_of(row, binding.table)
-    value = _supplied(pairs, column)
+    value = _supplied(pairs, column, parameters)
     if value is None:
-        return row
-    return dict(_replaced(pairs, column, _inserted_stamp(binding, value)))
+        return pairs
+    rest = [pair for pair in pairs if not _is(pair[0], column)]
+    return [*rest, (column, _inserted_stamp(binding, value))]
 
 
 def _inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -188,10 +205,6 @@ def _supplied(
     return type_coerce(value, column.type) if is_untyped else value
 
 
-def _replaced(pairs: Iterable[Pair], column: Column[Any], value: Any) -> list[Pair]:
-    return [*(pair for pair in pairs if not _is(pair[0], column)), (column, value)]
-
-
 def _is(key: object, column: Column[Any]) -> bool:
     return key == column.key if isinstance(key, str) else getattr(key, "key", None) == column.key
 
@@ -203,46 +216,45 @@ def _pairs_of(row: Any, table: Table) -> list[Pair]:
     return [(column.key, value) for column, value in zip(table.c, row, strict=False)]
 
 
-def unique_parts(table: Table) -> list[tuple[Any, ...]]:
-    """What no two rows of a table may have in common: columns, or expressions of columns."""
-    return [
-        tuple(table.primary_key.columns),
-        *(tuple(c.columns) for c in table.constraints if isinstance(c, UniqueConstraint)),
-        *(tuple(index.expressions) for index in table.indexes if index.unique),
-    ]
+def named_rows(rows: Any) -> FromClause:
+    """What an INSERT selects, as a subquery.
 
+    A literal column has no name there by which the rest of a statement could refer to it.
+    """
 
-def has_key_column(table: Any, written: Collection[str]) -> bool:
-    """Whether one of the columns that are written is in something unique."""
-    return any(
-        isinstance(element, Column) and element.key in written
-        for parts in unique_parts(compat.original(table))
-        for part in parts
-        for element in visitors.iterate(part)
-    )
+    def named(element: Any) -> Any:
+        if isinstance(element, CompoundSelect):  # named as its first SELECT is
+            first, *rest = element.selects
+            return compat.copied(element, selects=[named(first), *rest])
+        columns = [*element.inner_columns] if isinstance(element, Select) else ()
+        if not any(isinstance(column, ColumnClause) and column.is_literal for column in columns):
+            return element
+        return element.with_only_columns(
+            *(
+                column.label(None) if getattr(column, "is_literal", False) else column
+                for column in columns
+            )
+        )
 
-
-def written_columns(statement: Update, compiler: SQLCompiler) -> set[str]:
-    """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
-    return {key for key, _ in _values_of(statement)}.union(compiler.column_keys or ())
+    return named(rows).subquery()  # type: ignore[no-any-return]
 
 
 def selected_columns(statement: Insert) -> list[str]:
     """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
-    return [_column_key(statement, name) for name in compat.selected_names(statement)]
+    return [column_key(statement, name) for name in compat.selected_names(statement)]
 
 
-def rows_of(statement: Insert | Update, executions: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def rows_of(statement: Insert, executions: Sequence[Parameters]) -> Iterator[Row]:
     """The rows that a statement (no INSERT FROM SELECT) writes: values, or SQL."""
     if compat.value_lists(statement):
         yield from inner_rows(statement, executions[0])
         return
-    values = [(key, value) for key, value in _values_of(statement) if not _is_renamed(value)]
+    values = [(key, value) for key, value in _values_of(statement) if not is_renamed(value)]
     for parameters in executions:
-        yield {**parameters, **{key: _plain(value, parameters) for key, value in values}}
+        yield {**parameters, **{key: plain(value, parameters) for key, value in values}}
 
 
-def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Iterator[Row]:
+def inner_rows(statement: Insert | Update, parameters: Parameters) -> Iterator[Row]:
     """The rows of an INSERT that are in itself, as all are of one inside another statement.
 
     The parameters are those of the whole statement.
@@ -250,20 +262,26 @@ def inner_rows(statement: Insert | Update, parameters: Mapping[str, Any]) -> Ite
     lists, table = compat.value_lists(statement), compat.original(statement.table)
     rows = [_pairs_of(row, table) for rows in lists for row in rows]  # type: ignore[arg-type]
     for pairs in rows if lists else [compat.assignments(statement)]:
-        yield {_column_key(statement, key): _plain(value, parameters) for key, value in pairs}
+        yield {key: plain(value, parameters) for key, value in known_values(statement, pairs)}
 
 
 def parameters_of(
     statement: Insert | Update, columns: Iterable[Column[Any]]
 ) -> tuple[str, ...] | None:
-    """The names that columns have in the compiled parameters; None where one is set by SQL."""
+    """The names that columns have in the compiled parameters.
+
+    None where one is set by SQL, or by a value of which only SQLAlchemy knows the name: the
+    INSERT that a write-only relationship makes has such.
+    """
     values = dict(_values_of(statement))
     names = []
     for column in columns:
         value = values.get(column.key)
-        if is_sql(value) and not isinstance(value, BindParameter):
+        if is_sql(value) and not (
+            isinstance(value, BindParameter) and (value.unique or not compat.is_anonymous(value))
+        ):
             return None
-        named = column if value is None or not is_sql(value) or _is_renamed(value) else value
+        named = column if value is None or not is_sql(value) or is_renamed(value) else value
         names.append(str(named.key))
     return tuple(names)
 
@@ -274,24 +292,4 @@ def is_sql(value: object) -> bool:
 
 
 def _values_of(statement: Insert | Update) -> list[tuple[str, Any]]:
-    pairs = compat.assignments(statement)
-    return [(_column_key(statement, column), value) for column, value in pairs]
-
-
-def _is_renamed(value: object) -> bool:
-    """Whether SQLAlchemy names it after its column: it does with values that have no name."""
-    return isinstance(value, BindParameter) and value.unique
-
-
-def _plain(value: object, parameters: Mapping[str, object]) -> object:
-    if not isinstance(value, BindParameter):
-        return value
-    # With a name of its own, it may have another value in each execution.
-    return value.effective_value if value.unique else parameters[value.key]
-
-
-def _column_key(statement: Insert | Update, column: Any) -> str:
-    if not isinstance(column, str):
-        return str(column.key)
-    mapped = compat.attributes_of(statement).get(column)
-    return column if mapped is None else str(mapped.key)
+    return known_values(statement, compat.assignments(statement))

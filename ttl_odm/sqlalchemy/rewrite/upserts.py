@@ -15,36 +15,42 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.predicate import grouped
+from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.predicate import Predicate
 
 
 def gated_on_conflict(
-    clause: OnConflictDoUpdate, binding: Binding, predicate: Predicate
+    clause: OnConflictDoUpdate, table: object, dialect: Dialect
 ) -> OnConflictDoUpdate:
     """PostgreSQL's and SQLite's ``ON CONFLICT DO UPDATE``: stamped, and for live rows only."""
+    binding = _binding_of(table)
+    if binding is None:
+        return clause
     stamp = binding.last_modified
-    values = _by_key(clause.update_values_to_set)
+    values = compat.conflict_values(clause)
     if binding.stamps:
         value = _expression(values.get(stamp.key, stamp), stamp)
         values[stamp.key] = stamp_unless_kept(binding, value)
-    live = predicate.live(binding, binding.columns_of(binding.table))
+    live = _live(binding, dialect)
     where: Any = clause.update_whereclause
     where = live if where is None else and_(*grouped((where,)), live)
     return compat.with_conflict_values(clause, values, where)
 
 
 def gated_on_duplicate_key(
-    clause: OnDuplicateClause, binding: Binding, predicate: Predicate
+    clause: OnDuplicateClause, table: object, dialect: Dialect
 ) -> OnDuplicateClause:
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
@@ -52,13 +58,38 @@ def gated_on_duplicate_key(
     that no write resets), and fails if not; `ttl_odm.sqlalchemy.gate.preparations` then deletes the
     row and runs the statement again.
     """
+    binding = _binding_of(table)
+    if binding is None:
+        return clause
     stamp = binding.last_modified
-    values = _by_key(clause.update)
+    values = compat.conflict_values(clause)
     value = _expression(values.pop(stamp.key, stamp), stamp)
-    live = predicate.live(binding, binding.columns_of(binding.table))
+    live = _live(binding, dialect)
     reset = stamp_unless_kept(binding, value) if binding.stamps else value
     values = {stamp.key: case((live, reset), else_=_Failure(stamp)), **values}
     return compat.with_duplicate_values(clause, values, first=stamp.key)
+
+
+def _live(binding: Binding, dialect: Dialect) -> ColumnElement[bool]:
+    predicate = Predicate(clock_of(dialect), writing=True)
+    return predicate.live(binding, binding.columns_of(binding.table))
+
+
+def _binding_of(table: object) -> Binding | None:
+    """The policy of a table; an error for that of a joined subclass.
+
+    An upsert there would write to rows whose lifetime is in another table, which no such clause can
+    reach: their ``_ts`` would stay, and expired ones be changed.
+    """
+    sub = sub_binding_of(table)
+    if sub is not None:
+        raise UnwrappedConfigurationError(
+            f"An upsert that updates rows of {sub.table.fullname!r} can't reset their "
+            f"{sub.base.last_modified.name!r}, which is in {sub.base.table.fullname!r} "
+            f"(model {sub.base.name}): use session.merge(), or an UPDATE and then an INSERT that "
+            "does nothing on a conflict."
+        )
+    return binding_of(table)
 
 
 class _Failure(FunctionElement[Any]):
@@ -72,12 +103,6 @@ def _render_failure(element: _Failure, compiler: SQLCompiler, **kw: object) -> s
     # Of a column, so that it can't be evaluated beforehand.
     column = compiler.process(element.clauses, **kw)
     return f"(SELECT {column} IS NULL UNION SELECT {column} IS NOT NULL)"
-
-
-def _by_key(values: Any) -> dict[str, Any]:
-    return {
-        key if isinstance(key, str) else str(key.key): value for key, value in dict(values).items()
-    }
 
 
 def _expression(value: Any, column: Column[Any]) -> ColumnElement[Any]:

@@ -12,26 +12,34 @@ Everything goes through a `Connection`; asynchronous engines run it by ``run_syn
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import any_, func, not_, or_, select, tuple_
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy import any_, func, not_, select, tuple_
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import restricting_children
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing
+from ttl_odm.sqlalchemy.purge.errors import (
+    in_short,
+    is_locked,
+    is_passing,
+    is_refused,
+    is_restricted,
+)
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import BatchResult, HookError, Part, Skip
+from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -45,6 +53,10 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import BatchRequest
 
 
+_MOST_BESIDE: Final = 500
+"""Rows of a crowd that a statement leaves out by their keys."""
+
+
 def purge(
     connection: Connection, binding: Binding, request: BatchRequest, keys: ReferringKeys
 ) -> BatchResult:
@@ -56,7 +68,7 @@ def purge(
             keys.forget()
             if not request.force:
                 with reading(connection):
-                    keys.check(connection, table)
+                    keys.check(connection, binding)
         try:
             try:
                 # A purge that a crash undoes is only done again, if nobody heard of it.
@@ -78,10 +90,12 @@ def purge(
         except HookError as error:
             assert batch is not None  # noqa: S101 (there was a batch to report)
             return _left_behind(batch, Skip.HOOK, error)
-        except IntegrityError:
+        except (DBAPIError, StaleDataError) as error:
+            if batch is None or not is_refused(error):
+                raise
             # A foreign key to a row of this range was written a moment ago, or a trigger objects.
-            assert batch is not None  # noqa: S101 (see above)
-            return _left_behind(batch, Skip.RESTRICTED)
+            reason = Skip.RESTRICTED if is_restricted(error) else Skip.REFUSED
+            return _left_behind(batch, reason, RefusedError.by(error, in_short(error)))
 
 
 def _next_range(
@@ -89,6 +103,9 @@ def _next_range(
 ) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and where they are: in the table, or in one of its partitions."""
     table, resume = binding.table, request.resume
+    if isinstance(resume, _Beside):
+        source, rows = _next_range(connection, binding, replace(request, resume=resume.at))
+        return source, rows and resume.narrowed(rows, binding)
 
     def next_range(source: Table, resume: Any) -> KeyRange | None:
         if request.part is Part.ALL:
@@ -103,10 +120,41 @@ def _next_range(
     return table, next_range(table, resume)
 
 
-def _left_behind(batch: _Batch, reason: Skip, failure: HookError | None = None) -> BatchResult:
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Where a sweep goes on among rows that no bound tells apart; some of them have to stay."""
+
+    at: object
+    keys: tuple[tuple[Any, ...], ...]
+
+    def narrowed(self, rows: KeyRange, binding: Binding) -> KeyRange:
+        """The rows without those."""
+
+        def bounds(source: FromClause) -> list[ColumnElement[bool]]:
+            own = [source.c[key.key] for key in key_columns(binding.table)]
+            return [*rows.bounds(source), not_(is_one_of(own, self.keys))]
+
+        return replace(rows, bounds=bounds, again=_Beside(rows.again, self.keys))
+
+
+def _left_behind(batch: _Batch, reason: Skip, failure: HookError | RefusedError) -> BatchResult:
+    """Report a batch that was undone, and which rows it had."""
+    rows, size = batch.range, batch.request.size
+    chosen = SweepSelect(*key_columns(batch.source)).where(*rows.criteria(batch.source))
+    chosen = chosen.limit(size).with_for_update(skip_locked=True)
     with reading(batch.connection, batch.request.timeout):
-        rows = batch.count()
-    return BatchResult(0, batch.range.resume, skipped={reason: rows}, failure=failure)
+        keys = tuple(tuple(key) for key in batch.connection.execute(chosen))
+        resume, left = rows.resume, len(keys)
+        if batch.is_crowded:
+            at = rows.again if isinstance(rows.again, _Beside) else _Beside(rows.again, ())
+            if len(at.keys) + left <= _MOST_BESIDE:
+                resume = replace(at, keys=(*at.keys, *keys))
+            else:
+                left = batch.count()
+    skipped = {reason: left}
+    return BatchResult(
+        0, resume, skipped=skipped, failure=failure, left=keys[:size], oldest=rows.oldest
+    )
 
 
 @dataclass(slots=True)
@@ -119,6 +167,7 @@ class _Batch:
     range: KeyRange
     source: Table
     removals: list[Removal] = field(init=False)
+    referring: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
@@ -129,12 +178,13 @@ class _Batch:
         return self.connection.dialect.name
 
     @property
-    def _is_crowded(self) -> bool:
+    def is_crowded(self) -> bool:
+        """Whether the range may have more rows than the batch."""
         return self.range.rows > self.request.size
 
     def is_worth_care(self, error: Exception) -> bool:
         """Whether some of the rows may go although this came of all of them together."""
-        if isinstance(error, (IntegrityError, StaleDataError)) or is_locked(error):
+        if is_refused(error) or is_locked(error):
             return True
         # The archive may have refused a row, which only the archive's own statement shows.
         return self.removals[0].mode.copy is not None and not is_passing(error)
@@ -144,14 +194,18 @@ class _Batch:
         deleted = self._remove()
         # The rows before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
-        again = self._is_crowded and deleted == self.request.size
+        again = self.is_crowded and deleted == self.request.size
         skips = self._skips() if deleted < self.range.rows and not again else {}
+        own = self.referring.pop(self.binding.table.fullname, 0)
         return BatchResult(
-            deleted,
+            deleted + own,
             self.range.again if again else self.range.resume,
             archived=self.removals[0].archived,
             skipped={reason: rows for reason, rows in skips.items() if rows},
+            referring=self.referring,
             purged=tuple(purged),
+            oldest=self.range.oldest,
+            loaded=sum(removal.loaded for removal in self.removals),
         )
 
     def _remove(self) -> int:
@@ -159,7 +213,7 @@ class _Batch:
         if not removal.takes_statements:
             return self._remove_by_key(CHUNK)
         statement = SweepDelete(self.source).where(*self.range.criteria(self.source))
-        if not self._is_crowded:
+        if not self.is_crowded:
             return removal.by_statement(statement)
         if self._dialect in MYSQL_FAMILY:
             limit = {"mysql_limit": self.request.size, "mariadb_limit": self.request.size}
@@ -218,44 +272,49 @@ class _CarefulBatch(_Batch):
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
             return self._remove_by_key(1)
         table = self.binding.table
-        self._remove_referring(self.binding, self.range.criteria(table), (table,))
-        self._blocked = self.keys.blocks(self.connection, table, self.source)
-        if self._blocked is None and self.removals[0].mode.copy is None:
+        change = Change(table)
+        self._remove_referring(change, self.range.criteria(table), (change,))
+        self._blocked = self.keys.blocks(self.connection, self.binding, self.source)
+        if self._blocked is None and self.removals[0].mode.copy is None and not self.is_crowded:
             return self._remove_free()
         # By its key a row is copied and deleted by a statement each, of which one will say what
-        # is wrong.
+        # is wrong; and it is known which of a crowd were tried.
         free = [] if self._blocked is None else [not_(self._blocked)]
         return self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
 
     def _remove_referring(
-        self, binding: Binding, doomed: Sequence[ColumnElement[bool]], above: tuple[Table, ...]
+        self, change: Change, doomed: Sequence[ColumnElement[bool]], above: tuple[Change, ...]
     ) -> None:
         """Remove expired rows that refer to these, whatever their tables' place in the sweep.
 
         Their tables are swept first. But rows that are written together expire together, perhaps
         between the sweep of the one table and that of the other.
         """
-        for child, key in restricting_children(binding.table):
-            removal = Removal(self.connection, child, self.request.hooks)
-            if child.table in above[1:] or removal.mode.orm is not None:
+        for consequence in change.consequences():
+            child = consequence.binding
+            below = consequence.change if child is None else Change(child.table)
+            if below is None or below in above[1:] or not consequence.is_certain:
                 continue
-            referred = select(*key.referred_columns).where(*doomed).options(include_expired())
-            theirs = [in_subquery(key.columns, referred), expired_in(self.connection, child)]
-            if child.table is binding.table:  # a row that refers to itself goes by itself
-                pairs = zip(key.columns, key.referred_columns, strict=True)
-                theirs.append(or_(*(own != other for own, other in pairs)))
-            else:
-                self._remove_referring(child, theirs, (*above, child.table))
-            blocked = self.keys.blocks(self.connection, child.table)
+            referred = referred_rows(consequence, change.table, *doomed)
+            theirs = [referring(consequence, referred.options(include_expired()))]
+            if child is None:
+                self._remove_referring(below, theirs, (*above, below))
+                continue
+            removal = Removal(self.connection, child, self.request.hooks)
+            if removal.mode.orm is not None:
+                continue
+            theirs.append(expired_in(self.connection, child))
+            if below != change:
+                self._remove_referring(below, theirs, (*above, below))
+            blocked = self.keys.blocks(self.connection, child)
             free = [] if blocked is None else [not_(blocked)]
-            removal.by_key([*theirs, *free], limit=self.request.size)
+            deleted = removal.by_key([*theirs, *free], limit=self.request.size)
+            self.referring += Counter({child.table.fullname: deleted})
             self.removals.append(removal)
 
     def _skips(self) -> dict[Skip, int]:
         rows = self.count()
-        restricted = self.removals[0].restricted
-        if self._blocked is not None and rows:
-            restricted = self.count(self._blocked)
+        restricted = self.count(self._blocked) if self._blocked is not None and rows else 0
         if restricted:
-            self.keys.log(self.connection, self.binding.table)
+            self.keys.log(self.connection, self.binding)
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}

@@ -13,8 +13,9 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows, measure
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.table_walk import regclass
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -34,11 +35,15 @@ _LOOK: Final = 10
 
 def count(connection: Connection, binding: Binding) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
-    table, due = binding.table, 0
+    table, due, oldest = binding.table, 0, None
+    is_on = any(default() is not None for default in binding.defaults())
+    is_whole = is_on and is_walked(connection, binding)
     with prepared(connection), reading(connection):
-        if all(default() is None for default in binding.defaults()):
+        if not is_on:
             pass
-        elif binding.sweep == "scan" or binding.sweeps_by_column or binding.max_lifetime:
+        elif is_whole:
+            due, oldest = measure(connection, binding, table, expired_in(connection, binding))
+        elif binding.override is None or binding.max_lifetime:
             # A row whose limit has passed may be in another part as well.
             due = count_rows(connection, table, expired_in(connection, binding))
         else:
@@ -48,13 +53,13 @@ def count(connection: Connection, binding: Binding) -> Counted:
                     due += count_rows(connection, table, *index.criteria(index.shortest))
         rows = estimate(connection, table)
         if rows is None or rows < _FEW:
-            return Counted(due, count_rows(connection, table))
+            return Counted(due, count_rows(connection, table), oldest=oldest)
         # What a database believes may be from before a big sweep, and a fuse would take a part
         # for the whole. A look at a few times as many rows as are due finds that out.
         seen = count_rows(connection, table, limit=_LOOK * due) if due else 0
         if seen < _LOOK * due:
-            return Counted(due, seen)
-        return Counted(due, max(rows, seen), is_estimated=True)
+            return Counted(due, seen, oldest=oldest)
+        return Counted(due, max(rows, seen), is_estimated=True, oldest=oldest)
 
 
 def estimate(connection: Connection, table: Table) -> int | None:

@@ -17,18 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
+    case,
     func,
-    inspect,
     literal,
     literal_column,
     not_,
     or_,
     select,
-    text,
     true,
     type_coerce,
 )
@@ -37,39 +35,37 @@ from sqlalchemy.types import BigInteger, Integer
 from ttl_odm.core.values import NEVER
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
+from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
-    from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
-
-_indexed: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, set[str]]] = WeakKeyDictionary()
-"""The columns of dates on which an index was seen, and where."""
-
-_SQLITE_FIRST_COLUMNS: Final = text(
-    "SELECT first.name FROM pragma_index_list(:name, :schema) AS every,"
-    " pragma_index_info(every.name, :schema) AS first"
-    " WHERE first.seqno = 0 AND first.name IS NOT NULL AND NOT every.partial"
-)
+    from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
 
 
 def find_due(connection: Connection, binding: Binding) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
     if all(default() is None for default in binding.defaults()):
         return None
-    if not _is_indexed(connection, binding):
+    mode = mode_of(binding)
+    loads_rows = mode.sink is not None or mode.orm is not None
+    if is_walked(connection, binding):
+        with prepared(connection), reading(connection):
+            count_rows(connection, binding.table, limit=0)  # is it there at all?
         has_ends = binding.override is not None or binding.max_lifetime is not None
         can_expire = has_ends or finite_defaults(binding)
-        return Due((Part.ALL,), None) if can_expire else Due((), 0.0)
+        return Due((Part.ALL,), None, loads_rows) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
     # For how long the first row has been expired, for every life that rows may have.
     lives = [(Part.INHERITING, seconds, rows) for seconds, rows in _inherited_lives(binding)]
@@ -93,49 +89,7 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
         if answer is not None
     ]
     parts = dict.fromkeys(part for part, _ in ages)
-    return Due(tuple(parts), max((seconds for _, seconds in ages), default=0.0))
-
-
-def _is_indexed(connection: Connection, binding: Binding) -> bool:
-    """Whether indexes lead to all of the expired rows.
-
-    Ours are taken to be there. Where the sweeper goes by a column of the application's, it is the
-    application's index, if there is one: the database is asked, until it has one.
-    """
-    if binding.sweep != "index":
-        return False
-    columns = [binding.last_modified] if binding.sweeps_by_column else []
-    columns += [] if binding.max_lifetime is None else [binding.max_lifetime.created]
-    for column in columns:
-        table: Table = column.table
-        places = _indexed.setdefault(table, WeakKeyDictionary())
-        seen = places.setdefault(connection.dialect, set())
-        if column.name not in seen:
-            with prepared(connection), reading(connection):
-                seen |= _first_columns(connection, table) & {column.name}
-        if column.name not in seen:
-            return False
-    return True
-
-
-def _first_columns(connection: Connection, table: Table) -> set[str]:
-    """The columns that an index of a table begins with."""
-    schemas = connection.get_execution_options().get("schema_translate_map") or {}
-    schema = schemas.get(table.schema, table.schema)
-    inspector = inspect(connection)
-    key = inspector.get_pk_constraint(table.name, schema)["constrained_columns"]
-    if connection.dialect.name == "sqlite":  # its inspector warns of indexes over expressions
-        names = {"name": table.name, "schema": schema or "main"}
-        return {*key[:1], *connection.scalars(_SQLITE_FIRST_COLUMNS, names)}
-    unique = inspector.get_unique_constraints(table.name, schema)
-    indexes: list[Any] = [
-        index["column_names"]
-        for index in inspector.get_indexes(table.name, schema)
-        # A partial index may lack the rows.
-        if not any(name.endswith("_where") for name in index.get("dialect_options", ()))
-    ]
-    every: list[Any] = [key, *(constraint["column_names"] for constraint in unique), *indexes]
-    return {str(columns[0]) for columns in every if columns}
+    return Due(tuple(parts), max((seconds for _, seconds in ages), default=0.0), loads_rows)
 
 
 def _inherited_lives(binding: Binding) -> Iterator[tuple[int, list[ColumnElement[bool]]]]:
@@ -176,7 +130,8 @@ class KeyRange:
     There are so many `rows` at most: more than a batch may have when the stretch can't be cut
     smaller; then they are to be deleted by count. `bounds` and `expired` (the predicate, in a
     DELETE) are for the table or an alias of it. The stretch begins at `again`, and the next one at
-    `resume`; None when this is the last.
+    `resume`; None when this is the last. `oldest` is for how many seconds the first of the rows has
+    been expired, where `find_due` can't know.
     """
 
     rows: int
@@ -184,6 +139,7 @@ class KeyRange:
     expired: Callable[[FromClause], ColumnElement[bool]]
     again: object
     resume: object
+    oldest: float | None = None
 
     def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
         """What makes a row one to delete: both of these."""
@@ -240,6 +196,9 @@ class PartIndex:
         source = self._source
         end = self.end(source)
         ended = self._format.instant(self._start(source)) if self._is_by_column else end
+        # Nothing can be taken from minus infinity.
+        first = self._clock.literal(self._clock.earliest)
+        ended = case((ended < first, first), else_=ended)
         overdue = select(self._cutoff(seconds) - ended).where(*self.criteria(seconds), *rows)
         return overdue.order_by(end).limit(1)
 
@@ -255,7 +214,7 @@ class PartIndex:
     @property
     def _is_by_column(self) -> bool:
         """Whether the index is on the column itself, which holds what its type allows."""
-        return self._part is Part.CAPPED or self._binding.sweeps_by_column
+        return self._part is Part.CAPPED or self._binding.override is None
 
     @property
     def _max_lifetime(self) -> MaxLifetime:
@@ -269,6 +228,10 @@ class PartIndex:
             self._max_lifetime.instants if self._part is Part.CAPPED else self._binding.instants
         )
         return instants.on(self._clock)
+
+    @property
+    def _time(self) -> DialectTime:
+        return dialect_time_of(self._clock.family)
 
     def _start(self, source: FromClause) -> Any:
         columns = self._binding.columns_of(source)
@@ -314,15 +277,14 @@ class PartIndex:
         # Three look-ups rather than an aggregate, which takes twice as long.
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
         lookups = (upward.limit(1), upward.offset(size).limit(1), downward.limit(1))
-        row: Any = connection.execute(
-            select(*(lookup.scalar_subquery() for lookup in lookups)).options(include_expired())
-        ).one()
+        places = (self._time.as_bookmark(lookup.scalar_subquery()) for lookup in lookups)
+        row: Any = connection.execute(select(*places).options(include_expired())).one()
         first, beyond, last = row
         if first is None:
             return None
         if beyond is None:
             return self._range(size, first, _After(last), None)
-        if first < beyond:
+        if first != beyond:
             return self._range(size, first, beyond, beyond)
         # Written at one instant, as by a migration's backfill: no bound lies between them.
         return self._range(size + 1, first, _After(first), _After(first))
@@ -343,7 +305,8 @@ class PartIndex:
     def _bound(self, value: Any) -> Any:
         if isinstance(value, _After):
             return _After(self._bound(value.value))
-        return literal(value, self._format.raw if self._is_by_column else self._clock.storage)
+        raw = self._format.raw if self._is_by_column else self._clock.storage
+        return self._time.of_bookmark(value, raw)
 
 
 class _After(NamedTuple):
@@ -366,3 +329,23 @@ def count_rows(
         some = rows.limit(limit).options(include_expired()).subquery()
         counted = select(func.count()).select_from(some)
     return int(connection.execute(counted.options(include_expired())).scalar_one())
+
+
+def measure(
+    connection: Connection,
+    binding: Binding,
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | None = None,
+) -> tuple[int, float | None]:
+    """Count expired rows, up to a limit, and say for how long the first of them has been expired.
+
+    None for an age that nobody can tell: a NULL that is expired has no instant.
+    """
+    clock = clock_of(connection.dialect)
+    overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
+    rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
+    some = rows.options(include_expired()).subquery()
+    measured = select(func.count(), func.max(some.c.overdue)).options(include_expired())
+    number, oldest = connection.execute(measured.select_from(some)).one()
+    return int(number), None if oldest is None else max(0.0, seconds_of(oldest, clock))

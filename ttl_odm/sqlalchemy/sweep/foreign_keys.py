@@ -11,19 +11,24 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, column, exists, inspect, or_, text
 from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
     from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
 
 logger = logging.getLogger("ttl_odm.sweeper")
 
@@ -61,9 +66,14 @@ class ReferringKey:
 
 
 class ReferringKeys:
-    """What was asked for in the sweep at hand, by table."""
+    """What was asked for in the sweep at hand, by table.
 
-    def __init__(self) -> None:
+    Args:
+        enforced: Leave out keys whose rules the connection doesn't enforce (SQLite's, unless told).
+    """
+
+    def __init__(self, *, enforced: bool = True) -> None:
+        self._enforced = enforced
         self._keys: dict[Name, list[ReferringKey]] = {}
         self._logged: set[Name] = set()
 
@@ -72,58 +82,107 @@ class ReferringKeys:
         self._keys.clear()
         self._logged.clear()
 
-    def log(self, connection: Connection, table: Table) -> None:
+    def log(self, connection: Connection, binding: Binding) -> None:
         """Log, once in a sweep, what may keep rows of a table from being deleted."""
+        table = binding.table
         name = name_of(connection, table)
         if name not in self._logged:
             self._logged.add(name)
-            which = ", ".join(map(str, self.of(connection, name))) or "a trigger"
+            keys = (str(key) for _, key in self.of_rows(connection, binding))
+            which = ", ".join(keys) or "a trigger"
             message = "Expired rows of %s stay, as rows elsewhere refer to them: %s"
             logger.info(message, table.fullname, which)
 
     def of(self, connection: Connection, name: Name) -> list[ReferringKey]:
-        """The keys that refer to a table, and whose rules this connection enforces."""
+        """The keys that refer to a table."""
         if name not in self._keys:
-            asks = _of_postgresql if connection.dialect.name == "postgresql" else _of_others
-            self._keys[name] = list(asks(connection, name))
+            dialect = connection.dialect.name
+            if dialect == "postgresql":
+                keys = _of_postgresql(connection, name)
+            elif (
+                self._enforced
+                and dialect == "sqlite"
+                and not connection.exec_driver_sql("PRAGMA foreign_keys").scalar()
+            ):
+                keys = iter(())
+            else:
+                keys = _of_others(connection, name)
+            self._keys[name] = list(keys)
         return self._keys[name]
 
-    def check(self, connection: Connection, table: Table) -> None:
+    def of_rows(
+        self, connection: Connection, binding: Binding
+    ) -> Iterator[tuple[Table, ReferringKey]]:
+        """The keys that refer to rows, with the table: that of the policy, or of a subclass.
+
+        Without those that join what subclasses have of a row to the rest of it.
+        """
+        parts = self._parts(connection, binding)
+        for table in (binding.table, *(sub.table for sub in parts.values())):
+            for key in self.of(connection, self._place(connection, table)):
+                if not _joins(key, parts):
+                    yield table, key
+
+    def check(self, connection: Connection, binding: Binding) -> None:
         """Refuse to sweep a table that others refer to without an index."""
         dialect = connection.dialect
         if dialect.name in MYSQL_FAMILY:
             return  # InnoDB makes an index with each key
-        slow = [key for key in self.of(connection, name_of(connection, table)) if not key.has_index]
+        slow = [key for _, key in self.of_rows(connection, binding) if not key.has_index]
         if slow:
             which = ", ".join(map(str, slow))
             fix = "; ".join(key.remedy(dialect) for key in slow)
             raise StoreError(
-                f"{which} refers to {table.fullname} and has no index, so the database would read "
-                f"all of that table for each row that is deleted here. Run {fix}; or sweep with "
-                "force=True."
+                f"{which} refers to {binding.table.fullname} and has no index, so the database "
+                "would read all of that table for each row that is deleted here. "
+                f"Run {fix}; or sweep with force=True."
             )
 
     def blocks(
-        self, connection: Connection, table: Table, source: FromClause | None = None
+        self, connection: Connection, binding: Binding, source: FromClause | None = None
     ) -> ColumnElement[bool] | None:
         """The condition for rows that a foreign key keeps from being deleted; None without any.
 
         `source` is where the table's rows are, if not there: one of its partitions.
         """
-        name = name_of(connection, table)
-        return self._blocks(connection, name, table if source is None else source, (name,))
+        name = self._place(connection, binding.table)
+        source = binding.table if source is None else source
+        parts = self._parts(connection, binding)
+        conditions = [self._blocks(connection, name, source, (name,), parts)]
+        for part, sub in parts.items():  # the rest of the rows, which goes before
+            names = {own.name for own, _ in sub.keys}
+            rest = _bare(part, names.union(*(key.referred for key in self.of(connection, part))))
+            below = self._blocks(connection, part, rest, (name, part), parts)
+            if below is not None:
+                is_rest = (rest.c[own.name] == source.c[root.name] for own, root in sub.keys)
+                conditions.append(exists().select_from(rest).where(*is_rest, below))
+        some = [condition for condition in conditions if condition is not None]
+        return or_(*some) if some else None
+
+    def _parts(self, connection: Connection, binding: Binding) -> dict[Name, SubBinding]:
+        return {self._place(connection, sub.table): sub for sub in all_subtables(binding)}
+
+    def _place(self, connection: Connection, table: Table) -> Name:
+        """Where a table is, as the keys of others name it."""
+        schema, name = name_of(connection, table)
+        if schema is None and connection.dialect.name == "postgresql":
+            schema = connection.execute(_SCHEMA, {"relation": relation(None, name)}).scalar()
+        return schema, name
 
     def _blocks(
-        self, connection: Connection, name: Name, source: FromClause, above: tuple[Name, ...]
+        self,
+        connection: Connection,
+        name: Name,
+        source: FromClause,
+        above: tuple[Name, ...],
+        parts: Mapping[Name, SubBinding] = MappingProxyType({}),
     ) -> ColumnElement[bool] | None:
         conditions = []
         for key in self.of(connection, name):
-            if key.deletes.startswith("SET"):
+            if key.deletes.startswith("SET") or _joins(key, parts):
                 continue
-            schema, table = key.table
             others = self.of(connection, key.table)
-            columns = {*key.columns, *(name for other in others for name in other.referred)}
-            child = bare_table(table, *map(column, columns), schema=schema).alias()
+            child = _bare(key.table, {*key.columns}.union(*(other.referred for other in others)))
             refers = and_(
                 *(child.c[a] == source.c[b] for a, b in zip(key.columns, key.referred, strict=True))
             )
@@ -142,6 +201,18 @@ class ReferringKeys:
                 refers = and_(refers, below)
             conditions.append(exists().select_from(child).where(refers))
         return or_(*conditions) if conditions else None
+
+
+def _joins(key: ReferringKey, parts: Mapping[Name, SubBinding]) -> bool:
+    """Whether a key joins what a subclass has of a row to the rest of it."""
+    part = parts.get(key.table)
+    return part is not None and {own.name for own, _ in part.keys}.issuperset(key.columns)
+
+
+def _bare(name: Name, columns: set[str]) -> FromClause:
+    """An alias of a table, which the gate knows nothing of."""
+    schema, table = name
+    return bare_table(table, *map(column, sorted(columns)), schema=schema).alias()
 
 
 def name_of(connection: Connection, table: Table) -> Name:
@@ -177,14 +248,16 @@ WHERE k.contype = 'f' AND k.conparentid = 0 AND k.confrelid = CAST(:relation AS 
 """)
 """Not by SQLAlchemy's inspector, which would read all keys of all tables, of one schema only."""
 
+_SCHEMA: Final = text("""
+SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(CAST(:relation AS text))
+""")
+
 _ACTIONS: Final = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 
 
 def _of_postgresql(connection: Connection, name: Name) -> Iterator[ReferringKey]:
-    schema, table = name
-    quote = connection.dialect.identifier_preparer.quote
-    relation = f"{quote(schema)}.{quote(table)}" if schema else quote(table)
-    keys = connection.execute(_POSTGRESQL, {"relation": relation})
+    keys = connection.execute(_POSTGRESQL, {"relation": relation(*name)})
     for theirs, child, action, columns, referred, indexed in keys:
         deletes = _ACTIONS.get(action, "RESTRICT")
         yield ReferringKey((theirs, child), tuple(columns), tuple(referred), deletes, indexed)
@@ -201,8 +274,6 @@ ORDER BY l.name, i.seqno
 
 def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
     dialect = connection.dialect.name
-    if dialect == "sqlite" and not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
-        return
     schema, table = name
     inspector = inspect(connection)
     for (theirs, child), keys in inspector.get_multi_foreign_keys(schema=schema).items():

@@ -7,7 +7,8 @@ unless it is part of the application's metadata (`lease_table`) and its migratio
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
@@ -22,7 +23,6 @@ from sqlalchemy import (
     and_,
     literal,
     or_,
-    select,
     text,
     type_coerce,
 )
@@ -32,8 +32,15 @@ from sqlalchemy.util import greenlet_spawn
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
+from ttl_odm.sqlalchemy.purge.statements import SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.sweep.due import seconds_of
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, store_errors
+from ttl_odm.sqlalchemy.sweep.transactions import (
+    impatient,
+    prepared,
+    reading,
+    store_errors,
+    undivided,
+)
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
@@ -42,9 +49,9 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from sqlalchemy import ColumnElement, Connection, Engine, Update
+    from sqlalchemy import ColumnElement, Connection, Engine, Select, Update
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     _Work = Callable[Concatenate["Statements", Connection, P], R]
@@ -110,7 +117,7 @@ class Statements:
         )
         if not self._change(connection, name, taking):
             return None
-        token = connection.scalar(select(c.token).where(c.name == name, c.holder == holder))
+        token = connection.scalar(SweepSelect(c.token).where(c.name == name, c.holder == holder))
         return Lease(name, holder, int(token or 0), duration)
 
     def renew(self, connection: Connection, lease: Lease) -> bool:
@@ -138,10 +145,11 @@ class Statements:
         left = type_coerce(c.acquired_until, clock.storage) - now
         ago = now - type_coerce(c.recorded_at, clock.storage)
         columns = (c.holder, c.token, c.paused, c.history, left, ago)
-        row = connection.execute(select(*columns).where(c.name == name)).one_or_none()
+        rows: Select[Any] = SweepSelect(*columns).where(c.name == name)
+        row = connection.execute(rows).one_or_none()
         if row is None:
             return LeaseState()
-        holder, token, paused, history, left, ago = row
+        holder, token, paused, history, left, ago = tuple(row)
         seconds_left = 0.0 if left is None else max(0.0, seconds_of(left, clock))
         return LeaseState(
             holder=holder if seconds_left else None,
@@ -153,7 +161,7 @@ class Statements:
         )
 
     def _at(self, name: str, *criteria: ColumnElement[bool]) -> Update:
-        return self.table.update().where(self.table.c.name == name, *criteria)
+        return SweepUpdate(self.table).where(self.table.c.name == name, *criteria)
 
     def _held(self, lease: Lease) -> Update:
         c = self.table.c
@@ -163,7 +171,8 @@ class Statements:
         """Run an UPDATE of a row; _NoRowError where there is none."""
         if _changes(connection, update):
             return True
-        if connection.scalar(select(self.table.c.name).where(self.table.c.name == name)) is None:
+        c = self.table.c
+        if connection.scalar(SweepSelect(c.name).where(c.name == name)) is None:
             raise _NoRowError(name)
         return False
 
@@ -173,7 +182,7 @@ class Statements:
         Where the database doesn't let us, the error names the statement.
         """
         try:
-            with connection.begin():
+            with _writing(connection):
                 self.table.create(connection)
         except DBAPIError as error:
             if is_passing(error):
@@ -190,9 +199,9 @@ class Statements:
 
     def add(self, connection: Connection, name: str) -> None:
         """Make a row, unless somebody else has just made it."""
-        row = self.table.insert().values(name=name, token=0, paused=False, history="")
+        row = SweepInsert(self.table).values(name=name, token=0, paused=False, history="")
         try:
-            with connection.begin():
+            with _writing(connection):
                 connection.execute(row)
         except IntegrityError:
             return
@@ -218,6 +227,14 @@ def _changes(connection: Connection, statement: Update) -> bool:
     return connection.execute(statement).rowcount > 0
 
 
+@contextmanager
+def _writing(connection: Connection) -> Iterator[None]:
+    with connection.begin():
+        if connection.dialect.name == "postgresql":
+            connection.execute(_POSTGRESQL_WAIT)
+        yield
+
+
 def _change(
     connection: Connection,
     statements: Statements,
@@ -230,9 +247,7 @@ def _change(
     with prepared(connection):
         while True:
             try:
-                with connection.begin():
-                    if connection.dialect.name == "postgresql":
-                        connection.execute(_POSTGRESQL_WAIT)
+                with _writing(connection):
                     return work(statements, connection, *args, **kwargs)
             except _NoRowError as missing:
                 statements.add(connection, *missing.args)
@@ -266,10 +281,11 @@ class TableLeases:
         self._run(Statements.release, lease)
 
     def read(self, name: str) -> LeaseState:
-        """As in `Leases`: one statement, since sweepers do so before each batch."""
-        with store_errors(), self._engine.connect() as connection:
+        """As in `Leases`: one SELECT, since sweepers do so before each batch."""
+        with store_errors(), self._engine.connect() as connection, impatient(connection):
             try:
-                return self._statements.read(connection, name)
+                with reading(connection):
+                    return self._statements.read(connection, name)
             except DBAPIError as error:
                 if not is_missing_table(error.orig):
                     raise
@@ -295,27 +311,31 @@ class AsyncTableLeases:
 
     def __init__(self, engine: AsyncEngine, table: Table | None = None) -> None:
         self._leases = self._kind(engine.sync_engine, table)
+        self._dialect = engine.dialect
+
+    async def _ask(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await undivided(self._dialect, greenlet_spawn(partial(call, *args, **kwargs)))
 
     async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
-        return await greenlet_spawn(self._leases.acquire, name, holder, duration)
+        return await self._ask(self._leases.acquire, name, holder, duration)
 
     async def renew(self, lease: Lease) -> bool:
         """As in `Leases`."""
-        return await greenlet_spawn(self._leases.renew, lease)
+        return await self._ask(self._leases.renew, lease)
 
     async def release(self, lease: Lease) -> None:
         """As in `Leases`."""
-        await greenlet_spawn(self._leases.release, lease)
+        await self._ask(self._leases.release, lease)
 
     async def read(self, name: str) -> LeaseState:
         """As in `Leases`."""
-        return await greenlet_spawn(self._leases.read, name)
+        return await self._ask(self._leases.read, name)
 
     async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `Leases`."""
-        await greenlet_spawn(self._leases.set_paused, name, paused)
+        await self._ask(self._leases.set_paused, name, paused)
 
     async def record(self, lease: Lease, history: str) -> bool:
         """As in `Leases`."""
-        return await greenlet_spawn(self._leases.record, lease, history)
+        return await self._ask(self._leases.record, lease, history)

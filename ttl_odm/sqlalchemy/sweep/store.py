@@ -12,22 +12,26 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Engine, MetaData, Table, inspect, select
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.schema import sort_tables_and_constraints
 
+from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.sweep.batch import purge
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
-from ttl_odm.sqlalchemy.sweep.transactions import store_errors
+from ttl_odm.sqlalchemy.sweep.transactions import store_errors, undivided
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Hooks
+from ttl_odm.sweeper import Hooks, MissingTargetError
 from ttl_odm.sweeper.declarations import hooks_of
 
 R = TypeVar("R")
@@ -115,13 +119,21 @@ def bindings_of(targets: Any) -> list[Binding]:
 
 
 def _tables(target: Any) -> Iterator[Table]:
-    mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
+    try:
+        mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
+    except UnmappedClassError as error:
+        raise TTLConfigurationError(
+            f"{target.__name__} is not mapped yet: make the sweeper after Base.prepare()."
+        ) from error
     if isinstance(mapper, Mapper):
         yield _bound(target, mapper.tables)
     elif isinstance(target, Table):
         yield _bound(target, [target])
     elif isinstance(metadata := getattr(target, "metadata", target), MetaData):
-        yield from (table for table in metadata.tables.values() if binding_of(table) is not None)
+        for table in metadata.tables.values():
+            binding = binding_of(table)
+            if binding is not None and binding.origin is None:  # the first Table is swept
+                yield table
     elif isinstance(target, Iterable) and not isinstance(target, str):
         for item in target:
             yield from _tables(item)
@@ -134,12 +146,13 @@ def _tables(target: Any) -> Iterator[Table]:
 
 def _bound(target: Any, tables: Iterable[Any]) -> Table:
     for table in tables:
-        if isinstance(table, Table) and binding_of(table) is not None:
-            return table
+        binding = binding_of_source(table)
+        if binding is not None:
+            return binding.first.table
     name = target.__name__ if isinstance(target, type) else f"Table {target.fullname!r}"
     raise TTLConfigurationError(
-        f"{name} has no TTL, so there is nothing to sweep: declare __ttl__ on the model, or leave "
-        "it out."
+        f"{name} has no TTL, so there is nothing to sweep: declare __ttl__ on the model, enable() "
+        "it, or leave it out."
     )
 
 
@@ -148,6 +161,27 @@ def now(connection: Connection) -> datetime:
     clock = clock_of(connection.dialect)
     instant = connection.execute(select(clock.literal(clock.now_at_write))).scalar_one()
     return clock.from_storage(instant)
+
+
+def on_table(
+    connection: Connection,
+    work: Callable[Concatenate[Connection, Binding, P], R],
+    binding: Binding,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> R:
+    """Work on a table; that the database has none is an error of its own."""
+    try:
+        return work(connection, binding, *args, **kwargs)
+    except (DBAPIError, NoSuchTableError) as error:
+        if isinstance(error, DBAPIError) and not is_missing_table(error.orig):
+            raise
+        # It may be another one: an archive, a sub-table, one that refers to this.
+        connection.rollback()
+        schema, table = name_of(connection, binding.table)
+        if inspect(connection).has_table(table, schema):
+            raise
+        raise MissingTargetError(f"There is no table {binding.table.fullname!r}.") from error
 
 
 class SQLAlchemyStore(_Tables):
@@ -164,15 +198,15 @@ class SQLAlchemyStore(_Tables):
 
     def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return self._run(find_due, self._bindings[target])
+        return self._run(on_table, find_due, self._bindings[target])
 
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        return self._run(purge, self._bindings[request.target], request, self._keys)
+        return self._run(on_table, purge, self._bindings[request.target], request, self._keys)
 
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return self._run(count, self._bindings[target])
+        return self._run(on_table, count, self._bindings[target])
 
     def now(self) -> datetime:
         """Return the database's present instant."""
@@ -197,21 +231,25 @@ class AsyncSQLAlchemyStore(_Tables):
 
     async def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return await self._run(find_due, self._bindings[target])
+        return await self._run(on_table, find_due, self._bindings[target])
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        return await self._run(purge, self._bindings[request.target], request, self._keys)
+        binding = self._bindings[request.target]
+        return await self._run(on_table, purge, binding, request, self._keys)
 
     async def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return await self._run(count, self._bindings[target])
+        return await self._run(on_table, count, self._bindings[target])
 
     async def now(self) -> datetime:
         """Return the database's present instant."""
         return await self._run(now)
 
     async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        with store_errors():
+        async def ask() -> R:
             async with self._engine.connect() as connection:
                 return await connection.run_sync(work, *args, **kwargs)
+
+        with store_errors():
+            return await undivided(self._engine.dialect, ask())

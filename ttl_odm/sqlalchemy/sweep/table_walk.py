@@ -17,10 +17,11 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.sweep.due import KeyRange
+from ttl_odm.sqlalchemy.sweep.due import KeyRange, measure
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -52,16 +53,14 @@ def next_range(
     end = first + _PAGES
     expired = _expired(connection, binding)
     bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
-    rows = (
-        select(ctid).select_from(source).where(*bounds, expired(source)).limit(size + 1).subquery()
-    )
-    count = select(func.count()).select_from(rows).options(include_expired())
+    rows, oldest = measure(connection, binding, source, *bounds, expired(source), limit=size + 1)
     return KeyRange(
-        connection.execute(count).scalar_one(),
+        rows,
         lambda _: list(bounds),
         expired,
         again=(first, pages),
         resume=(end, pages) if end < pages else None,
+        oldest=oldest,
     )
 
 
@@ -109,12 +108,10 @@ def has_partitions(connection: Connection, table: Table) -> bool:
 
 
 def qualified_name(connection: Connection, table: Table) -> str:
-    """The table's name on this connection, quoted."""
-    preparer = connection.dialect.identifier_preparer
+    """The table's name on this connection, quoted, as a value."""
     schemas = connection.get_execution_options().get("schema_translate_map") or {}
     schema = schemas.get(table.schema, table.schema)
-    name = preparer.quote(table.name)
-    return f"{preparer.quote_schema(schema)}.{name}" if schema else name
+    return relation(schema, table.name)
 
 
 def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
@@ -142,12 +139,16 @@ def _next_keys(
         until = [] if last is None else [_compared(ours, lt, le, tuple(last), dialect)]
         return [*after(ours), *until]
 
+    # Most stretches hold nothing to delete: then there is no DELETE, which would read them again.
+    table, expired = binding.table, _expired(connection, binding)
+    rows, oldest = measure(connection, binding, table, *bounds(table), expired(table))
     return KeyRange(
-        size,
+        rows,
         bounds,
-        _expired(connection, binding),
+        expired,
         again=resume,
         resume=None if last is None else tuple(last),
+        oldest=oldest,
     )
 
 

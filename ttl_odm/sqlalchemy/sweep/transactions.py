@@ -5,30 +5,59 @@ What is set here ends with the transaction, or is set back before the pool gets 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import false, func, select, true
+from sqlalchemy import func, select, true
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import SHORT_WAITS
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sqlalchemy.purge.statements import take_file
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Iterator, Mapping
 
     from sqlalchemy import Connection, Select, Table
+    from sqlalchemy.engine import Dialect
+
+R = TypeVar("R")
 
 _ISOLATION: Final = "READ COMMITTED"
 
 _POSTGRESQL_WAIT: Final = "50ms"
-_MYSQL_WAIT: Final = 1
-"""How long a statement waits for a row that somebody holds; one second is MySQL's least."""
+"""How long a statement waits for a row that somebody holds, or for a table."""
+
+_SQLITE_WAIT: Final = 5_000
+"""Milliseconds that one waits for the file, at most: as long as Python's driver does by itself."""
+
+
+async def undivided(dialect: Dialect, work: Awaitable[R]) -> R:
+    """Await work; on SQLite to its end, however often our own task is cancelled meanwhile.
+
+    What a driver's thread is in the middle of goes on, and a statement that nobody takes the rows
+    of keeps the file locked although its connection is closed. How long it may take is bounded; on
+    a server, where it isn't, a connection that is cut frees everything.
+    """
+    if dialect.name != "sqlite":
+        return await work
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # which nobody will ask for
+        raise cancelled
+    return task.result()
 
 
 @contextmanager
@@ -51,25 +80,38 @@ def prepared(connection: Connection, timeout: float | None = None) -> Iterator[N
 
     READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
     unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would be no transaction. The
-    pool sets it back. `timeout`: seconds that a statement may take, where that is set for a session
-    (MariaDB).
+    pool sets it back. `timeout`: see `impatient`.
     """
-    dialect: Any = connection.dialect
-    if dialect.name not in MYSQL_FAMILY:
-        if dialect.name != "sqlite":
+    # The isolation comes second: SQLAlchemy doesn't replace a connection that is found lost while
+    # that is set.
+    with impatient(connection, timeout):
+        if connection.dialect.name != "sqlite":
             connection.execution_options(isolation_level=_ISOLATION)
         yield
+
+
+@contextmanager
+def impatient(connection: Connection, timeout: float | None = None) -> Iterator[None]:
+    """Let a connection wait for locks only briefly, where that is set for a session.
+
+    The application's own settings come back at the end. PostgreSQL's are for a transaction: see
+    `reading`. `timeout`: seconds that a statement may take, where that is set here (MariaDB).
+    """
+    dialect: Any = connection.dialect
+    if dialect.name == "sqlite":
+        with _busy_for(connection, _SQLITE_WAIT):
+            yield
         return
-    values: dict[str, float] = {"innodb_lock_wait_timeout": _MYSQL_WAIT}
+    if dialect.name not in MYSQL_FAMILY:
+        yield
+        return
+    values: dict[str, float] = {**SHORT_WAITS}
     if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
         values["max_statement_time"] = timeout
     with connection.begin():
-        # Comes before the isolation: SQLAlchemy doesn't replace a connection that is found lost
-        # while that is set.
         names = ", ".join(f"@@{name}" for name in values)
         before = connection.exec_driver_sql(f"SELECT {names}").one()
         _set(connection, values)
-    connection.execution_options(isolation_level=_ISOLATION)
     try:
         yield
     except BaseException:
@@ -80,9 +122,33 @@ def prepared(connection: Connection, timeout: float | None = None) -> Iterator[N
 
 
 def _set(connection: Connection, values: Mapping[str, Any]) -> None:
-    """Set what MariaDB and MySQL know for a session only, such as how long to wait for locks."""
     settings = ", ".join(f"{name} = {value}" for name, value in values.items())
     connection.exec_driver_sql(f"SET SESSION {settings}")
+
+
+@contextmanager
+def _busy_for(connection: Connection, milliseconds: int) -> Iterator[None]:
+    """Let SQLite wait so long for the file, unless the application lets it wait for less.
+
+    By a cursor of the driver's: SQLAlchemy would begin a transaction, which some let lock the file.
+    And the connection is never thrown away: a database in memory would go with it.
+    """
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute("PRAGMA busy_timeout")
+        (before,) = cursor.fetchone() or (0,)
+        if before <= milliseconds:
+            yield
+            return
+        cursor.execute(f"PRAGMA busy_timeout = {milliseconds:d}")
+        try:
+            yield
+        finally:
+            if not connection.invalidated:
+                cursor.execute(f"PRAGMA busy_timeout = {before:d}")
+    finally:
+        if not connection.invalidated:  # as after Ctrl-C, which has closed the cursor too
+            cursor.close()
 
 
 @contextmanager
@@ -119,8 +185,5 @@ def writing(
 ) -> Iterator[None]:
     """The same for a transaction that will delete from a table."""
     with reading(connection, timeout, lazily=lazily):
-        if connection.dialect.name == "sqlite":
-            # Takes the lock for writing. A transaction that reads first can't get it any more once
-            # another has written.
-            connection.execute(SweepDelete(table).where(false()))
+        take_file(connection, table)
         yield

@@ -17,13 +17,18 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import cache, partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
-from sqlalchemy import BigInteger, ColumnElement, Interval, inspect, literal_column
+from sqlalchemy import BigInteger, ColumnElement, Interval, literal_column
 from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import object_session
+from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.dialects import Family
 from ttl_odm.dialects.mysql import MySQL
@@ -33,7 +38,11 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Dialect, Engine
+    from sqlalchemy.orm import Session
+    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
+
+    SQL = ColumnElement[Any]
 
 FOREVER: Final = 100_000_000_000
 """Seconds (about 3,170 years) that no instant is older than; "never" as a bound value.
@@ -45,16 +54,56 @@ OFF: Final = 2 * FOREVER
 """Like `FOREVER`, and says that rows' own ttls don't count either."""
 
 
+class SQLTemplate(FunctionElement[Any]):
+    """SQL that SQLAlchemy has no words for: a text in which ``{0}``, ``{1}``... are expressions.
+
+    There is nothing in the text that comes from outside of this package. It puts parentheses around
+    the expressions that need them, and around itself if it does.
+    """
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
+        *FunctionElement._traverse_internals,  # noqa: SLF001 (a subclass's)
+        ("text", InternalTraversal.dp_string),
+        ("type", InternalTraversal.dp_type),
+    ]
+
+    def __init__(self, text: str, type_: TypeEngine[Any], *parts: SQL) -> None:
+        super().__init__(*parts)
+        self.text = text
+        self.type = type_
+
+    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+        """As it is: a condition needs no ``= 1`` on databases without booleans."""
+        return self
+
+
+@compiles(SQLTemplate)
+def _render(element: SQLTemplate, compiler: SQLCompiler, **kw: object) -> str:
+    kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
+    kw["within_columns_clause"] = False
+    return element.text.format(*(compiler.process(part, **kw) for part in element.clauses))
+
+
 class Clock(Family):
-    """A family of databases whose texts can be expressions too."""
+    """A family of databases whose texts can be expressions too.
+
+    Attributes:
+        storage: The type of ``_ts``.
+        counting: `counting_ttl` as the text of a `SQLTemplate`, by whether a CHECK is there.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.storage: TypeEngine[Any] = (
             TIMESTAMP(timezone=True) if self.per_second is None else BigInteger()
         )
+        self.counting = {
+            is_checked: self.counting_ttl("{0}", is_checked=is_checked)
+            for is_checked in (True, False)
+        }
 
-    def span(self, seconds: ColumnElement[Any]) -> ColumnElement[Any]:
+    def span(self, seconds: SQL) -> SQL:
         """A number of seconds as an expression that can be added to ``_ts`` or taken from it.
 
         Never a bound interval: drivers send a ``timedelta`` of a day as ``1 day``, and PostgreSQL
@@ -63,7 +112,7 @@ class Clock(Family):
         unit = Interval() if self.per_second is None else BigInteger()
         return seconds.op("*", return_type=unit)(literal_column(self.second))
 
-    def literal(self, sql: str) -> ColumnElement[Any]:
+    def literal(self, sql: str) -> SQL:
         """One of this clock's SQL texts as an expression of the storage type."""
         return literal_column(sql, self.storage)
 
@@ -94,6 +143,10 @@ def clock_of(dialect: Dialect) -> Clock:
     would show expired rows.
     """
     clock = _CLOCKS.get(dialect.name)
+    if getattr(dialect.dbapi, "__name__", None) == "psycopg2":
+        raise TTLConfigurationError(
+            "ttl_odm doesn't support psycopg2: use psycopg (postgresql+psycopg://) or asyncpg."
+        )
     if clock is not None:
         return clock
     if dialect.name == "default":  # str(statement) without an engine: readable, never executed
@@ -129,7 +182,12 @@ class Sample:
         """The latest that the server's clock can show at this moment (aware, UTC)."""
         return self.instant + timedelta(seconds=monotonic() - self.asked)
 
+    def at(self, moment: float) -> datetime:
+        """The latest that it can have shown when this host's monotonic clock showed this."""
+        return self.instant + timedelta(seconds=moment - self.asked)
 
+
+_signature: Final = cache(signature)
 _latest: list[Sample] = []
 _engines: WeakSet[Engine] = WeakSet()
 
@@ -166,9 +224,7 @@ def database_now(row: object) -> datetime:
     TTL table it is a TTLError.
     """
     session = object_session(row)
-    sample = None
-    if session is not None:
-        sample = sample_of(session.get_bind(inspect(row).mapper).dialect)
+    sample = None if session is None else sample_of(dialect_of(session, row))
     if sample is None:
         if not _latest:
             raise TTLError(
@@ -177,6 +233,20 @@ def database_now(row: object) -> datetime:
             )
         (sample,) = _latest
     return sample.now()
+
+
+def dialect_of(session: Session, row: object) -> Dialect:
+    """The dialect of the database that a session has an object in.
+
+    A flush asks for an object's own database where sessions have one for each (horizontal
+    sharding), and for that of its class elsewhere; so `get_bind()` is asked for no more than that.
+    """
+    own: dict[str, Any] = {}
+    if session.connection_callable is not None:
+        parameters = _signature(type(session).get_bind).parameters.values()
+        if any(p.name == "instance" or p.kind is p.VAR_KEYWORD for p in parameters):
+            own["instance"] = row
+    return session.get_bind(instance_state(row).manager.mapper, **own).dialect
 
 
 def forget_compiled_statements() -> None:

@@ -22,8 +22,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.core.values import row_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.dialect_time import SQLTemplate, dialect_time_of
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
+from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
@@ -82,12 +82,7 @@ class LastModified(TypeDecorator[datetime]):
         coltype: object,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> Any:
         """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it is done per row."""
-        from_storage = clock_of(dialect).from_storage
-
-        def process(value: Any) -> datetime | None:
-            return None if value is None else from_storage(value)
-
-        return process
+        return clock_of(dialect).reader()
 
 
 class Seconds(TypeDecorator[int]):

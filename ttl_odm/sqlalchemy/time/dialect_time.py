@@ -16,18 +16,15 @@ from abc import ABC, abstractmethod
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, Boolean, Date, String
+from sqlalchemy import BigInteger, Boolean, Date, Float, Numeric, String, cast, literal
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.dialects.postgresql import TIMESTAMP
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
-    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
     SQL = ColumnElement[Any]
@@ -41,6 +38,9 @@ them rounds down everywhere."""
 
 _YEAR_10_000: Final = 253_402_300_800
 """Seconds from 1970 to the year that Python has no dates for."""
+
+NO_NUMBER: Final = -(2**63)
+"""What is below is no instant: minus infinity; NaN and infinity are above all others, or NULL."""
 
 # A Gregorian date, a time, a fraction; without what may follow for the zone.
 _DAY_PATTERN: Final = (
@@ -60,37 +60,6 @@ ISO_PATTERN: Final = (
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-class SQLTemplate(FunctionElement[Any]):
-    """SQL that SQLAlchemy has no words for: a text in which ``{0}``, ``{1}``... are expressions.
-
-    There is nothing in the text that comes from outside of this package. It puts parentheses around
-    the expressions that need them, and around itself if it does.
-    """
-
-    inherit_cache = True
-    _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
-        *FunctionElement._traverse_internals,  # noqa: SLF001 (a subclass's)
-        ("text", InternalTraversal.dp_string),
-        ("type", InternalTraversal.dp_type),
-    ]
-
-    def __init__(self, text: str, type_: TypeEngine[Any], *parts: SQL) -> None:
-        super().__init__(*parts)
-        self.text = text
-        self.type = type_
-
-    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
-        """As it is: a condition needs no ``= 1`` on databases without booleans."""
-        return self
-
-
-@compiles(SQLTemplate)
-def _render(element: SQLTemplate, compiler: SQLCompiler, **kw: object) -> str:
-    kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
-    kw["within_columns_clause"] = False
-    return element.text.format(*(compiler.process(part, **kw) for part in element.clauses))
-
-
 def clock_face(seconds: int) -> str:
     """What a clock in UTC shows so many seconds after 1970."""
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%d %H:%M:%S")
@@ -106,7 +75,11 @@ class DialectTime(ABC):
     wall_type: TypeEngine[Any]
     day_type: TypeEngine[Any] = Date()
     text_dates = False
+    greatest = "GREATEST"
+    """The function that returns the larger of two."""
+    big_integer = "BIGINT"
 
+    _from_microseconds = "{0}"  # a text, of which a `SQLTemplate` is made
     # A `SQLTemplate` for the method of this name each.
     _wall: str
     _day: str
@@ -188,6 +161,31 @@ class DialectTime(ABC):
     def from_units(self, column: SQL, unit: str) -> SQL:
         """The moment of so many units since 1970; NULL where Python has no date for it."""
 
+    @abstractmethod
+    def number(self, moment: SQL, unit: str, *, is_float: bool) -> SQL:
+        """Units since 1970 with their fraction: a double, or an exact decimal."""
+
+    def from_number(self, column: SQL, unit: str, *, is_float: bool) -> SQL:
+        """The inverse of `number`: to the microsecond, of a decimal rounded up."""
+        factor, way = PER_SECOND[unit], "ROUND" if is_float else "CEIL"
+        point = ".0" if self.text_dates else ""
+        whole = f"{self.greatest}({{0}}, {-_YEAR_1 * factor}) * {1_000_000 // factor}{point}"
+        microseconds = f"CAST({way}({whole}) AS {self.big_integer})"
+        return SQLTemplate(
+            f"CASE WHEN {{0}} < {_YEAR_10_000 * factor} AND {{0}} >= {NO_NUMBER} "
+            f"THEN {self._from_microseconds.format(microseconds)} END",
+            self.moment_type,
+            column,
+        )
+
+    def as_bookmark(self, place: SQL) -> SQL:
+        """A place in an index as every driver can read it; `of_bookmark` is what it then reads."""
+        return place
+
+    def of_bookmark(self, value: Any, type_: TypeEngine[Any]) -> SQL:
+        """That place again, to compare with."""
+        return literal(value, type_)
+
 
 class _PostgreSQL(DialectTime):
     """PostgreSQL 14 and later."""
@@ -209,9 +207,19 @@ class _PostgreSQL(DialectTime):
     _canonical = "(REPLACE(regexp_replace({0}, '(Z|[+]00:00)$', ''), 'T', ' ') COLLATE \"C\")"
     _is_iso = f"({{0}} ~ '{ISO_PATTERN}$' AND LEFT({{0}}, 4) <> '0000')"
     _is_wall = _is_day = None
-    _from_wall = "({0} AT TIME ZONE 'UTC')"
-    _from_day = "(CAST({0} AS TIMESTAMP) AT TIME ZONE 'UTC')"
+    # It has earlier and later dates than Python, of which no sum could be taken.
+    _in_calendar = (
+        "CASE WHEN {{0}} < {kind} '0001-01-02' THEN {kind} '0001-01-02' "
+        "WHEN {{0}} > {kind} '10000-01-02' THEN {kind} '10000-01-02' ELSE {{0}} END"
+    )
+    _from_wall = f"(({_in_calendar.format(kind='TIMESTAMP')}) AT TIME ZONE 'UTC')"
+    _from_day = f"(CAST({_in_calendar.format(kind='DATE')} AS TIMESTAMP) AT TIME ZONE 'UTC')"
     _from_text = "CAST({0} || '+00' AS TIMESTAMPTZ)"
+    # In two steps: all the microseconds at once would lose some of them in a float.
+    _from_microseconds = (
+        "TIMESTAMPTZ '1970-01-01 00:00:00+00' + {0} / 1000000 * interval '1 second' "
+        "+ MOD({0}, 1000000) * interval '1 microsecond'"
+    )
 
     def iso(self, moment: SQL, *, fraction: bool, suffix: str) -> SQL:
         form = 'YYYY-MM-DD"T"HH24:MI:SS' + (".US" if fraction else "")
@@ -222,6 +230,12 @@ class _PostgreSQL(DialectTime):
         way = "CEIL" if up else "FLOOR"
         text = f"CAST({way}(EXTRACT(EPOCH FROM {{0}}) * {PER_SECOND[unit]}) AS BIGINT)"
         return SQLTemplate(text, BigInteger(), moment)
+
+    def number(self, moment: SQL, unit: str, *, is_float: bool) -> SQL:
+        text = f"(EXTRACT(EPOCH FROM {{0}}) * {PER_SECOND[unit]})"
+        if not is_float:
+            return SQLTemplate(text, Numeric(), moment)
+        return SQLTemplate(f"CAST({text} AS DOUBLE PRECISION)", Float(53), moment)
 
     def rounded_up(self, moment: SQL, microseconds: int) -> SQL:
         if microseconds == 1:
@@ -249,17 +263,22 @@ class _PostgreSQL(DialectTime):
             column,
         )
 
+    def as_bookmark(self, place: SQL) -> SQL:
+        # No driver reads all of its dates. JSON has them in ISO 8601, whatever DateStyle says.
+        return SQLTemplate("(to_json({0}) #>> '{{}}')", String(), place)
+
+    def of_bookmark(self, value: Any, type_: TypeEngine[Any]) -> SQL:
+        return cast(literal(value, String()), type_)
+
 
 class _IntegerTime(DialectTime):
     """Databases whose moments are integers since 1970, `per_second` to a second.
 
-    `divide` is the operator that divides two integers and rounds towards zero, `greatest` the
-    function that returns the larger of two.
+    `divide` is the operator that divides two integers and rounds towards zero.
     """
 
     per_second: int
     divide: str
-    greatest: str
 
     def units(self, moment: SQL, unit: str, *, up: bool) -> SQL:
         factor = PER_SECOND[unit]
@@ -298,7 +317,7 @@ class _IntegerTime(DialectTime):
 class _MySQL(_IntegerTime):
     """MariaDB and MySQL."""
 
-    per_second, divide, greatest = 1_000_000, "DIV", "GREATEST"
+    per_second, divide, big_integer = 1_000_000, "DIV", "SIGNED"
     wall_type = DATETIME(fsp=6)
 
     _wall = (
@@ -326,6 +345,12 @@ class _MySQL(_IntegerTime):
         text = f"REPLACE(LEFT(CAST({self._wall} AS CHAR), {length}), ' ', 'T')"
         return SQLTemplate(f"CONCAT({text}, '{suffix}')", String(), moment)
 
+    def number(self, moment: SQL, unit: str, *, is_float: bool) -> SQL:
+        divisor = 1_000_000 // PER_SECOND[unit]
+        if is_float:
+            return SQLTemplate(f"(({{0}}) / {divisor}e0)", Float(53), moment)
+        return SQLTemplate(f"(CAST({{0}} AS DECIMAL(30, 6)) / {divisor})", Numeric(), moment)
+
     def literal_wall(self, seconds: int) -> str:
         return f"TIMESTAMP'{clock_face(seconds)}'"
 
@@ -333,7 +358,7 @@ class _MySQL(_IntegerTime):
 class _SQLite(_IntegerTime):
     """SQLite, where SQLAlchemy keeps dates as texts."""
 
-    per_second, divide, greatest = 1_000, "/", "MAX"
+    per_second, divide, greatest, big_integer = 1_000, "/", "MAX", "INTEGER"
     wall_type = day_type = String()
     text_dates = True
 
@@ -369,6 +394,12 @@ class _SQLite(_IntegerTime):
         zeros = "000" if fraction else ""
         text = f"({self._strftime.format(form=form)} || '{zeros}{suffix}')"
         return SQLTemplate(text, String(), moment)
+
+    # Rounded up to the millisecond.
+    _from_microseconds = f"({{0}} + {_YEAR_1 * 1_000_000 + 999}) / 1000 - {_YEAR_1 * 1_000}"
+
+    def number(self, moment: SQL, unit: str, *, is_float: bool) -> SQL:  # noqa: ARG002 (all are)
+        return SQLTemplate(f"(({{0}}) * {PER_SECOND[unit]}.0 / 1000.0)", Float(53), moment)
 
     def literal_wall(self, seconds: int) -> str:
         return f"'{clock_face(seconds)}'"

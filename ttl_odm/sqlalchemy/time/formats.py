@@ -15,11 +15,26 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, Boolean, ColumnElement, String, and_, case, literal_column
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Numeric,
+    String,
+    and_,
+    case,
+    literal_column,
+)
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
-from ttl_odm.sqlalchemy.time.dialect_time import SQLTemplate, clock_face, dialect_time_of
+from ttl_odm.sqlalchemy.time.dialect_time import (
+    NO_NUMBER,
+    PER_SECOND,
+    clock_face,
+    dialect_time_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -209,6 +224,39 @@ class Epochs(ColumnFormat):
 
     def stored(self, moment: SQL) -> SQL:
         return self.dialect.units(moment, self.unit, up=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FractionalEpochs(ColumnFormat):
+    """Floats and decimals: seconds, milliseconds or microseconds since 1970, with a fraction.
+
+    What is no number (NaN, infinity either way) is no instant. Of a float the nearest microsecond
+    is meant, by the very division that a program's ``time.time()`` has gone through.
+    """
+
+    dialect: DialectTime
+    unit: str
+    is_float: bool
+
+    def within(self, column: SQL, moment: SQL) -> Condition:
+        return self.plain(column) <= self._number(moment)
+
+    def reached(self, column: SQL, moment: SQL) -> Condition:
+        is_number = SQLTemplate(f"({{0}} >= {NO_NUMBER})", Boolean(), self.plain(column))
+        return and_(self.within(column, moment), is_number)
+
+    def instant(self, column: SQL) -> SQL:
+        return self.dialect.from_number(self.plain(column), self.unit, is_float=self.is_float)
+
+    def stored(self, moment: SQL) -> SQL:
+        if self.is_float or self.precision == 1:
+            return self._number(self.dialect.rounded_up(moment, self.precision))
+        steps = 1_000_000 // PER_SECOND[self.unit] // self.precision
+        text = f"(CEIL({{0}} * {steps}) / {steps}.0)"
+        return SQLTemplate(text, Numeric(), self._number(moment))
+
+    def _number(self, moment: SQL) -> SQL:
+        return self.dialect.number(moment, self.unit, is_float=self.is_float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,22 @@ own column is in `ttl_odm.sqlalchemy.time.column_types`; what the others mean fo
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import TIMESTAMP, BigInteger, Date, DateTime, Enum, Integer, String, TypeDecorator
+from sqlalchemy import (
+    TIMESTAMP,
+    BigInteger,
+    Date,
+    DateTime,
+    Enum,
+    Float,
+    Integer,
+    Numeric,
+    String,
+    TypeDecorator,
+)
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.dialects.postgresql import TIMESTAMP as PG_TIMESTAMP
@@ -21,10 +33,17 @@ from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
 from ttl_odm.sqlalchemy.time.column_types import ColumnFormat, Instants, LastModified
-from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, SQLTemplate, dialect_time_of
-from ttl_odm.sqlalchemy.time.formats import Days, Epochs, IsoStrings, MySQLTimestamps, WallTimes
+from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, dialect_time_of
+from ttl_odm.sqlalchemy.time.formats import (
+    Days,
+    Epochs,
+    FractionalEpochs,
+    IsoStrings,
+    MySQLTimestamps,
+    WallTimes,
+)
 from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
@@ -36,6 +55,11 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.clock import Clock
 
 _EPOCH_UNITS: Final = "unit='s', 'ms' or 'us'"
+_FOUR_BYTES: Final = {
+    "postgresql": re.compile(r"REAL|FLOAT\((1?\d|2[0-4])\)"),
+    "mysql": re.compile(r"FLOAT(\((1?\d|2[0-4])(, ?\d+)?\))?"),
+    "sqlite": re.compile("(?!)"),  # it has none
+}
 _SHORTEST_ISO: Final = 20
 """Characters of ``YYYY-MM-DDThh:mm:ssZ``."""
 
@@ -58,11 +82,11 @@ def _fix(type_: TypeEngine[Any], unit: str | None) -> str | None:
     affinity = _affinity(type_)
     if isinstance(type_, LastModified) or issubclass(affinity, (DateTime, Date)):
         return None if unit is None else "it holds dates, so leave unit out"
-    if issubclass(affinity, Integer):
-        return None if unit in PER_SECOND else f"for epoch integers write {_EPOCH_UNITS}"
+    if issubclass(affinity, (Integer, Numeric, Float)):
+        return None if unit in PER_SECOND else f"for epoch numbers write {_EPOCH_UNITS}"
     if not issubclass(affinity, String) or issubclass(affinity, Enum):
         return (
-            "name a column of datetimes, of dates, of epoch integers (with "
+            "name a column of datetimes, of dates, of epoch numbers (with "
             f"{_EPOCH_UNITS}) or of ISO-8601 strings in UTC (with unit='iso')"
         )
     if unit != "iso":
@@ -95,9 +119,8 @@ class AdoptedInstants(Instants):
     def _format_on(self, clock: Clock) -> ColumnFormat:
         kept: Any = kept_type(self.column.type, clock.family)
         affinity, dialect = _affinity(kept), dialect_time_of(clock.family)
-        if issubclass(affinity, Integer):
-            assert self._unit is not None  # noqa: S101 (it was checked)
-            return Epochs(clock, BigInteger(), dialect=dialect, unit=self._unit)
+        if issubclass(affinity, (Integer, Numeric, Float)):
+            return self._epoch_format(clock, kept)
         if issubclass(affinity, String):
             utc, length = offsets_of("UTC"), getattr(kept, "length", None)
             return IsoStrings(clock, String(), dialect=dialect, offsets=utc, length=length)
@@ -120,6 +143,33 @@ class AdoptedInstants(Instants):
             self._check_text(kept)
         return WallTimes(
             clock, dialect.wall_type, precision=precision, dialect=dialect, offsets=offsets
+        )
+
+    def _epoch_format(self, clock: Clock, kept: TypeEngine[Any]) -> ColumnFormat:
+        assert self._unit is not None  # noqa: S101 (it was checked)
+        dialect = dialect_time_of(clock.family)
+        if issubclass(_affinity(kept), Integer):
+            return Epochs(clock, BigInteger(), dialect=dialect, unit=self._unit)
+        sql = self.column.type.compile(_dialect(clock.family))
+        if _FOUR_BYTES[clock.family].fullmatch(sql):
+            raise TTLConfigurationError(
+                f"Column {self.column.table.fullname}.{self.column.name} is {sql} on "
+                f"{clock.family}: its 4 bytes keep epoch seconds in steps of 128. Make it a "
+                "double: Double(), or Float(53)."
+            )
+        # The steps in which the column keeps time, in microseconds; a float has none of its own.
+        is_float = isinstance(kept, Float) or clock.family == "sqlite"
+        scale = getattr(kept, "scale", None)
+        digits = 6 - len(str(PER_SECOND[self._unit])) + 1
+        if isinstance(kept, Float) or (scale is None and clock.family != "mysql"):
+            scale = digits
+        return FractionalEpochs(
+            clock,
+            Float(53) if is_float else Numeric(),
+            precision=10 ** max(0, digits - (scale or 0)),
+            dialect=dialect,
+            unit=self._unit,
+            is_float=is_float,
         )
 
     def _check_text(self, kept: TypeEngine[Any]) -> None:

@@ -250,7 +250,7 @@ class TTLClock:
                     return self.advance(left - lifetime)
         raise TTLError(
             f"TTLClock.expiring({target!r}): it has no policy; give it a class that declares "
-            "__ttl__, or a row of one."
+            "__ttl__ or was given to enable(), or a row of one."
         )
 
     def __enter__(self) -> Self:

@@ -57,6 +57,8 @@ _as_it_is: ContextVar[bool] = ContextVar("ttl_odm_as_it_is", default=False)
 _DDL: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:CREATE|ALTER|DROP|COMMENT|DO|SET)\b", re.IGNORECASE | re.DOTALL
 )
+_COPY: Final = re.compile(r"\s*CREATE\s(?:\s*\w+\s)*?\s*TABLE\s[^(]+\sAS\s", re.IGNORECASE)
+"""``CREATE TABLE copies AS SELECT``, which reads rows and keeps no expression."""
 
 
 def install(clock: TTLClock) -> Callable[[], None]:
@@ -118,10 +120,10 @@ def _as_moved(
         return statement, parameters
     offset, frozen_at = clock.offset, clock.frozen_at
     is_moved = (offset or frozen_at) and not _as_it_is.get()
-    if not is_moved or getattr(execution, "isddl", False):
+    if not is_moved or (getattr(execution, "isddl", False) and not _COPY.match(statement)):
         return statement, parameters
     now, moved = now_of
-    if now.search(statement) and not _DDL.match(statement):
+    if now.search(statement) and (_COPY.match(statement) or not _DDL.match(statement)):
         statement = now.sub(partial(moved, offset, frozen_at), statement)
     return statement, parameters
 

@@ -12,7 +12,8 @@ Whoever writes a store runs these on it:
 Tests of what a store doesn't offer are skipped, and say so. It is made of parts, for a store (or
 for leases) of which one knows that it has no more:
 
-- `batches`: what is due and purged, one batch at a time: `PurgeContract`, `HoldContract`
+- `batches`: what is due and purged, one batch at a time: `PurgeContract`, `HoldContract`,
+  `RefusalContract`
 - `sweeps`: what a sweeper does with the store: `SweepContract`; counting: `CountingContract`
 - `hooks`: what the store reports to hooks, and archives: `HookContract`
 - `leases`: leases by themselves and under a sweeper: `LeaseContract`
@@ -24,7 +25,11 @@ import pytest
 for _name in ("batches", "hooks", "leases", "sweeps"):
     pytest.register_assert_rewrite(f"{__name__}.{_name}")
 
-from ttl_odm.testing.contract.batches import HoldContract, PurgeContract  # noqa: E402
+from ttl_odm.testing.contract.batches import (  # noqa: E402
+    HoldContract,
+    PurgeContract,
+    RefusalContract,
+)
 from ttl_odm.testing.contract.hooks import HookContract  # noqa: E402
 from ttl_odm.testing.contract.leases import LeaseContract  # noqa: E402
 from ttl_odm.testing.contract.sweeps import CountingContract, SweepContract  # noqa: E402
@@ -35,12 +40,19 @@ __all__ = [
     "HookContract",
     "LeaseContract",
     "PurgeContract",
+    "RefusalContract",
     "StoreContract",
     "SweepContract",
 ]
 
 
 class StoreContract(
-    PurgeContract, SweepContract, HoldContract, HookContract, CountingContract, LeaseContract
+    PurgeContract,
+    SweepContract,
+    HoldContract,
+    RefusalContract,
+    HookContract,
+    CountingContract,
+    LeaseContract,
 ):
     """All of it; a subclass has a fixture ``rig``."""

@@ -8,7 +8,7 @@ import pytest
 
 from ttl_odm.core import effective_ttl
 from ttl_odm.sweeper import AsyncStore, BatchRequest, Skip, Store
-from ttl_odm.testing.rig import CanHold
+from ttl_odm.testing.rig import CanHold, CanRefuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,3 +175,28 @@ class HoldContract:
         assert sum(batch.deleted for batch in results) == 9
         assert sum(batch.skipped.get(Skip.LOCKED, 0) for batch in results) == 1
         assert sum(batch.deleted for batch in batches(rig, "carts", 100)) == 1
+
+
+class RefusalContract:
+    """Rows that the database doesn't delete, as for a trigger: each stays alone."""
+
+    @pytest.mark.parametrize("apart", [0, 1])
+    @pytest.mark.parametrize("ttl", [None, 60])
+    def test_rows_that_are_refused_are_left_counted_and_named_and_all_others_go(
+        self, rig: StoreRig, ttl: int | None, apart: int
+    ) -> None:
+        if not isinstance(rig, CanRefuse):
+            pytest.skip("the rig refuses no rows")
+        rig.create("carts", HOUR)
+        for number in range(40):
+            rig.add("carts", [number], age=DAY + number * apart, ttl=ttl)
+        with rig.refuse("carts", {7, 8, 31}):
+            for _ in range(2):  # the next sweep tries them again
+                report = rig.sweep(batch_size=16)
+                assert rig.keys("carts") == {7, 8, 31}
+                (target,) = report.targets
+                assert not report.problems
+                assert target.skips == {Skip.REFUSED: 3}
+                assert sorted(row.split(":")[0] for row in target.left) == ["(31)", "(7)", "(8)"]
+                rig.add("carts", [50], age=DAY)
+        assert rig.sweep().deleted == 4

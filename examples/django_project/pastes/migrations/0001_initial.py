@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("last_modified", ttl_odm.django.LastModifiedField(db_column="_ts")),
-                ("ttl", ttl_odm.django.TTLField(blank=True, null=True)),
+                ("ttl", ttl_odm.django.TTLField(blank=True, checks_type=True, null=True)),
                 ("slug", models.SlugField(max_length=40, unique=True)),
                 ("text", models.TextField()),
                 ("views", models.IntegerField(default=0, editable=False)),

@@ -11,6 +11,7 @@ from ttl_odm.django.management.options import add_option, add_selection, stores
 from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.options import LEASE_NAME
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -23,24 +24,27 @@ class Command(BaseCommand):
 
     help = (
         "Show what has expired and was not purged yet, and who holds the sweepers' lease. Exit "
-        "status: 0 done, 1 a database didn't answer, 2 usage."
+        "status: 0 done, 1 a database or a table didn't answer, or --deep found rows, 2 usage."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""
         add_selection(parser)
         add_option(parser, "lease_name", default=LEASE_NAME)
+        deep = "Read whole tables: find rows that nobody sees, or will see, and no sweep finds."
+        parser.add_argument("--deep", action="store_true", help=deep)
 
     def handle(self, **options: Any) -> None:
         """Look at one database after the other."""
         failed = False
         for alias, store in stores(options).items():
             try:
-                content = _read(store, options["lease_name"])
+                content = _read(store, options["lease_name"], is_deep=options["deep"])
             except StoreError as error:
-                self.stderr.write(f"{alias}: {error}")
+                self.stderr.write(f"{alias}: {visible(str(error))}")
                 failed = True
                 continue
+            failed = failed or any(target["error"] for target in content["targets"])
             if options["as_json"]:
                 self.stdout.write(json.dumps({"database": alias, **content}))
             else:
@@ -50,34 +54,48 @@ class Command(BaseCommand):
 
     def _print(self, alias: str, content: dict[str, Any]) -> None:
         lease, targets = content["lease"], content["targets"]
-        parts = [f"{lease['holder']} is sweeping" if lease["holder"] else "nobody is sweeping"]
+        parts = [
+            f"{visible(lease['holder'])} is sweeping" if lease["holder"] else "nobody is sweeping"
+        ]
         if lease["paused"]:
             parts.append("sweepers are paused")
         ago = lease["last_sweep_ago"]
         parts.append("never swept" if ago is None else f"last swept {_seconds(ago)} ago")
         self.stdout.write(f"{alias}: {', '.join(parts)}")
-        width = max(len(target["table"]) for target in targets)
+        names = [visible(target["table"]) for target in targets]
+        width = max(map(len, names))
         self.stdout.write(f"  {'table'.ljust(width)}  {'rows':>10}  {'expired':>10}  oldest")
-        for target in targets:
+        for name, target in zip(names, targets, strict=True):
             oldest = target["oldest"]
             state = "TTL is off" if target["off"] else "?" if oldest is None else _seconds(oldest)
-            self.stdout.write(
-                f"  {target['table'].ljust(width)}  {target['rows']:>10,}  {target['due']:>10,}"
-                f"  {state}"
+            rows, due = (
+                "?" if target[number] is None else f"{target[number]:,}"
+                for number in ("rows", "due")
             )
+            self.stdout.write(f"  {name.ljust(width)}  {rows:>10}  {due:>10}  {state}")
+        for name, target in zip(names, targets, strict=True):
+            if target["error"]:
+                self.stderr.write(f"{name}: {visible(target['error'])}")
 
 
-def _read(store: DjangoStore, lease_name: str) -> dict[str, Any]:
+def _read(store: DjangoStore, lease_name: str, *, is_deep: bool) -> dict[str, Any]:
     targets = []
     for table in store.targets():
-        due, counted = store.due(table), store.count(table)
+        due = counted = problem = None
+        try:
+            due, counted = store.due(table), store.count(table)
+            if is_deep:
+                problem = "; ".join(store.out_of_reach(table)) or None
+        except StoreError as error:
+            problem = str(error)
         targets.append(
             {
                 "table": table,
-                "rows": counted.rows,
-                "due": counted.due,
+                "rows": None if counted is None else counted.rows,
+                "due": None if counted is None else counted.due,
                 "oldest": None if due is None else due.oldest,
-                "off": due is None,
+                "off": due is None and counted is not None,
+                "error": problem,
             }
         )
     state = store.leases.read(lease_name)

@@ -11,6 +11,8 @@ from ttl_odm.django.management.options import add_option, add_selection, stores
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import LIMITS, Status, report_text, status_of
+from ttl_odm.sweeper.options import check_interval
+from ttl_odm.sweeper.sweeper import JITTER
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -41,16 +43,18 @@ class Command(BaseCommand):
         sweep_options: Any = {
             name: options[name] for name in ("dry_run", *LIMITS) if options[name] is not None
         }
+        every: float | None = options["every"]
         try:
             sweepers = {
                 alias: Sweeper(store, **sweep_options) for alias, store in stores(options).items()
             }
+            if every is not None:
+                check_interval(every, JITTER)
         except TTLConfigurationError as error:
             raise CommandError(str(error), returncode=Status.USAGE) from error
         if not sweepers:
             self.stderr.write("No model with a policy is in these databases.")
             return
-        every: float | None = options["every"]
         if every is not None and len(sweepers) > 1:
             raise CommandError(
                 "--every sweeps one database: give --database, and run the command once for each.",

@@ -1,0 +1,50 @@
+"""An application that says where it is, and goes on when it reads ``go`` from standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import click
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.cli.shop import Base
+
+
+def wait() -> None:
+    """Wait, and answer every other line: who reads two answers knows that a signal was heard."""
+    click.echo("waiting", err=True)
+    for line in iter(sys.stdin.readline, "go\n"):
+        click.echo(f"heard {line}", nl=False, err=True)
+        if not line:
+            raise SystemExit("nobody is there any more")
+
+
+async def wait_async() -> None:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    click.echo("waiting", err=True)
+    while (line := await reader.readline()) not in (b"go\n", b""):
+        click.echo(b"heard " + line, nl=False, err=True)
+
+
+def blocking() -> Any:
+    return create_engine(os.environ["SHOP_URL"]), Base, {"throttle": wait}
+
+
+def blocking_in_a_loop() -> Any:
+    url = os.environ["SHOP_URL"].replace("sqlite:", "sqlite+aiosqlite:")
+    return create_async_engine(url), Base, {"throttle": wait}
+
+
+def awaiting() -> Any:
+    url = os.environ["SHOP_URL"].replace("sqlite:", "sqlite+aiosqlite:")
+    return create_async_engine(url), Base, {"throttle": wait_async}
+
+
+if os.environ.get("PATIENT") == "import":
+    wait()

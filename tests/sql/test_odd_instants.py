@@ -1,0 +1,94 @@
+"""Instants that no datetime of Python's can be, put there by raw SQL: nothing stops at them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from tests.sql.adopted import KINDS, new_base, table
+from tests.sql.sweeping import cart, left, sweeps
+from ttl_odm import TTL, ExpireAfter, ExpireAt
+from ttl_odm.sqlalchemy import expires_at, include_expired
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+
+POLICIES: dict[str, Callable[..., Any]] = {
+    "at": lambda **how: ExpireAt("at", **how),
+    "after": lambda **how: ExpireAfter("at", 60, **how),
+    "shared": lambda **how: TTL(60, last_modified="at", override="views", **how),
+}
+PAST = ("-infinity", "4713-01-01 BC", "0044-03-15 BC", "0001-01-01")
+FUTURE = ("infinity", "9999-12-31", "10000-01-01", "294276-12-31 23:59:59")
+FIRST = datetime.min.replace(year=2, tzinfo=timezone.utc)
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize("kind", ["aware", "paris", "day"])
+@sweeps
+def test_what_no_datetime_can_be_is_over_or_yet_to_come(
+    engine: Engine, kind: str, sweep: str
+) -> None:
+    base, column = new_base(), KINDS[kind]
+    models = [
+        table(name, policy(**column.options), base, column.type, __ttl_sweep__=sweep)
+        for name, policy in POLICIES.items()
+    ]
+    base.metadata.create_all(engine)
+    later = (*FUTURE[:3], "5874897-12-31") if "day" in kind else FUTURE
+    with Session(engine) as session:
+        for model in models:
+            values = ", ".join(f"('{value}', '{value}')" for value in PAST + later)
+            session.execute(text(f"INSERT INTO {model.__tablename__} (id, at) VALUES {values}"))  # noqa: S608
+            assert set(session.scalars(select(model.id))) == set(later)
+            ends: dict[str, Any] = dict(
+                session.execute(  # type: ignore[arg-type]
+                    select(model.id, expires_at(model)).options(include_expired())
+                ).all()
+            )
+            assert all(ends[value] < FIRST for value in PAST)
+            assert {ends[value] for value in later if value != "9999-12-31"} == {None}
+        session.commit()
+    dry = Sweeper(engine, base, dry_run=True).run_once()
+    assert (dry.problems, dry.due) == ((), len(PAST) * len(models))
+    report = Sweeper(engine, base, batch_size=2).run_once()
+    assert (report.problems, report.deleted) == ((), len(PAST) * len(models))
+    with engine.connect() as connection:
+        for model in models:
+            assert left(connection, model) == set(later)
+
+
+@sweeps
+def test_a_last_modification_that_no_datetime_can_be(engine: Engine, sweep: str) -> None:
+    model = cart(sweep=sweep)
+    model.metadata.create_all(engine)
+    past, future = {
+        "sqlite": (("-9000000000000000000",), ("9000000000000000000",)),
+        "postgresql": (PAST, FUTURE),
+    }.get(engine.dialect.name, (("-9000000000000000000",), ("9000000000000000000",)))
+    with engine.begin() as connection:
+        for number, value in enumerate([*past, *future]):
+            for key, ttl in ((number, "NULL"), (number + 100, "60")):
+                if value in future and ttl == "60":
+                    continue  # an end that not even the index holds
+                connection.execute(
+                    text(f"INSERT INTO carts (id, _ts, ttl) VALUES ({key}, '{value}', {ttl})")  # noqa: S608
+                )
+    live = set(range(len(past), len(past) + len(future)))
+    with Session(engine) as session:
+        assert set(session.scalars(select(model.id))) == live
+        ends = select(expires_at(model)).options(include_expired())
+        assert {end and end < FIRST for end in session.scalars(ends)} >= {True, None}
+    dry = Sweeper(engine, model, dry_run=True).run_once()
+    assert (dry.problems, dry.due) == ((), 2 * len(past))
+    report = Sweeper(engine, model, batch_size=2).run_once()
+    assert (report.problems, report.deleted) == ((), 2 * len(past))
+    with engine.connect() as connection:
+        assert left(connection, model) == live

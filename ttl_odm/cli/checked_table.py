@@ -1,0 +1,117 @@
+"""A table that `ttl-odm check` looks at: how it is read, and how findings on it are made."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError
+
+from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.findings import Finding, Severity, fix_of_unreadable
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed, StoredIndex, needs_of, stored_indexes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Select, Table
+
+    from ttl_odm.cli.application import Target
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
+
+MOST: Final = 1_000
+"""Rows up to which those that are wrong are counted."""
+
+
+class CheckedTable:
+    """A table with its policy, on a connection that can only read."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        target: Target,
+        binding: Binding,
+        max_age: float,
+        *,
+        deep: bool,
+    ) -> None:
+        self._connection = connection
+        self._dialect = connection.dialect
+        self._is_mysql = self._dialect.name in MYSQL_FAMILY
+        self._name = target.name
+        self._model = target.model or target.name
+        self._max_age = max_age
+        self._binding = binding
+        self._table: Table = binding.table
+        self._place = name_of(connection, self._table)
+        self._deep = deep
+
+    def _tried(self, look: Callable[[], Iterator[Finding]], what: str) -> Sequence[Finding]:
+        try:
+            with self._connection.begin_nested():
+                return list(look())
+        except DBAPIError as error:
+            why = in_one_line(error)
+            fix = fix_of_unreadable(why, self._quoted, self._deeper)
+            return [self._skipped("unreadable", f"{what} can't be checked: {why}", fix)]
+
+    @property
+    def _quoted(self) -> str:
+        return self._dialect.identifier_preparer.format_table(self._table)
+
+    @property
+    def _deeper(self) -> str:
+        return f"ttl-odm check --deep --model {self._name}"
+
+    @cached_property
+    def _stored(self) -> list[StoredIndex]:
+        return stored_indexes(self._connection, self._table)
+
+    @cached_property
+    def _needs(self) -> list[IndexNeed]:
+        """What the sweeper would search by."""
+        return needs_of(self._binding, self._dialect.name)
+
+    @cached_property
+    def _lacking(self) -> list[IndexNeed]:
+        """What of that isn't there."""
+        return [
+            need for need in self._needs if not any(index.leads_to(need) for index in self._stored)
+        ]
+
+    @property
+    def _is_walked(self) -> bool:
+        return self._binding.sweep == "scan" or not self._needs or bool(self._lacking)
+
+    @cached_property
+    def _is_readable(self) -> bool:
+        return self._deep or self._number(self._some(SMALL + 1)) <= SMALL
+
+    def _some(self, most: int, *criteria: ColumnElement[bool]) -> Select[Any]:
+        return select(self._binding.last_modified).where(*criteria).limit(most)
+
+    def _number(self, rows: Select[Any]) -> int:
+        """Count rows, expired or not."""
+        counted = select(func.count()).select_from(rows.options(include_expired()).subquery())
+        return int(self._connection.execute(counted.options(include_expired())).scalar_one())
+
+    def _error(self, code: str, message: str, fix: str) -> Finding:
+        return Finding(Severity.ERROR, code, self._name, message, fix)
+
+    def _warning(self, code: str, message: str, fix: str) -> Finding:
+        return Finding(Severity.WARNING, code, self._name, message, fix)
+
+    def _skipped(self, code: str, message: str, fix: str) -> Finding:
+        return Finding(Severity.SKIPPED, code, self._name, message, fix)
+
+
+def up_to_most(rows: int) -> str:
+    """A number of rows that were counted up to `MOST`; empty for none."""
+    return "" if rows == 0 else f"{MOST:,} or more" if rows == MOST else f"{rows:,}"

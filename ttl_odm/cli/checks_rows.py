@@ -1,0 +1,185 @@
+"""What `ttl-odm check` looks at in the rows of a SQL table: values, instants, and how late it is.
+
+It reads what an index says at once; the rest of a table only if it is small, or with ``--deep``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Boolean, column, inspect, literal_column, select, update
+from sqlalchemy import table as bare_table
+from sqlalchemy.dialects import registry
+from sqlalchemy.schema import CreateColumn
+
+from ttl_odm.cli.checked_table import MIGRATE, MOST, CheckedTable, up_to_most
+from ttl_odm.cli.findings import AHEAD, Finding, overdue
+from ttl_odm.core.policy import ExpireAt
+from ttl_odm.inspection.evidence import Kind
+from ttl_odm.inspection.readers.sql import kind_of
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, measure
+from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.sqlalchemy.time.instants import kept_type
+from ttl_odm.sweeper import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import ColumnElement
+
+
+class RowChecks(CheckedTable):
+    """The checks of a table's rows."""
+
+    def _overdue(self) -> Iterator[Finding]:
+        """See for how long expired rows have waited, where no index says so and reading does."""
+        if not self._is_walked:
+            return
+        if not self._is_readable:
+            message = (
+                "how long expired rows have waited is not known: the sweeper has no index for "
+                "them, and the table is big; --deep reads it all"
+            )
+            yield self._skipped("overdue", message, self._deeper)
+            return
+        expired = expired_in(self._connection, self._binding)
+        _, oldest = measure(self._connection, self._binding, self._table, expired)
+        if oldest is not None and oldest > self._max_age:
+            yield overdue(self._name, self._model, oldest)
+
+    def _values(self) -> Iterator[Finding]:
+        own = self._binding.override
+        if own is None:
+            return
+        if self._is_mysql:
+            # SQLAlchemy reflects no CHECK that stands at a column.
+            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
+            checked = [line.strip() for line in str(create).splitlines() if " CHECK (" in line]
+            has_check = any(line.startswith(f"`{own.name}` ") for line in checked)
+            is_outdated = False
+        else:
+            schema, table = self._place
+            checks = inspect(self._connection).get_check_constraints(table, schema)
+            conditions = [f"{check['sqltext']} " for check in checks]
+            conditions = [condition for condition in conditions if f"{own.name} " in condition]
+            asked = "typeof(" if self._dialect.name == "sqlite" else ""
+            has_check = any(asked in condition for condition in conditions)
+            is_outdated = bool(conditions) and not has_check
+        if has_check and not self._deep:
+            return
+        if isinstance(own.type, Seconds) and not has_check:
+            why = "there is no CHECK on"
+            if is_outdated:
+                why = "text and fractions pass by the CHECK of an earlier release on"
+            yield self._warning(
+                "missing-check", f"{why} {own.name}, so raw SQL can write what is no ttl", MIGRATE
+            )
+        if not self._is_readable:
+            message = f"there is no CHECK on {own.name} and the table is big; --deep reads it all"
+            yield self._skipped("ttl-values", message, self._deeper)
+            return
+        name = self._dialect.identifier_preparer.quote(own.name)
+        valid = clock_of(self._dialect).ttl_check(name)
+        kept = [f"{name} = {value}" for value in self._binding.nevers]
+        criterion = f"NOT ({' OR '.join([valid, *kept])})"
+        invalid = literal_column(criterion, Boolean())
+        wrong = up_to_most(self._number(self._some(MOST, invalid)))
+        if wrong:
+            message = f"rows whose {own.name} is no ttl (such as 0), so that the default counts: "
+            if not self._is_walked:
+                expired = expired_in(self._connection, self._binding)
+                hidden = up_to_most(self._number(self._some(MOST, invalid, expired)))
+                wrong += f"; expired, and no sweep by index finds them: {hidden}" * bool(hidden)
+            yield self._error(
+                "invalid-ttl",
+                message + wrong,
+                f"UPDATE {self._quoted} SET {name} = NULL WHERE {criterion}",  # noqa: S608 (shown)
+            )
+
+    def _undated(self) -> Iterator[Finding]:
+        """Find rows without an instant where the model has promised that each has one."""
+        stamp, name = self._binding.last_modified, self._binding.last_modified.name
+        quoted = self._dialect.identifier_preparer.quote(name)
+        if not self._is_readable:
+            message = f"{name} may be NULL and the table is big; --deep reads it all"
+            yield self._skipped("undated", message, self._deeper)
+        elif rows := up_to_most(self._number(self._some(MOST, stamp.is_(None)))):
+            yield self._error(
+                "undated",
+                f"rows without {name}, which nobody sees and no sweep finds: {rows}",
+                f"UPDATE {self._quoted} SET {quoted} = {clock_of(self._dialect).stamp} "  # noqa: S608 (shown)
+                f"WHERE {quoted} IS NULL",
+            )
+        alter = f"ALTER TABLE {self._quoted} ALTER COLUMN {quoted} SET NOT NULL"
+        if self._is_mysql:
+            column = " ".join(str(CreateColumn(stamp).compile(dialect=self._dialect)).split())
+            alter = f"ALTER TABLE {self._quoted} MODIFY {column}"
+        elif self._dialect.name == "sqlite":
+            opened = f"with op.batch_alter_table({self._table.name!r}) as batch:"
+            alter = f"{opened} batch.alter_column({name!r}, nullable=False)"
+        message = f"column {name} may be NULL, and is declared NOT NULL, which reads rely on"
+        yield self._warning("nullable-column", message, alter)
+
+    def _future(self) -> Iterator[Finding]:
+        binding = self._binding
+        if isinstance(binding.policy, ExpireAt):
+            return  # whose instants are meant to lie ahead
+        clock, stamp = clock_of(self._dialect), binding.last_modified
+        storage = binding.instants.on(clock)
+        latest = clock.literal(f"({clock.now} + {AHEAD} * {clock.second})")
+        rows = self._latest(storage.plain(stamp))
+        if rows is None:
+            message = f"{stamp.name} has no index and the table is big; --deep reads it all"
+            yield self._skipped("future-rows", message, self._deeper)
+            return
+        ahead = up_to_most(self._number(select(rows).where(storage.instant(rows.c[0]) > latest)))
+        if ahead:
+            yield self._warning(
+                "future-rows",
+                f"rows whose {stamp.name} is more than an hour from now, and which live that much "
+                f"longer: {ahead}",
+                self._set_back(latest),
+            )
+
+    def _latest(self, stamp: ColumnElement[Any]) -> Any:
+        """The latest instants, a thousand, by an index; all of them where the table is small.
+
+        None where that would read a big table.
+        """
+        binding = self._binding
+        every = select(stamp.label("latest")).where(stamp.is_not(None))
+        by_column = IndexNeed(Part.INHERITING, binding.last_modified.name)
+        need = next(iter(self._needs), by_column)
+        if not any(index.leads_to(need) for index in self._stored):
+            if not self._is_readable:
+                return None
+        elif need.is_partial:
+            index = PartIndex(binding, Part.INHERITING, clock_of(self._dialect))
+            every = every.where(index.holds(binding.table))
+            every = every.order_by(index.end(binding.table).desc()).limit(MOST)
+        else:
+            every = every.order_by(stamp.desc()).limit(MOST)
+        return every.options(include_expired()).subquery()
+
+    def _set_back(self, latest: ColumnElement[Any]) -> str:
+        """The statement that sets instants of the future to now."""
+        clock, stamp = clock_of(self._dialect), self._binding.last_modified
+        storage = self._binding.instants.on(clock)
+        bare = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
+        instant = bare.c[stamp.name]
+        statement = (
+            update(bare)
+            .where(storage.instant(instant) > latest)
+            .values({instant: storage.stored(clock.literal(clock.stamp))})
+        )
+        # Not by the driver's own dialect, which may double each % sign.
+        plain = registry.load(self._dialect.name)(paramstyle="named")
+        compiled = statement.compile(dialect=plain, compile_kwargs={"literal_binds": True})
+        kind = kind_of(kept_type(stamp.type, clock.family))
+        is_doubtful = kind is Kind.NAIVE and self._binding.policy.timezone == "UTC"
+        zone = "declare timezone= if that is local time; or " * is_doubtful
+        return f"{zone}{' '.join(str(compiled).split())}"

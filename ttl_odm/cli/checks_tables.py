@@ -1,0 +1,85 @@
+"""What `ttl-odm check` looks at in the application: other Table objects of a table with a policy.
+
+Those that have the policy too are as they should be. One that lacks a column of it, or that may be
+one of several, is not filtered, or refused when a statement names it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import MetaData, Table
+from sqlalchemy.orm import registry
+
+from ttl_odm.cli.findings import Finding, Severity
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.second_tables import ambiguity, is_plain, policies_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+def second_tables(target: str, binding: Binding, dialect: Dialect) -> Iterator[Finding]:
+    """Find Table objects in the process that don't get the policy of a table."""
+    for table in _others(binding.table, dialect):
+        policies = policies_for(table, dialect)
+        problem = ambiguity(table, policies)
+        if problem is not None:
+            message, fix = problem.split(". ", 1)
+            yield Finding(Severity.WARNING, "ambiguous-table", target, message, fix)
+        elif not policies:
+            missing = {column.name for column in binding.columns}
+            missing -= {column.name for column in table.c}
+            yield Finding(
+                Severity.WARNING,
+                "second-table",
+                target,
+                f"{_name(table)} is another Table object of {binding.name}'s table and has no "
+                f"column {' and '.join(sorted(missing))}, so its statements see and change expired "
+                "rows",
+                f"use {binding.name}, or declare the column there too; or, if it is a table of "
+                f"another database, table.info[{INFO_KEY!r}] = None",
+            )
+
+
+def _others(table: Table, dialect: Dialect) -> Iterator[Table]:
+    """The Tables of that schema and name that have no policy yet, and don't want one."""
+    schema = table.schema or dialect.default_schema_name
+    for metadata in dict.fromkeys(_metadata()):
+        for other in list(metadata.tables.values()):
+            if (
+                other.name == table.name
+                and (other.schema or dialect.default_schema_name) == schema
+                and root_binding_of(other) is None
+                and not is_plain(other)
+            ):
+                yield other
+
+
+def _metadata() -> Iterator[MetaData]:
+    """Every MetaData that a module of the process has: itself, by a Table, a class, a registry."""
+    for module in list(sys.modules.values()):
+        for value in list(getattr(module, "__dict__", {}).values()):
+            kind = type(value)  # the __class__ of a proxy may raise
+            holder: Any = value
+            if issubclass(kind, type):
+                names = (vars(base).get("metadata") for base in value.__mro__)
+                holder = next((name for name in names if name is not None), None)
+            elif issubclass(kind, (Table, registry)):
+                holder = value.metadata
+            if issubclass(type(holder), MetaData):
+                yield holder
+
+
+def _name(table: Table) -> str:
+    for mapper in compat.mappers():
+        if mapper.local_table is table:
+            return f"{mapper.class_.__module__}.{mapper.class_.__qualname__}"
+    beside = sorted(name for name in table.metadata.tables if name != table.key)
+    return f"a Table in a MetaData {f'with {beside[0]}' if beside else 'of its own'}"

@@ -1,0 +1,80 @@
+"""A connection in the sweeper's hands: it waits for locks only briefly.
+
+It is the application's own, of the thread that sweeps, and gets its settings back.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+
+from ttl_odm.dialects.mysql import SHORT_WAITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+_POSTGRESQL_WAIT: Final = "1s"
+"""How long a statement waits for a lock that can't be skipped, such as that of a whole table."""
+
+_SQLITE_WAIT: Final = 5_000
+"""Milliseconds that one waits for the file, at most: as long as Python's driver does by itself."""
+
+
+@contextmanager
+def impatient(using: str, timeout: float | None = None) -> Iterator[None]:
+    """Let statements wait for locks, and run for `timeout` seconds, only so long.
+
+    The settings of the session come back at the end. After a failure the connection is closed
+    instead: nobody knows what state it is in, and Django makes another. SQLite's is always known.
+    """
+    connection = connections[using]
+    settings: dict[str, Any] = {}
+    if connection.vendor == "postgresql":
+        settings["lock_timeout"] = _POSTGRESQL_WAIT
+        if timeout is not None:
+            settings["statement_timeout"] = f"{max(1, round(timeout * 1000))}ms"
+    elif connection.vendor == "mysql":
+        settings |= SHORT_WAITS
+        if timeout is not None and getattr(connection, "mysql_is_mariadb", False):
+            settings["max_statement_time"] = timeout
+    else:
+        settings["busy_timeout"] = _SQLITE_WAIT
+    before = _read(connection, settings)
+    if connection.vendor == "sqlite":  # where the application may let it wait for less
+        settings = {name: min(value, before[name]) for name, value in settings.items()}
+    _write(connection, settings)
+    try:
+        yield
+    except BaseException:
+        if connection.vendor == "sqlite":
+            _write(connection, before)
+        elif not connection.in_atomic_block:  # as in a TestCase, whose end undoes everything
+            connection.close()
+        raise
+    _write(connection, before)
+
+
+def _read(connection: BaseDatabaseWrapper, names: Iterable[str]) -> dict[str, Any]:
+    form = {"postgresql": "current_setting('{}')", "mysql": "@@{}"}.get(connection.vendor)
+    with connection.cursor() as cursor:
+        if form is None:
+            cursor.execute("PRAGMA busy_timeout")
+        else:
+            cursor.execute(f"SELECT {', '.join(map(form.format, names))}")
+        return dict(zip(names, cursor.fetchone(), strict=True))
+
+
+def _write(connection: BaseDatabaseWrapper, settings: Mapping[str, Any]) -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute(f"PRAGMA busy_timeout = {settings['busy_timeout']:d}")
+        elif connection.vendor == "postgresql":
+            places = ", ".join(f"set_config('{name}', %s, false)" for name in settings)
+            cursor.execute(f"SELECT {places}", [*settings.values()])
+        else:
+            places = ", ".join(f"{name} = %s" for name in settings)
+            cursor.execute(f"SET SESSION {places}", [*settings.values()])

@@ -1,0 +1,275 @@
+"""Private names of SQLAlchemy Core: statements and elements of them, types, engines."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, true
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.elements import _anonymous_label
+from sqlalchemy.sql.expression import CompoundSelect
+from sqlalchemy.util import immutabledict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, FromClause
+    from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
+    from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine.default import DefaultExecutionContext
+    from sqlalchemy.sql.base import ExecutableOption, SchemaEventTarget
+    from sqlalchemy.sql.compiler import SQLCompiler
+    from sqlalchemy.types import TypeEngine
+
+    Assignment = tuple[Any, Any]
+    """A column, or its name, and what it is set to."""
+
+Element = TypeVar("Element")
+Copied = TypeVar("Copied", bound=ClauseElement)
+Write = TypeVar("Write", Insert, Update)
+Filtered = TypeVar("Filtered", Select[Any], Update, Delete)
+
+ANNOTATED: Final = "_Annotated__element"
+"""What the ORM's wrapping of an element keeps it under, see `original`."""
+
+where_criteria: Callable[[Any], tuple[ColumnElement[bool], ...]] = attrgetter("_where_criteria")
+loader_options: Callable[[Any], tuple[ExecutableOption, ...]] = attrgetter("_with_options")
+
+
+def invoked(context: DefaultExecutionContext) -> Any:
+    """The statement that an execution was given; of ``from_statement()``, the one inside."""
+    statement: Any = context.invoked_statement
+    return statement.element if statement.is_from_statement else statement
+
+
+def original(element: Element) -> Element:
+    """A FROM element without the ORM's wrapping, or the element itself where it has none.
+
+    Inside ORM statements a `Table` comes wrapped ("annotated"). The wrapping has a ``__dict__``
+    and an identity of its own, so whatever is kept on the Table or compared with it is asked of
+    the original.
+    """
+    return getattr(element, ANNOTATED, element)
+
+
+def copied(element: Copied, /, **attributes: Any) -> Copied:
+    """A copy of an element, with other values for some of its (public) attributes."""
+    copy: Any = element._clone()
+    for name, value in attributes.items():
+        setattr(copy, name, value)
+    return copy  # type: ignore[no-any-return]
+
+
+def with_criteria(statement: Filtered, criteria: Iterable[ColumnElement[bool]]) -> Filtered:
+    """A statement with other conditions in its WHERE clause."""
+    copy = statement._generate()
+    copy._where_criteria = tuple(criteria)
+    return copy
+
+
+class Resolved(NamedTuple):
+    """An UPDATE or DELETE, and what it is about to be rendered with: its FROM elements, its WHERE.
+
+    The first FROM element is what it changes. The ORM adds to WHERE.
+    """
+
+    statement: Update | Delete
+    sources: Sequence[FromClause]
+    criteria: Sequence[ColumnElement[bool]]
+
+
+def resolved(
+    statement: Update | Delete, compiler: SQLCompiler, kw: Mapping[str, object]
+) -> Resolved:
+    """Ask the compile state.
+
+    Only it knows which tables a WHERE or a SET clause brings in, and which an ORM entity stands
+    for.
+    """
+    factory: Any = statement._compile_state_factory
+    state = factory(statement, compiler, **kw)
+    table = state.statement.table
+    named = set(table._from_objects)  # of a join, also its tables
+    extra = [source for source in state._extra_froms if source not in named]
+    return Resolved(statement, [table, *extra], where_criteria(state.statement))
+
+
+def is_limited(statement: Update | Delete) -> bool:
+    """Whether an UPDATE or DELETE ends after some rows, as MariaDB and MySQL let it."""
+    in_2_1 = getattr(statement, "_post_criteria_clause", None)
+    options = statement.dialect_kwargs
+    return in_2_1 is not None or any(name.endswith("_limit") for name in options)
+
+
+def from_elements(select: Select[Any]) -> list[Any]:
+    """What a SELECT itself names in its FROM clause."""
+    return [*select._from_obj, *(join[0] for join in select._setup_joins)]
+
+
+def assignments(statement: Insert | Update) -> list[Assignment]:
+    """What a statement itself sets one row to: values, or SQL."""
+    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
+    return list(ordered or (statement._values or {}).items())
+
+
+def with_assignments(statement: Write, pairs: list[Assignment]) -> Write:
+    """A statement that sets one row to something else."""
+    copy: Any = statement._generate()
+    if getattr(statement, "_ordered_values", None) is not None:  # SQLAlchemy 2.0
+        copy._ordered_values = pairs
+    else:
+        copy._values = immutabledict(pairs)  # `values()` may follow
+    return copy  # type: ignore[no-any-return]
+
+
+def is_ordered(statement: Update) -> bool:
+    """Whether an UPDATE was given its values in order, and can be given no more of them."""
+    in_2_0 = getattr(statement, "_ordered_values", None)
+    return bool(in_2_0 or getattr(statement, "_maintain_values_ordering", False))
+
+
+def is_anonymous(value: BindParameter[Any]) -> bool:
+    """Whether SQLAlchemy makes up the name of a bound value."""
+    return isinstance(value.key, _anonymous_label)
+
+
+def value_lists(statement: Insert | Update) -> Sequence[Sequence[Any]]:
+    """The rows of a multi-values INSERT, in the lists that it was given; empty for any other."""
+    return statement._multi_values
+
+
+def with_value_lists(statement: Insert, lists: Iterable[Sequence[Any]]) -> Insert:
+    """A multi-values INSERT of other rows."""
+    copy = statement._generate()
+    copy._multi_values = tuple(lists)
+    return copy
+
+
+def selected_names(statement: Insert | Update) -> Sequence[str]:
+    """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
+    return statement._select_names or ()
+
+
+def with_selection(
+    statement: Insert, names: Sequence[str], columns: Iterable[ColumnElement[Any]]
+) -> Insert:
+    """An INSERT FROM SELECT of other columns."""
+    # SQLite takes the ON of an ON CONFLICT that follows a FROM clause for that of a join.
+    rows = select(*columns).where(true())
+    return copied(statement, select=rows, _select_names=list(names))
+
+
+def emitted(statement: Insert) -> Insert:
+    """An INSERT as it is rendered: the ORM's bulk INSERT of a joined subclass, for one table.
+
+    It is the same statement for each of the class's tables, but for an annotation.
+    """
+    table = statement._annotations.get("_emit_insert_table")
+    if table is None or table is original(statement.table):
+        return statement
+    attributes: Any = attributes_of(statement)
+    copy: Any = copied(statement, table=table)
+    copy._values = {
+        key: value
+        for key, value in (statement._values or {}).items()
+        if original(attributes.get(key) if isinstance(key, str) else key).table is table
+    }
+    return copy  # type: ignore[no-any-return]
+
+
+def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:
+    """The columns of the class that a statement was made for, by attribute; empty for Core's."""
+    mapper: Any = statement._propagate_attrs.get("plugin_subject")
+    return {} if mapper is None else mapper.columns
+
+
+class UpdateHalf(NamedTuple):
+    """What an upsert sets, by the keys of the columns, in which of the rows that it meets.
+
+    `met_by`: the columns by which it meets them, as far as it says.
+    """
+
+    values: dict[str, Any]
+    where: ColumnElement[bool] | None
+    met_by: frozenset[str]
+
+
+def update_half(statement: Insert) -> UpdateHalf | None:
+    """That of an INSERT; None if it has none."""
+    clause: Any = statement._post_values_clause
+    values = {} if clause is None else conflict_values(clause)
+    if not values:
+        return None
+    met_by = getattr(clause, "inferred_target_elements", None) or ()
+    keys = frozenset(str(getattr(element, "key", element)) for element in met_by)
+    return UpdateHalf(values, getattr(clause, "update_whereclause", None), keys)
+
+
+def conflict_values(clause: Any) -> dict[str, Any]:
+    """What an ``ON CONFLICT`` or ``ON DUPLICATE KEY`` sets, by the keys of the columns."""
+    values = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None) or {}
+    return {str(getattr(key, "key", key)): value for key, value in dict(values).items()}
+
+
+def with_conflict_values(
+    clause: OnConflictDoUpdate, values: dict[str, Any], where: ColumnElement[bool]
+) -> OnConflictDoUpdate:
+    """An ``ON CONFLICT DO UPDATE`` that sets other values, under another condition."""
+    # A list of pairs in SQLAlchemy 2.0, a dict in 2.1.
+    is_list = isinstance(clause.update_values_to_set, list)
+    pairs = list(values.items()) if is_list else values
+    return copied(clause, update_values_to_set=pairs, update_whereclause=where)
+
+
+def with_duplicate_values(
+    clause: OnDuplicateClause, values: dict[str, Any], first: str
+) -> OnDuplicateClause:
+    """An ``ON DUPLICATE KEY UPDATE`` that sets other values, one of them before the others."""
+    rest = [key for key in clause._parameter_ordering or values if key != first]
+    return copied(clause, update=values, _parameter_ordering=[first, *rest])
+
+
+def wrap_handlers(wrapper: type[Any]) -> bool:
+    """Put a wrapper around whatever compiles SELECT, UPDATE, DELETE and INSERT and has none yet.
+
+    Returns whether there was such a handler.
+    """
+    is_new = False
+    for construct in (Select, CompoundSelect, Update, Delete, Insert):
+        if "_compiler_dispatcher" not in vars(construct):
+            compiles(construct)(wrapper(None))
+            is_new = True
+        handlers = vars(construct)["_compiler_dispatcher"].specs
+        for name, handler in handlers.items():
+            if not isinstance(handler, wrapper):
+                handlers[name] = wrapper(handler)
+                is_new = True
+    return is_new
+
+
+def affinity(type_: TypeEngine[Any]) -> type[Any]:
+    """The general type that a column's type is a kind of."""
+    return type_._type_affinity or object
+
+
+def storage_format(type_: TypeEngine[Any]) -> str | None:
+    """How a type of SQLite's spells a datetime."""
+    return getattr(type_, "_storage_format", None)
+
+
+def attach(item: SchemaEventTarget, column: Column[Any]) -> None:
+    """Put a default or a constraint on a column that exists already."""
+    item._set_parent_with_dispatch(column)
+
+
+def async_connection(connection: Connection) -> AsyncConnection:
+    """The connection of asyncio's whose inside is this one."""
+    return AsyncConnection._retrieve_proxy_for_target(connection)
+
+
+def error_code(dialect: Dialect, error: BaseException) -> int | None:
+    """The number of an error of MariaDB's or MySQL's."""
+    return dialect._extract_error_code(error)  # type: ignore[attr-defined, no-any-return]

@@ -1,0 +1,233 @@
+"""Private names of the ORM: what is replaced of it, mappers, sessions, flushes and loads."""
+
+from __future__ import annotations
+
+from functools import update_wrapper
+from inspect import getattr_static
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import inspect
+from sqlalchemy.orm import (
+    MANYTOMANY,
+    Mapper,
+    Session,
+    decl_api,
+    dependency,
+    loading,
+    persistence,
+)
+from sqlalchemy.orm.exc import UnmappedClassError
+from sqlalchemy.orm.mapper import _all_registries
+from sqlalchemy.sql.base import CompileState
+from sqlalchemy.util import HasMemoized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from sqlalchemy import Column, ColumnElement, Connection, Table
+    from sqlalchemy.orm import InstanceState, MapperProperty, QueryContext
+    from sqlalchemy.orm.identity import IdentityMap
+
+    Handler = Callable[..., Any]
+    State = InstanceState[Any]
+    """What SQLAlchemy keeps of an object beside its attributes."""
+    Lookup = tuple[
+        type[Any],
+        Callable[[Any], tuple[Any, ...]],
+        Any,
+        Callable[[Any], State | None],
+    ]
+    """What a key in an identity map is made of (the second of a row), and what takes such a key."""
+
+_INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
+    "flush updates": [(persistence, "_emit_update_statements")],
+    "flush deletes": [(persistence, "_emit_delete_statements")],
+    "flush post-updates": [(persistence, "_emit_post_update_statements")],
+    "flush ties": [(dependency._direction_to_processor[MANYTOMANY], "_run_crud")],
+    "bulk save": [(Session, "_bulk_save_mappings")],
+    "reload": [
+        # The second name is that of SQLAlchemy 2.0.
+        (loading, "_load_on_ident" if hasattr(loading, "_load_on_ident") else "load_on_ident")
+    ],
+    # What a mapper has for properties where it makes objects of rows, and nowhere else.
+    "row receivers": [(Mapper, "_prop_set")],
+    "class attribute": [(decl_api, "_add_attribute")],
+    "session.delete": [(Session, "_delete_impl")],
+    "session.flush": [(Session, "_flush")],
+    "session.merge": [(Session, "_merge")],
+    "identity lookup": [(Session, "_identity_lookup")],
+    "bulk update": [(CompileState.plugins["orm", "update"], "orm_pre_session_exec")],
+    "bulk evaluation": [
+        (CompileState.plugins["orm", verb], name)
+        for verb in ("update", "delete")
+        for name in ("_do_pre_synchronize_auto", "_do_pre_synchronize_evaluate")
+    ],
+    "bulk values": [(CompileState.plugins["orm", "update"], "_apply_update_set_values_to_objects")],
+}
+
+
+def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
+    """Replace functions of the ORM, which has no events at these places, by wrappers of them."""
+    for name, wrap in wrappers.items():
+        for owner, attribute in _INTERNALS[name]:
+            function: Any = getattr_static(owner, attribute)
+            inner = getattr(function, "__func__", getattr(function, "fget", function))
+            wrapped = update_wrapper(wrap(inner), inner)
+            decorated = isinstance(function, (classmethod, HasMemoized.memoized_attribute))
+            setattr(owner, attribute, type(function)(wrapped) if decorated else wrapped)
+
+
+memo_of: Callable[[Mapper[Any]], dict[Any, Any]] = attrgetter("_memoized_values")
+"""What is remembered with a mapper, until its configuration changes."""
+
+compiled_cache: Callable[[Mapper[Any]], Any] = attrgetter("_compiled_cache")
+"""The compiled statements of the flushes of a base mapper."""
+
+pending_states: Callable[[Session], Mapping[State, Any]] = attrgetter("_new")
+"""The objects that wait for their INSERT."""
+
+properties: Callable[[Mapper[Any]], Mapping[Any, MapperProperty[Any]]] = attrgetter(
+    "_columntoproperty"
+)
+"""What a mapper makes of columns, as far as it maps them. To be asked by ``get()``."""
+
+identity_class: Callable[[Mapper[Any]], type[Any]] = attrgetter("_identity_class")
+"""The class under which the objects of a mapper are in the identity map."""
+
+objects_of: Callable[[IdentityMap], dict[Any, State]] = attrgetter("_dict")
+"""The states of the objects in an identity map, by their keys."""
+
+identity_keys: Callable[[Mapper[Any]], Callable[[State], Any]] = attrgetter(
+    "_identity_key_from_state"
+)
+"""The function that makes the key which an object will have in the identity map."""
+
+
+def mapper_of(target: object) -> Mapper[Any] | None:
+    """The mapper of a class; None of what is none, or isn't mapped yet.
+
+    SQLAlchemy raises an error of its own for classes that wait for a ``prepare()``, also where it
+    was asked not to.
+    """
+    try:
+        mapper: object = inspect(target, raiseerr=False) if isinstance(target, type) else None
+    except UnmappedClassError:
+        return None
+    return mapper if isinstance(mapper, Mapper) else None
+
+
+def mappers() -> Iterator[Mapper[Any]]:
+    """Every mapper of the process."""
+    for registry in _all_registries():
+        # Not registry.mappers, which fails where a class's own mapping has failed.
+        yield from (manager.mapper for manager in registry._managers if manager.is_mapped)
+
+
+def forget_memos(mapper: Mapper[Any]) -> None:
+    """Empty what `memo_of` has, and what the mapper itself remembers there."""
+    mapper._expire_memoizations()
+
+
+def inherited_pairs(mapper: Mapper[Any]) -> Sequence[tuple[Column[Any], Column[Any]]]:
+    """The columns that join a subclass to its base: the base's column, the subclass's."""
+    pairs: Any = mapper._inherits_equated_pairs
+    return pairs  # type: ignore[no-any-return]
+
+
+def primary_key(mapper: Mapper[Any], table: Table) -> list[ColumnElement[Any]]:
+    """The columns of one of a mapper's tables that are its primary key, in order."""
+    columns: Any = mapper._pks_by_table[table]
+    return list(columns)
+
+
+def version_column(mapper: Mapper[Any], table: Table) -> ColumnElement[Any] | None:
+    """The column of one of a mapper's tables that an UPDATE or DELETE of a flush checks."""
+    version = mapper.version_id_col
+    return version if version in mapper._cols_by_table[table] else None
+
+
+STATE: Final = 0
+CONNECTION: Final = 4
+SQL_VALUES: Final = 5
+"""Where these are in what SQLAlchemy keeps of each UPDATE of a flush."""
+
+written: Callable[[Any], Any] = itemgetter(STATE, CONNECTION)
+"""The object of such an UPDATE, and the connection."""
+
+post_written: Callable[[Any], Any] = itemgetter(0, 3)
+"""The same of an UPDATE for ``post_update``."""
+
+options_of: Callable[[Connection], Mapping[str, Any]] = attrgetter("_execution_options")
+"""The execution options of a connection."""
+
+
+def updated_key(
+    mapper: Mapper[Any], table: Table, root: Table, record: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The primary key that a row has, which an UPDATE of a flush is for, in the table at its root.
+
+    (A class may be mapped to a join, whose primary key is that of several tables.)
+    """
+    state, values, parameters, *_ = record
+    if state is None:  # a bulk update by primary key has no states, only parameters
+        return tuple(parameters[column._label] for column in mapper._pks_by_table[table])
+    read: Any = mapper._get_committed_state_attr_by_column
+    return tuple(read(state, values, column) for column in mapper._pks_by_table[root])
+
+
+def expire(state: State, attributes: Iterable[str]) -> None:
+    """Let an object forget attributes; the next that asks for one loads it."""
+    state._expire_attributes(state.dict, attributes)
+
+
+def lookup_of(context: QueryContext, mapper: Mapper[Any], path: Any) -> Lookup | None:
+    """How a session finds what it has in memory of a statement's rows.
+
+    None where the statement is for one object anyway.
+    """
+    compile_state: Any = context.compile_state
+    getters = compile_state.attributes[("getters", mapper), path.natural_path]
+    key_of = getters["primary_key_getter"]
+    find = objects_of(context.session.identity_map).get
+    return key_of and (identity_class(mapper), key_of, context.identity_token, find)
+
+
+def populate(
+    context: QueryContext,
+    state: State,
+    row: Any,
+    populators: dict[str, Any],
+    forgotten: Iterable[str],
+) -> None:
+    """Let an object without changes forget attributes, and load it from a row as a new one.
+
+    What the row hasn't is loaded when it is asked for.
+    """
+    expire(state, forgotten)
+    populate_full: Any = loading._populate_full
+    populate_full(
+        context,
+        row,
+        state,
+        state.dict,
+        isnew=True,
+        load_path=state.load_path,
+        loaded_instance=False,
+        populate_existing=True,
+        populators=populators,
+    )
+    state._commit_all(state.dict, context.session.identity_map)
+    state.manager.dispatch.refresh(state, context, None)
+
+
+def bulk_mapper(options: Any) -> Mapper[Any]:
+    """The mapper whose rows a bulk UPDATE or DELETE changes, by its options."""
+    return options._subject_mapper  # type: ignore[no-any-return]
+
+
+def synchronize_by_fetch(state_class: Any, *arguments: Any) -> Any:
+    """Let a bulk UPDATE or DELETE ask the database which rows it matches."""
+    *rest, options = arguments
+    options += {"_synchronize_session": "fetch"}
+    return state_class._do_pre_synchronize_fetch(*rest, options)

@@ -1,0 +1,255 @@
+"""What a session knows of the ends of the rows that it has in memory.
+
+A key whose row has expired is free, so the row that has it later may be another one. Memory can't
+see that; but while the end of an object, as it was loaded, has not come, no other row can have its
+key. Once it may have come the object is *over*: what is loaded for its key is taken for another
+row's, and a write needs proof that the row is still the same, which only its stamp gives: a row
+renewed by others and one made anew look alike.
+
+A flush lets objects forget the stamp that it has written by the server's clock. A `Seen` stands in
+for it until the stamp is loaded.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.exc import DontWrapMixin
+from sqlalchemy.orm.base import NO_VALUE
+from sqlalchemy.orm.exc import StaleDataError
+
+from ttl_odm import errors
+from ttl_odm.core import expiry
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.purge.statements import is_one_of
+from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.orm import Mapper, UOWTransaction
+
+    from ttl_odm.sqlalchemy.compat import State
+    from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+    Key = tuple[Any, ...]
+    Note = tuple["Seen | float | None", object]
+
+MARGIN: Final = 5
+"""For how many seconds before its end a row is no longer taken for the same without a look at it.
+
+Between that and the write a statement may wait for a lock: on SQLite for so long by default.
+"""
+
+
+class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
+    """The row has expired (or was deleted), so it can't be changed or deleted."""
+
+
+class Seen(NamedTuple):
+    """The end of an object's row, and the row's stamp, as a session has loaded or written them.
+
+    The end is aware, in UTC; None for never. The stamp is what the attribute held; where it isn't
+    exact, the latest instant that can be.
+    """
+
+    end: datetime | None
+    stamp: Any
+    is_exact: bool = True
+
+    def may_be_over(self, dialect: Dialect, margin: int = 0) -> bool:
+        """Whether the end may have come, by the upper bound of a database's clock in a moment."""
+        if self.end is None:
+            return False
+        sample = sample_of(dialect)
+        # Without a sample (an unpickled object) nothing is known.
+        return sample is None or self.end - timedelta(seconds=margin) <= sample.now()
+
+    def is_of(self, stamp: object, lifetime: Lifetime) -> bool:
+        """Whether a row with this stamp is the one that was seen."""
+        if self.is_exact:
+            return bool(stamp == self.stamp)
+        instant = expiry.instant_of(lifetime.default.policy, stamp)
+        return instant is not None and bool(instant <= self.stamp)
+
+
+NO_NOTE: Final[Note] = (None, None)
+"""What a flush knows of a row that it has written, and whose stamp isn't in memory: a `Note`.
+
+It is kept in the object's state, as `ttl_odm_note`: a `Seen`, or when the server has stamped it
+(by `monotonic`) at the latest; and the `runid` of the state, which is another one as soon as the
+object is loaded, whole or an attribute of it.
+"""
+
+
+def stored_values(state: State) -> Mapping[str, Any]:
+    """The attributes that are in memory: what is stored, not what waits for the next flush."""
+    stored: dict[str, Any] = state.dict
+    return {**stored, **state.committed_state} if state.committed_state else stored
+
+
+def held_by(state: State) -> set[str]:
+    """The attributes that an object has in memory."""
+    return set(state.manager) & state.dict.keys()
+
+
+def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
+    """What memory has of an object's end; None where that isn't enough to tell it."""
+    stored = stored_values(state)
+    for key in lifetime.attributes:
+        if stored.get(key, NO_VALUE) is NO_VALUE:
+            return None
+    if not lifetime.attributes:
+        return None
+    stamp = stored[lifetime.stamp]
+    if lifetime.binding.is_adopted:
+        readable = _is_readable(lifetime, stored, dialect)
+        return Seen(lifetime.end(stored), stamp) if readable else None
+    if not isinstance(stamp, datetime):
+        return None
+    # As `Lifetime.end()`, without its detours: it is done for whatever is found in memory.
+    own = None if lifetime.own is None else stored[lifetime.own]
+    if own is not None:
+        own = expiry.own_ttl(lifetime.binding.policy, own)  # type: ignore[arg-type]
+    seconds = expiry.effective_ttl(lifetime.default(), own)
+    return Seen(None if seconds is None else stamp + timedelta(seconds=seconds), stamp)
+
+
+def known_of(state: State, dialect: Dialect) -> Seen | None:
+    """What a session knows of an object's end, be it loaded or written."""
+    lifetime = lifetime_of(state.mapper)
+    if lifetime is None:
+        return None
+    return seen_of(state, lifetime, dialect) or written_of(state, lifetime, dialect)
+
+
+def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
+    """What a flush has noted of an object that was not loaded since."""
+    known, runid = getattr(state, "ttl_odm_note", NO_NOTE)
+    if not lifetime.attributes or known is None or runid != state.runid:
+        return None
+    if isinstance(known, Seen):
+        return known
+    sample = sample_of(dialect)
+    if sample is None:
+        return None
+    latest = sample.at(known)
+    values = {**stored_values(state), lifetime.stamp: latest - timedelta(seconds=MARGIN)}
+    rest = [values.get(key, NO_VALUE) for key in lifetime.attributes]
+    # A ttl may be SQL, or not in memory.
+    if any(value is NO_VALUE or isinstance(value, ColumnElement) for value in rest):
+        return None
+    instants = lifetime.binding.instants
+    if not instants.native:
+        latest += timedelta(seconds=instants.coarseness)
+    return Seen(lifetime.end(values), latest, is_exact=False)
+
+
+def expired_error(
+    state: State,
+    verb: str,
+    fix: str = "Load it anew (session.refresh()) and then write.",
+) -> ExpiredError:
+    """The error for an object that is over, and whose key may be another row's."""
+    model, key = state.class_.__name__, state.key[1] if state.key else ()
+    name = key[0] if len(key) == 1 else key
+    return ExpiredError(
+        f"{model} {name!r} can't be {verb}: it had expired as this session knew it, and the row "
+        "that has its key now is a new one, or was renewed by others meanwhile, which can't be "
+        f"told apart. {fix}",
+        model=model,
+        key=name,
+    )
+
+
+def _end(lifetime: Lifetime, stored: Mapping[str, Any], stamp: datetime) -> datetime | None:
+    own = None if lifetime.own is None else stored[lifetime.own]
+    if own is not None:
+        own = expiry.own_ttl(lifetime.binding.policy, own)  # type: ignore[arg-type]
+    seconds = expiry.effective_ttl(lifetime.default(), own)
+    return None if seconds is None else stamp + timedelta(seconds=seconds)
+
+
+def look_at(
+    connection: Connection,
+    states: Mapping[Key, tuple[State, Seen]],
+    binding: Binding,
+    mapper: Mapper[Any],
+    verb: str,
+) -> None:
+    """Lock the rows of objects that may be over, or raise `ExpiredError` if one is another's."""
+    columns = compat.primary_key(mapper, binding.table)
+    statement = select(*columns, binding.last_modified).where(is_one_of(columns, states))
+    locked = statement.with_for_update(key_share=verb == "updated")
+    for *key, stamp in connection.execute(locked).all():
+        state, seen = states[tuple(key)]
+        lifetime = lifetime_of(state.mapper)
+        if lifetime is None or seen.is_of(stamp, lifetime):
+            continue
+        # By now: what is alive after the look was so at the look, and is the same.
+        if seen.may_be_over(connection.dialect):
+            raise expired_error(state, verb)
+
+
+def missing(binding: Binding, keys: list[Key], connection: Connection) -> list[Key]:
+    """Those of the keys that no live row has."""
+    live = set(present(binding, keys, connection))
+    return [key for key in keys if key not in live]
+
+
+def present(
+    binding: Binding, keys: list[Key], connection: Connection, *, with_expired: bool = False
+) -> list[Key]:
+    """Those of the keys that a live row has, or any row."""
+    columns = list(binding.table.primary_key)
+    statement = select(*columns).where(is_one_of(columns, keys))
+    if with_expired:
+        statement = statement.options(include_expired())
+    elif connection.dialect.name in MYSQL_FAMILY:
+        # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
+        statement = statement.with_for_update(read=True)
+    return [tuple(row) for row in connection.execute(statement)]
+
+
+def gone_error(
+    uow: UOWTransaction | None, mapper: Mapper[Any], keys: list[Key], verb: str
+) -> ExpiredError:
+    """The error for objects whose rows a flush has not found."""
+    # The mapper is that of the table; the object may be of a class below it.
+    classes = {
+        state.key[1]: state.class_
+        for state in (() if uow is None else uow.states)
+        if state.key is not None and state.mapper.base_mapper is mapper.base_mapper
+    }
+    model = classes.get(keys[0], mapper.class_).__name__
+    ids = [key[0] if len(key) == 1 else key for key in keys]
+    names = f"{model} {ids[0]!r}" if len(ids) == 1 else f"one of {model} {ids!r}"
+    return ExpiredError(
+        f"{names} can't be {verb}: the row has expired, or was deleted meanwhile.",
+        model=model,
+        key=ids[0] if len(ids) == 1 else ids,
+    )
+
+
+_READ: Final = (date, int, float, Decimal, str)
+
+
+def _is_readable(lifetime: Lifetime, stored: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Whether Python understands columns that are not ours, which may hold anything."""
+    clock, limit = clock_of(dialect), lifetime.binding.max_lifetime
+    columns = [(lifetime.stamp, lifetime.binding.instants)]
+    if limit is not None and lifetime.created is not None:
+        columns.append((lifetime.created, limit.instants))
+    return all(
+        (stored[key] is None or isinstance(stored[key], _READ)) and not instants.on(clock).shifts
+        for key, instants in columns
+    )

@@ -1,0 +1,145 @@
+"""A second Table object of a table: it has the policy that was declared with the first.
+
+A table that is reflected, mapped by automap, or declared once more with another registry is another
+`Table`, of which the class with ``__ttl__`` knows nothing. A policy is the table's, not the Python
+object's: so each Table of that schema and name which has the columns that the policy reads gets a
+binding of its own, when the gate meets it first. (A copy by ``to_metadata()`` brings it along.)
+
+The gate knows no engines, so the same name in another database counts too, if the columns are
+there. ``info={"ttl_odm": None}`` of a Table, or of a MetaData, says that it has no policy. Where
+several policies differ, none is guessed.
+
+Migrations read and write all rows. While Alembic runs on a dialect (that is, an engine), nothing is
+carried over there; what the gate compiles meanwhile, it compiles again afterwards.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Column, Table
+from sqlalchemy.sql import visitors
+
+from ttl_odm.sqlalchemy.compat import original
+from ttl_odm.sqlalchemy.policy.binding import (
+    INFO_KEY,
+    Binding,
+    SubBinding,
+    bind,
+    binding_of,
+    bound_tables,
+    copying,
+    may_be_second,
+)
+from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.engine import Dialect
+
+    Bindings = Sequence[Binding | SubBinding]
+
+
+def is_plain(table: Table) -> bool:
+    """Whether a Table, or its MetaData, says that it has no policy."""
+    return INFO_KEY in table.metadata.info or table.info.get(INFO_KEY, table) is None
+
+
+def carry_over(table: object, dialect: Dialect | None = None) -> None:
+    """Put the policy of its table on a Table that has none, and on those beside it.
+
+    Raises:
+        TTLConfigurationError: There are several, and they differ.
+    """
+    table = original(table)
+    if not isinstance(table, Table) or not may_be_second(table) or is_plain(table):
+        return
+    declared = policies_for(table, dialect)
+    if not declared or is_migrating(dialect):
+        return
+    if ambiguity(table, declared):
+        gc.collect()  # models that nobody has any more, as of a cell of a notebook, have no say
+        problem = ambiguity(table, policies_for(table, dialect))
+        if problem:
+            raise UnwrappedConfigurationError(problem)
+    # The table of a joined subclass has no columns of the policy: its base stands beside it.
+    beside = {table, *table.metadata.tables.values()}
+    with copying:
+        policies = {
+            other: policies_for(other, dialect) for other in beside if INFO_KEY not in other.info
+        }
+        for kind in (Binding, SubBinding):
+            for other, declared in policies.items():
+                if declared and isinstance(declared[-1], kind) and not ambiguity(other, declared):
+                    bind(other, declared[-1].on(other, is_second=True))
+
+
+def is_migrating(dialect: Dialect | None) -> bool:
+    """Whether Alembic runs on a dialect."""
+    proxy = getattr(sys.modules.get("alembic.context"), "_proxy", None)
+    migration = getattr(proxy, "_migration_context", None)  # what is public raises without one
+    return migration is not None and migration.dialect is dialect
+
+
+def on_first(criterion: ColumnElement[bool], binding: Binding) -> ColumnElement[bool]:
+    """A condition on a second Table as one on the first, whose MetaData knows what hangs on it."""
+    if binding.origin is None:
+        return criterion
+    columns = {column.name: column for column in binding.first.table.c}
+
+    def replaced(element: Any, **_: object) -> Any:
+        if element is binding.table:
+            return binding.first.table
+        if isinstance(element, Column) and original(element.table) is binding.table:
+            return columns.get(element.name)
+        return None
+
+    return visitors.replacement_traverse(criterion, {}, replaced)
+
+
+def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding | SubBinding]:
+    """The policies of other Table objects that a Table has the columns for."""
+    default = None if dialect is None else dialect.default_schema_name
+    names = {column.name for column in table.c}
+    policies = []
+    for binding in bound_tables.declared(table):
+        if (binding.table.schema or default) != (table.schema or default) or not names.issuperset(
+            column.name for column in binding.columns
+        ):
+            continue
+        if isinstance(binding, SubBinding):  # the base, which has the columns, must be beside it
+            base = binding.beside(table)
+            own = binding_of(base)
+            if base is None or binding.base not in (
+                policies_for(base, dialect) if own is None else [own.first]
+            ):
+                continue
+        policies.append(binding)
+    return policies
+
+
+def ambiguity(table: Table, declared: Bindings) -> str | None:
+    """What is wrong with a Table that may be one of several, and what to do; None if they agree."""
+    meanings = [_meaning(binding) for binding in declared]
+    if all(meaning == meanings[0] for meaning in meanings):
+        return None
+    bases = [binding.base if isinstance(binding, SubBinding) else binding for binding in declared]
+    modules = [getattr(base.default.owner, "__module__", "") for base in bases]
+    names = [f"{module}.{base.name}" for module, base in zip(modules, bases, strict=True)]
+    owners = " and ".join(dict.fromkeys(name.lstrip(".") for name in names))
+    return (
+        f"Table {table.fullname!r} is none of a model with __ttl__, but {owners} have different "
+        "policies for a table of that name. Use the Table of the model that is meant; or say what "
+        f"holds by enable(table, ...), or that nothing does by table.info[{INFO_KEY!r}] = None."
+    )
+
+
+def _meaning(binding: Binding | SubBinding) -> object:
+    if isinstance(binding, SubBinding):
+        return _meaning(binding.base), [(own.name, root.name) for own, root in binding.keys]
+    variants = [(variant.default.policy, variant.identities) for variant in binding.variants]
+    return binding.default.policy, [column.name for column in binding.columns], variants

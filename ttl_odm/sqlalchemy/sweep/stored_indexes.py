@@ -1,0 +1,194 @@
+"""The indexes that a table has in the database, and which of them lead to its expired rows.
+
+The database is asked, not the declarations: a table of somebody else's may have an index that no
+model knows of, and one that a model declares may be missing, or half built. Each kind of rows that
+can expire needs one that is ordered by the end of their lives (`needs_of`); a table that lacks one
+is walked.
+
+Asked is what a catalogue knows. Whether a planner takes the index is its own decision.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Table, text
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sweeper import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+class StoredIndex(NamedTuple):
+    """An index as the database has it.
+
+    Attributes:
+        name: Its name.
+        first: The column that it begins with; None where that is an expression, or a column's
+            first few characters.
+        rows: The condition of the rows that it holds; empty for all of them.
+        is_valid: Whether it is complete, and planners see it.
+        is_ordered: Whether it can be read in ascending order, NULLs where the database has them:
+            no hash, no BRIN, no other collation.
+        definition: The statement that makes it; empty where the database has none.
+    """
+
+    name: str
+    first: str | None
+    rows: str
+    is_valid: bool
+    is_ordered: bool
+    definition: str
+
+    def leads_to(self, need: IndexNeed) -> bool:
+        """Whether a sweep can go by it."""
+        return self.is_valid and self.is_ordered and self.is_over(need)
+
+    def is_over(self, need: IndexNeed) -> bool:
+        """Whether it is over the right rows, in the right order."""
+        rows, stamp = _bare(self.rows), _bare(need.column)
+        if need.ttl is None:
+            # A comparison with the column holds for no NULL, so these need not be in it.
+            return self.first == need.column and rows in (
+                "",
+                f"{stamp}isnotnull",
+                f"{stamp}notnull",
+            )
+        ttl, order = _bare(need.ttl), _bare(self.definition).partition("where")[0]
+        if need.part is Part.OWN:
+            return rows == f"{ttl}>0" and self.first is None and stamp in order and ttl in order
+        return rows in (f"{ttl}isnull", "") and self.first == need.column
+
+
+class IndexNeed(NamedTuple):
+    """What an index has to be for a part of a table's rows.
+
+    It is over the column itself where `ttl` is None; else it is one of the contract's two partial
+    ones, over the rows that inherit the default, or over those with a ttl of their own.
+    """
+
+    part: Part
+    column: str
+    ttl: str | None = None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it is one of the contract's two."""
+        return self.ttl is not None or self.column in (INHERITED_END, OWN_END)
+
+
+_seen: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, set[IndexNeed]]] = WeakKeyDictionary()
+"""The needs that an index was seen for, and where: they are not looked for again."""
+
+
+def needs_of(binding: Binding, dialect: str) -> list[IndexNeed]:
+    """The indexes that lead to all expired rows of a table; none where indexes can't do that.
+
+    Rows whose own ttl is in a column of the application's, and NULLs that are expired, are in no
+    index at the place where they end.
+    """
+    stamp, own, limit = binding.last_modified, binding.override, binding.max_lifetime
+    if binding.nulls_expire or (own is not None and not binding.instants.native):
+        return []
+    if own is None:
+        needs = [IndexNeed(Part.INHERITING, stamp.name)]
+    elif dialect in MYSQL_FAMILY:  # which have no partial indexes, but virtual columns
+        needs = [IndexNeed(Part.INHERITING, INHERITED_END), IndexNeed(Part.OWN, OWN_END)]
+    else:
+        needs = [IndexNeed(part, stamp.name, own.name) for part in (Part.INHERITING, Part.OWN)]
+    return needs if limit is None else [*needs, IndexNeed(Part.CAPPED, limit.created.name)]
+
+
+def is_walked(connection: Connection, binding: Binding) -> bool:
+    """Whether a sweep has to walk a table: it was declared so, or lacks an index.
+
+    The connection is fresh from the pool. The database is asked until it has all that are needed.
+    """
+    needs = set(needs_of(binding, connection.dialect.name))
+    if binding.sweep == "scan" or not needs:
+        return True
+    places = _seen.setdefault(binding.table, WeakKeyDictionary())
+    seen = places.setdefault(connection.dialect, set())
+    if not needs <= seen:
+        with prepared(connection), reading(connection):
+            stored = stored_indexes(connection, binding.table)
+        seen |= {need for need in needs if any(index.leads_to(need) for index in stored)}
+    return not needs <= seen
+
+
+def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
+    """The indexes of a table as the database's catalogue has them.
+
+    Not by SQLAlchemy's inspector, which warns of indexes over expressions on SQLite, and knows
+    neither which are valid nor how they are ordered.
+    """
+    schema, name = name_of(connection, table)
+    quote = connection.dialect.identifier_preparer.quote
+    if connection.dialect.name == "postgresql":
+        rows = connection.execute(_POSTGRESQL, {"relation": relation(schema, name)})
+        return [StoredIndex(*row) for row in rows]
+    if connection.dialect.name in MYSQL_FAMILY:
+        return list(_of_mysql(connection, schema, name))
+    query = text(_SQLITE.format(master=f"{quote(schema or 'main')}.sqlite_master"))
+    indexes = connection.execute(query, {"schema": schema or "main", "table": name})
+    return [
+        StoredIndex(name, first, sql[sql.lower().rfind("where") + 5 :] if partial else "", *rest)
+        for name, first, partial, sql, *rest in indexes
+    ]
+
+
+def _of_mysql(connection: Connection, schema: str | None, table: str) -> Iterator[StoredIndex]:
+    for row in connection.execute(_MYSQL, {"schema": schema, "table": table}).mappings():
+        column = {key.lower(): value for key, value in row.items()}
+        # MariaDB ignores an index, MySQL makes it invisible.
+        is_hidden = column.get("ignored") == "YES" or column.get("is_visible") == "NO"
+        whole = column["column_name"] if column["sub_part"] is None else None
+        is_tree = column["index_type"] == "BTREE"
+        yield StoredIndex(column["index_name"], whole, "", not is_hidden, is_tree, "")
+
+
+def _bare(sql: str) -> str:
+    """A condition, or a definition, without what each database spells in its own way."""
+    return sql.lower().translate(_MARKS)
+
+
+_MARKS: Final = dict.fromkeys(map(ord, '() "`\n\t'))
+
+_POSTGRESQL: Final = text("""
+SELECT c.relname::text, a.attname::text, COALESCE(pg_get_expr(i.indpred, i.indrelid), ''),
+  i.indisvalid,
+  m.amname = 'btree' AND o.opcdefault AND i.indoption[0] IN (0, 3)
+    AND (a.attnum IS NULL OR i.indcollation[0] = a.attcollation),
+  pg_get_indexdef(i.indexrelid)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+JOIN pg_catalog.pg_am m ON m.oid = c.relam
+JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0]
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+WHERE i.indrelid = CAST(:relation AS text)::regclass
+""")
+"""``indoption`` is 0 for ascending with NULLs last, 3 for the same backwards."""
+
+_MYSQL: Final = text("""
+SELECT * FROM information_schema.statistics
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND seq_in_index = 1
+""")
+
+_SQLITE: Final = """
+SELECT l.name, x.name, l.partial, COALESCE(m.sql, ''), 1, x.coll = 'BINARY', COALESCE(m.sql, '')
+FROM pragma_index_list(:table, :schema) AS l, pragma_index_xinfo(l.name, :schema) AS x
+LEFT JOIN {master} AS m ON m.type = 'index' AND m.name = l.name
+WHERE x.seqno = 0
+"""
