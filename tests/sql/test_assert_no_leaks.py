@@ -44,6 +44,7 @@ from tests.sql.models import web_session
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing import assert_no_leaks
+from ttl_odm.testing.leaks import _meant_by
 from ttl_odm.testing.raw_sql import names_in, tables_in
 
 if TYPE_CHECKING:
@@ -344,8 +345,6 @@ def test_literals_and_comments_of_mysql_are_its_own() -> None:
 
 
 def test_a_schema_tells_tables_of_one_name_apart() -> None:
-    from ttl_odm.testing.leaks import _is
-
     class Base(DeclarativeBase):
         pass
 
@@ -355,11 +354,21 @@ def test_a_schema_tells_tables_of_one_name_apart() -> None:
         __ttl__ = 3600
         id: Mapped[int] = mapped_column(primary_key=True)
 
-    lodgers: Any = Lodger.__table__
-    assert _is(lodgers, ("lodgers",))
-    assert _is(lodgers, ("db", "app", "lodgers"))
-    assert not _is(lodgers, ("other", "lodgers"))
-    assert not _is(lodgers, ("app", "old_lodgers"))
+    lodgers = Lodger.__table__
+    assert _meant_by(("lodgers",)) == [lodgers]
+    assert _meant_by(("db", "app", "lodgers")) == [lodgers]
+    assert _meant_by(("other", "lodgers")) == []
+    assert _meant_by(("app", "old_lodgers")) == []
+
+    class Guest(TTLMixin, Base):
+        __tablename__ = "lodgers"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    guests = Guest.__table__
+    assert _meant_by(("lodgers",)) == [guests]
+    assert _meant_by(("main", "lodgers")) == [guests]
+    assert _meant_by(("app", "lodgers")) == [lodgers]
 
 
 def test_importing_the_test_kit_brings_in_neither_sqlalchemy_nor_pytest() -> None:

@@ -149,9 +149,7 @@ def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
     tables = set()
     for piece in pieces:
         names = tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
-        for table in bound_tables:
-            if not any(_is(table, name) for name in names):
-                continue
+        for table in {table for name in names for table in _meant_by(name)}:
             sub = sub_binding_of(table)
             binding = binding_of(table) if sub is None else sub.base
             stamp = None if binding is None else binding.last_modified.name.lower()
@@ -160,12 +158,17 @@ def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
     return tuple(sorted(tables))
 
 
-def _is(table: Table, name: tuple[str, ...]) -> bool:
-    """Whether SQL means this table; without a schema on either side, any schema will do."""
+def _meant_by(name: tuple[str, ...]) -> list[Table]:
+    """The TTL tables that SQL means by a name.
+
+    A name without a schema is that of the table without one; where there is none, any will do:
+    a search path says which, and only the database knows it.
+    """
     *qualifiers, last = name
-    if last != table.name.lower():
-        return False
-    return not (table.schema and qualifiers) or qualifiers[-1] == table.schema.lower()
+    tables = [table for table in bound_tables if table.name.lower() == last]
+    schema = qualifiers[-1] if qualifiers else None
+    exact = [table for table in tables if (table.schema and table.schema.lower()) == schema]
+    return exact or [table for table in tables if not (table.schema and schema)]
 
 
 def _raw_pieces(compiled: Any) -> Iterator[_Raw]:
