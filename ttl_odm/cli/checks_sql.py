@@ -21,7 +21,6 @@ from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.cli.application import Target
     from ttl_odm.cli.findings import Finding
+    from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
 
 
 def check(
