@@ -37,6 +37,16 @@ def swept(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[Any, list[
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+def apply_reported_fix(finding: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Let a deep check end with this finding, and run the statement that it offers."""
+    with pytest.raises(SystemExit) as ended:
+        call_command("ttl_status", "--deep", "--model", "shop.Session")
+    assert ended.value.code == 1
+    reported = capsys.readouterr().err
+    assert f"{finding}: UPDATE" in reported
+    raw(reported[reported.index("UPDATE") :].strip())
+
+
 def test_everything_that_has_expired_is_purged(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,12 +260,7 @@ def test_rows_that_no_sweep_finds_are_found(
         elif connection.vendor == "mysql":
             cursor.execute("SET check_constraint_checks = 1")
     try:
-        with pytest.raises(SystemExit) as ended:
-            call_command("ttl_status", "--deep", "--model", "shop.Session")
-        assert ended.value.code == 1
-        said = capsys.readouterr().err
-        assert "no sweep finds 1 row whose ttl is none: UPDATE" in said
-        raw(said[said.index("UPDATE") :].strip())
+        apply_reported_fix("no sweep finds 1 row whose ttl is none", capsys)
         call_command("ttl_status", "--deep", "--model", "shop.Session")
     finally:
         if connection.vendor == "postgresql":
@@ -270,12 +275,7 @@ def test_rows_without_their_instant_are_found(
     raw("ALTER TABLE shop_session ALTER COLUMN _ts DROP NOT NULL")
     try:
         raw("UPDATE shop_session SET _ts = NULL WHERE id = 1")
-        with pytest.raises(SystemExit) as ended:
-            call_command("ttl_status", "--deep", "--model", "shop.Session")
-        assert ended.value.code == 1
-        said = capsys.readouterr().err
-        assert "no sweep finds 1 row without last_modified, which nobody sees: UPDATE" in said
-        raw(said[said.index("UPDATE") :].strip())
+        apply_reported_fix("no sweep finds 1 row without last_modified, which nobody sees", capsys)
         assert Session.objects.count() == 2
     finally:
         raw("ALTER TABLE shop_session ALTER COLUMN _ts SET NOT NULL")

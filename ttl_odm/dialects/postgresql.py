@@ -28,6 +28,11 @@ def relation(schema: str | None, name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
 
 
+def milliseconds(seconds: float) -> str:
+    """A timeout as a setting takes it; never 0, which would be no limit at all."""
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
 class PostgreSQL(Family):
     """PostgreSQL, whose instants are ``timestamptz``."""
 
@@ -129,7 +134,7 @@ class PostgreSQL(Family):
 
     def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:  # noqa: ARG002
         """All or nothing, in one block."""
-        limit = f"SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms'"
+        limit = f"SET LOCAL lock_timeout = '{milliseconds(seconds)}'"
         return [f"DO $ttl_odm$ BEGIN {'; '.join([limit, *statements])}; END $ttl_odm$"]
 
     def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:
@@ -140,7 +145,7 @@ class PostgreSQL(Family):
 BEGIN
   FOR attempt IN 1..{tries} LOOP
     BEGIN
-      SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms';
+      SET LOCAL lock_timeout = '{milliseconds(seconds)}';
       {body};
       RETURN;
     EXCEPTION WHEN lock_not_available OR deadlock_detected THEN

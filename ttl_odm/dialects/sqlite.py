@@ -15,6 +15,9 @@ from ttl_odm.sweeper import Pace
 _DATE: Final = "STRFTIME('%Y-%m-%d %H:%M:%f000', {})"
 """With microseconds, as Python's drivers write them: texts, of which .123 is less than .123000."""
 
+FILE_WAIT: Final = 5_000
+"""Milliseconds that one waits for the file, at most: as long as Python's driver does by itself."""
+
 
 class SQLite(Family):
     """SQLite, whose instants are milliseconds since 1970."""

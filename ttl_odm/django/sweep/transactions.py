@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections
 
 from ttl_odm.dialects.mysql import SHORT_WAITS
+from ttl_odm.dialects.postgresql import milliseconds
+from ttl_odm.dialects.sqlite import FILE_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
 
 _POSTGRESQL_WAIT: Final = "1s"
 """How long a statement waits for a lock that can't be skipped, such as that of a whole table."""
-
-_SQLITE_WAIT: Final = 5_000
-"""Milliseconds that one waits for the file, at most: as long as Python's driver does by itself."""
 
 
 @contextmanager
@@ -36,13 +35,13 @@ def impatient(using: str, timeout: float | None = None) -> Iterator[None]:
     if connection.vendor == "postgresql":
         settings["lock_timeout"] = _POSTGRESQL_WAIT
         if timeout is not None:
-            settings["statement_timeout"] = f"{max(1, round(timeout * 1000))}ms"
+            settings["statement_timeout"] = milliseconds(timeout)
     elif connection.vendor == "mysql":
         settings |= SHORT_WAITS
         if timeout is not None and getattr(connection, "mysql_is_mariadb", False):
             settings["max_statement_time"] = timeout
     else:
-        settings["busy_timeout"] = _SQLITE_WAIT
+        settings["busy_timeout"] = FILE_WAIT
     before = _read(connection, settings)
     if connection.vendor == "sqlite":  # where the application may let it wait for less
         settings = {name: min(value, before[name]) for name, value in settings.items()}

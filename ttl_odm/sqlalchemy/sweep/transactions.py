@@ -16,6 +16,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import SHORT_WAITS
+from ttl_odm.dialects.postgresql import milliseconds
+from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
 from ttl_odm.sqlalchemy.purge.statements import take_file
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
@@ -33,9 +35,6 @@ _ISOLATION: Final = "READ COMMITTED"
 
 _POSTGRESQL_WAIT: Final = "50ms"
 """How long a statement waits for a row that somebody holds, or for a table."""
-
-_SQLITE_WAIT: Final = 5_000
-"""Milliseconds that one waits for the file, at most: as long as Python's driver does by itself."""
 
 
 async def undivided(dialect: Dialect, work: Awaitable[R]) -> R:
@@ -99,7 +98,7 @@ def impatient(connection: Connection, timeout: float | None = None) -> Iterator[
     """
     dialect: Any = connection.dialect
     if dialect.name == "sqlite":
-        with _busy_for(connection, _SQLITE_WAIT):
+        with _busy_for(connection, FILE_WAIT):
             yield
         return
     if dialect.name not in MYSQL_FAMILY:
@@ -173,7 +172,7 @@ def _settings(timeout: float | None, lazily: bool) -> Select[Any]:  # noqa: FBT0
     """What is set for a transaction, on PostgreSQL."""
     values = {"lock_timeout": _POSTGRESQL_WAIT}
     if timeout is not None:
-        values["statement_timeout"] = f"{max(1, round(timeout * 1000))}ms"
+        values["statement_timeout"] = milliseconds(timeout)
     if lazily:
         values["synchronous_commit"] = "off"
     return select(*(func.set_config(name, value, true()) for name, value in values.items()))
