@@ -182,6 +182,14 @@ ROWS: list[Row] = [
         (STALE, 2, 1, 2, "bob", 12, "bob@x", {"name": "bob"}, [3, 4], "A2"),
         (SHORT, 3, 2, 1, "cid", 5, "cid@x", {"name": "cid"}, [5], None),
     ),
+    *_rows(
+        "Token",
+        "user",
+        (STALE, "Ann-1", "ann"),  # the first that an expression or a collation finds
+        (FRESH, "ann-1", "ann"),
+        (SHORT, "bob-1", "bob"),
+        (LONG, "bob-2", "bob"),
+    ),
     *_rows("Logged", "name", (FRESH, 1, "one"), (STALE, 2, "two"), (SHORT, 3, "three")),
     *_rows("Parked", "name", (OLD, 1, "one"), (SHORT, 2, "two"), (LONG, 3, "three")),
     *_rows("Paused", "name", (OLD, 1, "one"), (SHORT_BUT_OFF, 2, "two")),

@@ -282,6 +282,14 @@ def make_models(bases: Bases) -> SimpleNamespace:
                 IndexModel("seat", unique=True),  # null, or nothing, is a value too
             ]
 
+    class Token(*ttl):
+        __ttl__ = HOUR
+        id: str
+        user: str
+
+        class Settings:
+            name = "Token"
+
     class Logged(*ttl):
         id: int
         name: str

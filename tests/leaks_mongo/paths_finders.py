@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from beanie import SortDirection
 from beanie.operators import All, And, ElemMatch, In, Nor, Not, Or, RegEx
+from bson import Regex
 
-from tests.leaks_mongo.models import Doubled, Name
+from tests.leaks_mongo.models import IGNORING_CASE, Doubled, Name
 from tests.leaks_mongo.registry import key, keys, path
 
 if TYPE_CHECKING:
@@ -47,6 +49,24 @@ async def _(w: World) -> Any:
 @path("find() by the keys of expired documents")
 async def _(w: World) -> Any:
     return keys(await w.Event.find(In(w.Event.id, [4, 5, 6])).to_list())
+
+
+@path("find_one() by a regular expression for the key")
+async def _(w: World) -> Any:
+    patterns = re.compile("^ann", re.IGNORECASE), Regex("^bob")
+    return [key(await w.Token.find_one({"_id": pattern})) for pattern in patterns]
+
+
+@path("find_one() by a key under a collation")
+async def _(w: World) -> Any:
+    return key(await w.Token.find_one({"_id": "ANN-1"}, collation=IGNORING_CASE))
+
+
+@path("the handle's find_one() by a regular expression, and by a key under a collation")
+async def _(w: World) -> Any:
+    found = await w.handle(w.Token).find_one(re.compile("^bob"))
+    same = await w.handle(w.Token).find_one("ANN-1", collation=IGNORING_CASE)
+    return key(found), key(same)
 
 
 @path("find() with an $or of the user's at the top")

@@ -70,12 +70,6 @@ class Lifetime:
             return False
         return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
 
-    def is_in_doubt(self, document: Filter) -> bool:
-        """Say whether the server may take a document, which is over, for a live one yet."""
-        policy = self.handle.policy
-        end = None if policy is None else end_of(document, policy)
-        return end is None or end > self.handle.registry.clock.reached()
-
     def strip(self, document: Result) -> Result:
         """Return the document without hidden fields."""
         if self.hidden and isinstance(document, MutableMapping):
