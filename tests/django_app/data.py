@@ -5,16 +5,18 @@ Dead rows were last modified ten days ago. A row that came back to life is told 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.db import connections, models
 
 from tests.django_app.shop import models as shop
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.binding import binding_of, unbind
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 DAYS = 10 * 86_400
 LIVE, DEAD = 1_000_000, 2_000_000
@@ -166,3 +168,21 @@ def models_of_shop() -> list[Any]:
         and not each._meta.proxy
         and each._meta.app_label == "shop"
     ]
+
+
+@contextmanager
+def tables_of(*made: Any) -> Iterator[None]:
+    """Have the tables of models that a test declares, and forget these."""
+    connection = connections["default"]
+    with connection.schema_editor() as editor:
+        for model in made:
+            editor.create_model(model)
+    try:
+        yield
+    finally:
+        for model in made:
+            with connection.schema_editor() as editor:
+                editor.delete_model(model)
+            unbind(model._meta.db_table)
+            del apps.all_models["shop"][model._meta.model_name]
+        apps.clear_cache()

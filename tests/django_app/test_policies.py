@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import ast
-from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from oauth2_provider.models import AccessToken, Application, RefreshToken
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
 from tests.django_app import project
-from tests.django_app.data import raw
+from tests.django_app.data import raw, tables_of
 from tests.django_app.shop.models import Link
 from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, InvalidTTL, TTLConfigurationError
 from ttl_odm.core import MAX_TTL
@@ -173,23 +172,6 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
     ):
         with pytest.raises(TTLConfigurationError, match=message):
             list(policies_of(setting))
-
-
-@contextmanager
-def tables_of(*made: Any) -> Iterator[None]:
-    """Have the tables of models that a test declares, and forget these."""
-    connection = connections["default"]
-    with connection.schema_editor() as editor:
-        for model in made:
-            editor.create_model(model)
-    try:
-        yield
-    finally:
-        for model in made:
-            with connection.schema_editor() as editor:
-                editor.delete_model(model)
-            del apps.all_models["shop"][model._meta.model_name]
-        apps.clear_cache()
 
 
 def test_epoch_numbers_may_have_fractions(backend: Backend) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import select, text
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, mapped_column
 
 from tests.sql.adopted import KINDS, new_base, table
 from tests.sql.sweeping import cart, left, sweeps
 from ttl_odm import TTL, ExpireAfter, ExpireAt
-from ttl_odm.sqlalchemy import expires_at, include_expired
+from ttl_odm.sqlalchemy import expired, expires_at, include_expired
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -92,3 +92,45 @@ def test_a_last_modification_that_no_datetime_can_be(engine: Engine, sweep: str)
     assert (report.problems, report.deleted) == ((), 2 * len(past))
     with engine.connect() as connection:
         assert left(connection, model) == live
+
+
+ZEROS = {
+    "naive_s": ("0000-00-00 00:00:00", "2001-00-01 00:00:00", "2001-01-00 00:00:00"),
+    "datetime6": ("0000-00-00 00:00:00",),
+    "day": ("0000-00-00", "2001-00-01", "2001-01-00"),
+    "timestamp": ("0000-00-00 00:00:00",),
+}
+
+
+@pytest.mark.databases("mariadb")
+@pytest.mark.parametrize("kind", ZEROS)
+@sweeps
+def test_a_zero_date_is_no_null(engine: Engine, kind: str, sweep: str) -> None:
+    """IS NULL finds them in columns that can't be NULL, as ODBC wants it."""
+    policies = POLICIES | {"over": lambda: ExpireAt("at", null="expired")}
+    models = [
+        table(
+            f"zero_{name}",
+            policy(),
+            new_base(),
+            None,
+            at=mapped_column(KINDS[kind].type, nullable=False),
+            __ttl_sweep__=sweep,
+        )
+        for name, policy in policies.items()
+    ]
+    for model in models:
+        model.metadata.create_all(engine)
+        with engine.begin() as connection:
+            connection.execute(text("SET sql_mode = ''"))
+            values = ", ".join(f"('{value}', '{value}')" for value in ZEROS[kind])
+            connection.execute(
+                text(f"INSERT INTO {model.__tablename__} (id, at) VALUES {values}")  # noqa: S608
+            )
+            assert set(connection.scalars(select(model.id))) == set(ZEROS[kind])
+            over = select(model.id).where(expired(model)).options(include_expired())
+            assert connection.scalars(over).all() == []
+        report = Sweeper(engine, model).run_once()
+        assert (report.problems, report.deleted) == ((), 0)
+        with engine.connect() as connection:
+            assert left(connection, model) == set(ZEROS[kind])

@@ -124,6 +124,17 @@ class Family(ABC):
         holds instants by itself: ``timestamptz``, or MySQL's ``TIMESTAMP``.
         """
 
+    def is_null(self, column: str) -> str:
+        """Whether a column holds NULL."""
+        return f"{column} IS NULL"
+
+    def is_date(self, column: str) -> str | None:  # noqa: ARG002 (see the families that need one)
+        """Whether a column of naive dates and times holds one, NULL of NULL.
+
+        None where it can hold nothing else.
+        """
+        return None
+
     def ttl_check(self, column: str) -> str:
         """The condition that every ttl of a row's own meets, whoever writes it."""
         return f"{column} IS NULL OR {column} = -1 OR {column} > 0"

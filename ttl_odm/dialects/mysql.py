@@ -99,6 +99,15 @@ class MySQL(Family):
             return f"CAST(UNIX_TIMESTAMP({column}) * 1000000 AS SIGNED)"
         return self.instant(column)
 
+    def is_null(self, column: str) -> str:
+        """Not a zero date, which IS NULL finds where a column can't be NULL."""
+        return f"{column} <=> NULL"
+
+    def is_date(self, column: str) -> str:
+        """Not a zero date, nor one with a month or a day that is zero."""
+        day = f"MONTH({column}) > 0 AND DAYOFMONTH({column}) > 0"
+        return f"({column} > TIMESTAMP'0001-01-01 00:00:00' AND {day})"
+
     def virtual_columns(self, stamp: str, ttl: str) -> dict[str, str]:
         """The clauses that add the virtual columns, by the columns' names.
 

@@ -56,6 +56,28 @@ class SQLite(Family):
         """NULL for what is no text: a number would be taken for a Julian day."""
         return f"(CASE WHEN typeof({column}) = 'text' THEN {self.instant(column)} END)"
 
+    def is_date(self, column: str) -> str:
+        """A text in ISO 8601 and UTC."""
+        second = f"substr({column}, 1, 19)"
+        fraction = f"substr({self.without_zone(column)}, 20)"
+        return (
+            f"({column} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][T ]"
+            "[0-2][0-9]:[0-5][0-9]:[0-5][0-9]*' "
+            # strftime() takes the 31st of any month. Once it counts, that is a day of the next one.
+            f"AND strftime('%Y-%m-%d %H:%M:%S', {second}, '+0 days') "
+            f"IS replace({second}, 'T', ' ') AND substr({column}, 1, 4) <> '0000' "
+            f"AND ({fraction} = '' OR {fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10 "
+            f"AND rtrim(substr({fraction}, 2), '0123456789') = ''))"
+        )
+
+    def without_zone(self, column: str) -> str:
+        """A text that `is_date`, without a Z or +00:00."""
+        return (
+            f"CASE WHEN substr({column}, -1) = 'Z' THEN substr({column}, 1, length({column}) - 1) "
+            f"WHEN substr({column}, -6) = '+00:00' THEN substr({column}, 1, length({column}) - 6) "
+            f"ELSE {column} END"
+        )
+
     def ttl_check(self, column: str) -> str:
         """Whole numbers only: a column takes any type, and text and blobs are above all numbers."""
         number = f"{column} = -1 OR {column} BETWEEN 1 AND {MAX_TTL}"

@@ -101,14 +101,33 @@ class _Row:
 
     def ahead(self, *, null_lives: bool) -> str:
         """The end of an inherited life is still to come."""
-        ahead = f"{self._stamp} > {self._ago(self._binding.seconds)}"
+        ahead = self._ahead(self._binding.seconds)
         nullable = null_lives and self._binding.stamp.null
         return f"{self._stamp} IS NULL OR {ahead}" if nullable else ahead
 
     def passed(self, *, null_expires: bool = False) -> str:
         """The end of an inherited life has come; NULL says no, unless it expires."""
-        passed = f"{self._stamp} <= {self._ago(self._binding.seconds)}"
-        return f"{self._stamp} IS NULL OR {passed}" if null_expires else passed
+        passed = self._passed(self._binding.seconds)
+        is_null = clock.family_of(self._connection).is_null(self._stamp)
+        return f"{is_null} OR ({passed})" if null_expires else passed
+
+    def _ahead(self, seconds: object) -> str:
+        """Some seconds after the instant are still to come, or there is none."""
+        ahead = f"{self._stamp} > {self._ago(seconds)}"
+        return f"({ahead} OR NOT {self._is_date})" if self._is_date else ahead
+
+    def _passed(self, seconds: object) -> str:
+        """Some seconds after the instant have passed."""
+        passed = f"{self._stamp} <= {self._ago(seconds)}"
+        return f"{passed} AND {self._is_date}" if self._is_date else passed
+
+    @property
+    def _is_date(self) -> str | None:
+        """Whether the column holds an instant; None where it always does."""
+        if self._binding.form != "datetime":
+            return None
+        is_date = clock.family_of(self._connection).is_date(self._stamp)
+        return None if is_date is None else is_date.replace("%", "%%")
 
     @property
     def _no_ttl(self) -> str:
@@ -149,7 +168,7 @@ class _Row:
             odd, late = "", f"OR ({self._no_ttl} AND ({inherits})) "
         lives = (
             f"(({own} IS NULL{odd}) AND ({inherits})) "
-            f"OR ({own} > 0 AND {self._stamp} > {self._ago(self._life)}{self._limit}) "
+            f"OR ({own} > 0 AND {self._ahead(self._life)}{self._limit}) "
             f"{late}OR {own} IN ({never})"
         )
         return f"{lives} OR {self._stamp} IS NULL" if self._binding.stamp.null else lives
@@ -164,5 +183,5 @@ class _Row:
         no_positive = "".join(f" AND {own} <> {never}" for never in nevers if never > 0)
         inherits = f"({own} IS NULL OR ({self._no_ttl}{no_never}))"
         counts = f"{own} > 0{self._limit}{no_positive}"  # a number of seconds
-        ended = f"{counts} AND {self._stamp} <= {self._ago(self._life)}"
+        ended = f"{counts} AND {self._passed(self._life)}"
         return f"({inherits} AND {inherited}) OR ({ended})"

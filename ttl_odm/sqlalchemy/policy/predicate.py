@@ -103,7 +103,7 @@ class Predicate:
         column_format = binding.instants.on(self._clock)
         passed = column_format.reached(start, self._now - self._clock.span(age))
         if binding.nulls_expire:
-            passed = or_(passed, and_(start.is_(None), age <= _integer(FOREVER)))
+            passed = or_(passed, and_(self._is_null(start), age <= _integer(FOREVER)))
         return passed
 
     def own_end_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
@@ -132,7 +132,7 @@ class Predicate:
         end = start + span(self._seconds(binding, columns, "inherited_life"))
         if binding.nulls_expire:
             earliest = self._clock.literal(self._clock.earliest)
-            end = case((columns.last_modified.is_(None), earliest), else_=end)
+            end = case((self._is_null(columns.last_modified), earliest), else_=end)
         if columns.override is not None:
             own = self._own(columns)
             own_life = span(self._seconds(binding, columns, "own_life"))
@@ -180,6 +180,9 @@ class Predicate:
     def _too_old(self, binding: Binding, columns: SourceColumns) -> SQL:
         """The latest instant of creation whose rows are older than any may become."""
         return self._now - self._clock.span(self._seconds(binding, columns, "max_age"))
+
+    def _is_null(self, column: SQL) -> Condition:
+        return SQLTemplate(self._clock.is_null("{0}"), Boolean(), column)
 
     def _own(self, columns: SourceColumns) -> SQL:
         return type_coerce(columns.override, Integer())

@@ -21,6 +21,8 @@ from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
@@ -334,8 +336,7 @@ class _MySQL(_IntegerTime):
     # Letters count as they are written, whatever the column's collation says; and $ alone would
     # match before a line break too.
     _is_iso = f"({{0}} REGEXP '(?-i){ISO_PATTERN}(?![[:space:]])$' AND LEFT({{0}}, 4) <> '0000')"
-    # "Zero dates", and dates with a month or a day that is zero, are no dates.
-    _is_wall = "({0} > TIMESTAMP'0001-01-01 00:00:00' AND MONTH({0}) > 0 AND DAYOFMONTH({0}) > 0)"
+    _is_wall = MySQL().is_date("{0}")
     _is_day = "(YEAR({0}) > 0 AND MONTH({0}) > 0 AND DAYOFMONTH({0}) > 0)"
     _from_wall = _from_day = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {0})"
     _from_text = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({0} AS DATETIME(6)))"
@@ -364,24 +365,11 @@ class _SQLite(_IntegerTime):
 
     # The year 0 is before every valid date. (A whole number by / 1000.0 loses no millisecond.)
     _strftime = "strftime('{form}', MAX({{0}}, -62167219200000) / 1000.0, 'unixepoch')"
-    _without_zone = (
-        "CASE WHEN substr({0}, -1) = 'Z' THEN substr({0}, 1, length({0}) - 1) "
-        "WHEN substr({0}, -6) = '+00:00' THEN substr({0}, 1, length({0}) - 6) ELSE {0} END"
-    )
-    _fraction = f"substr({_without_zone}, 20)"
 
     _wall = _text = f"({_strftime.format(form='%Y-%m-%d %H:%M:%f')} || '000')"
     _day = _day_text = _strftime.format(form="%Y-%m-%d")
-    _canonical = f"replace({_without_zone}, 'T', ' ')"
-    # strftime() takes the 31st of any month. Once it counts, that is a day of the next one.
-    _is_iso = _is_wall = (
-        "({0} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][T ]"
-        "[0-2][0-9]:[0-5][0-9]:[0-5][0-9]*' "
-        "AND strftime('%Y-%m-%d %H:%M:%S', substr({0}, 1, 19), '+0 days') "
-        "= replace(substr({0}, 1, 19), 'T', ' ') AND substr({0}, 1, 4) <> '0000' "
-        f"AND ({_fraction} = '' OR {_fraction} GLOB '.[0-9]*' AND length({_fraction}) <= 10 "
-        f"AND rtrim(substr({_fraction}, 2), '0123456789') = ''))"
-    )
+    _canonical = f"replace({SQLite().without_zone('{0}')}, 'T', ' ')"
+    _is_iso = _is_wall = SQLite().is_date("{0}")
     _is_day = "(strftime('%Y-%m-%d', {0}, '+0 days') = {0} AND substr({0}, 1, 4) <> '0000')"
     _from_day = "(CAST(strftime('%s', {0}) AS INTEGER) * 1000)"
     _from_text = (
