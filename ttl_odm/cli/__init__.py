@@ -5,7 +5,8 @@
 - `options`: the options that several have; `configuration`: their defaults in pyproject.toml
 - `application`: an engine and what to sweep with it; `connect`: what ``--app`` and ``--url`` name
 - `urls`: engines and clients of database URLs
-- `checks_sql`, `checks_rows`, `checks_mongodb`: what `check` looks at; `findings`: what it finds
+- `checks_sql`, `checks_rows`, `checks_references`, `checks_tables`, `checks_mongodb`: what `check`
+  looks at; `checked_table`: how it reads a table; `findings`: what it finds
 - `plan_page`: the page that `plan` writes
 - `output`: tables, paragraphs, JSON; `telemetry`: metrics and spans
 - `errors`: how a command fails, without a traceback and without passwords

@@ -52,28 +52,19 @@ class RowChecks(CheckedTable):
             yield overdue(self._name, self._model, oldest)
 
     def _values(self) -> Iterator[Finding]:
+        """Look for values that are no ttl, where no CHECK keeps them out."""
         own = self._binding.override
         if own is None:
             return
-        if self._is_mysql:
-            # SQLAlchemy reflects no CHECK that stands at a column.
-            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
-            checked = [line.strip() for line in str(create).splitlines() if " CHECK (" in line]
-            has_check = any(line.startswith(f"`{own.name}` ") for line in checked)
-            is_outdated = False
-        else:
-            schema, table = self._place
-            checks = inspect(self._connection).get_check_constraints(table, schema)
-            conditions = [f"{check['sqltext']} " for check in checks]
-            conditions = [condition for condition in conditions if f"{own.name} " in condition]
-            asked = "typeof(" if self._dialect.name == "sqlite" else ""
-            has_check = any(asked in condition for condition in conditions)
-            is_outdated = bool(conditions) and not has_check
+        checks = self._checks_on(own.name)
+        # An earlier release's on SQLite let text and fractions pass.
+        asked = "typeof(" if self._dialect.name == "sqlite" else ""
+        has_check = any(asked in check for check in checks)
         if has_check and not self._deep:
             return
         if isinstance(own.type, Seconds) and not has_check:
             why = "there is no CHECK on"
-            if is_outdated:
+            if checks:
                 why = "text and fractions pass by the CHECK of an earlier release on"
             yield self._warning(
                 "missing-check", f"{why} {own.name}, so raw SQL can write what is no ttl", MIGRATE
@@ -100,6 +91,18 @@ class RowChecks(CheckedTable):
                 f"UPDATE {self._quoted} SET {name} = NULL WHERE {criterion}",  # noqa: S608 (shown)
             )
 
+    def _checks_on(self, column: str) -> list[str]:
+        """The conditions of CHECKs that name a column."""
+        if self._is_mysql:
+            # SQLAlchemy reflects no CHECK that stands at a column.
+            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
+            lines = [line.strip() for line in str(create).splitlines() if " CHECK (" in line]
+            return [line for line in lines if line.startswith(f"`{column}` ")]
+        schema, table = self._place
+        checks = inspect(self._connection).get_check_constraints(table, schema)
+        conditions = [f"{check['sqltext']} " for check in checks]
+        return [condition for condition in conditions if f"{column} " in condition]
+
     def _undated(self) -> Iterator[Finding]:
         """Find rows without an instant where the model has promised that each has one."""
         stamp, name = self._binding.last_modified, self._binding.last_modified.name
@@ -125,6 +128,7 @@ class RowChecks(CheckedTable):
         yield self._warning("nullable-column", message, alter)
 
     def _future(self) -> Iterator[Finding]:
+        """Find rows that count from an instant which has not come yet."""
         binding = self._binding
         if isinstance(binding.policy, ExpireAt):
             return  # whose instants are meant to lie ahead

@@ -86,12 +86,15 @@ class _Check(RowChecks):
         stamp = binding.last_modified
         if stored[stamp.name]["nullable"] and not stamp.nullable and binding.instants.native:
             yield from self._tried(self._undated, stamp.name)
-        looks = (
-            *(self._indexes, self._overdue, self._keys),
-            *(self._references, self._values, self._future),
-        )
-        for look in looks:
-            yield from self._tried(look, look.__name__.strip("_"))
+        for what, look in (
+            ("indexes", self._indexes),
+            ("overdue", self._overdue),
+            ("keys", self._keys),
+            ("references", self._references),
+            ("values", self._values),
+            ("future", self._future),
+        ):
+            yield from self._tried(look, what)
 
     def _type(self, column: Column[Any], stored: TypeEngine[Any]) -> Iterator[Finding]:
         """See that a column holds what it is declared to hold: instants are read by that."""

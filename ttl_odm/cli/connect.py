@@ -152,7 +152,7 @@ async def _from_factory(
 def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
     """List the TTL tables, or all tables, of a declarative base, models, and so on."""
     if not with_ttl:
-        from ttl_odm.inspection.readers.sql import models_of  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.inspection.readers.models import models_of  # noqa: PLC0415 (needs the extra)
 
         named = {} if models is None else models_of(models)
         return [

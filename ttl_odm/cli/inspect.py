@@ -141,7 +141,7 @@ def _described(models: Any) -> Iterable[Table]:
             "give the URL of their database too: ttl-odm inspect mongodb://host/database --models "
             "..."
         )
-    from ttl_odm.inspection.readers.sql import tables_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.inspection.readers.models import tables_of  # noqa: PLC0415 (needs the extra)
 
     return tables_of(models)
 

@@ -5,5 +5,6 @@
   transaction.
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,
   executed with the values alone.
+- `upserts`: the rows that an upsert meets, which its update half may move onto a key.
 - `writes`: which keys a write is about to take, to be freed of expired rows just before it.
 """

@@ -171,14 +171,6 @@ def expired_error(
     )
 
 
-def _end(lifetime: Lifetime, stored: Mapping[str, Any], stamp: datetime) -> datetime | None:
-    own = None if lifetime.own is None else stored[lifetime.own]
-    if own is not None:
-        own = expiry.own_ttl(lifetime.binding.policy, own)  # type: ignore[arg-type]
-    seconds = expiry.effective_ttl(lifetime.default(), own)
-    return None if seconds is None else stamp + timedelta(seconds=seconds)
-
-
 def look_at(
     connection: Connection,
     states: Mapping[Key, tuple[State, Seen]],

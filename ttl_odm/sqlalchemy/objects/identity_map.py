@@ -25,7 +25,7 @@ from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from sqlalchemy import Select
     from sqlalchemy.engine import Dialect
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.compat import Handler, State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
-
-    Populators = dict[str, list[tuple[str, Callable[..., Any]]]]
 
 _NONE: Final[Mapping[str, object]] = MappingProxyType({})
 

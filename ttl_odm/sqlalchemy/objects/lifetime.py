@@ -95,10 +95,10 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
     """The lifetime of a class's objects; None where the class has no policy."""
     # Every lookup of every session comes through here: most tables have an empty info.
     info = getattr(mapper.local_table, "info", None)
-    if not info and info is not None:
-        return None
     if info is None:
         return _lifetime_in_many(mapper)
+    if not info:
+        return None
     memo: dict[Any, Any] = compat.memo_of(mapper)
     known: tuple[object, Lifetime] | None = memo.get(_LIFETIME)
     if known is not None and known[0] is info.get(INFO_KEY):
