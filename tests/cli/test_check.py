@@ -15,7 +15,7 @@ from sqlalchemy.orm import declarative_base
 from tests.cli import shop
 from tests.cli.running import CliRunner, run
 from ttl_odm import ExpireAt
-from ttl_odm.cli import checked_table
+from ttl_odm.cli import checked_table, checks_rows
 from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.findings import Finding, Severity
@@ -422,12 +422,16 @@ def test_rows_that_wait_in_a_table_without_an_index_are_reported(
     assert "34 d 00 h" in status.stdout
 
     monkeypatch.setattr(checked_table, "SMALL", 10)
-    big = codes(status=0)
+    monkeypatch.setattr(checks_rows, "SMALL", 10)
+    big = codes(status=1)
     assert {code: finding["severity"] for code, finding in big.items()} == {
         "missing-index": "warning",
-        "overdue": "skipped",
+        "overdue": "error",  # told by the first rows
     }
-    assert "--deep" in big["overdue"]["fix"]
+    doubtful = codes("--max-age", "9999999", status=0)["overdue"]
+    assert doubtful["severity"] == "skipped"
+    assert "10 rows only" in doubtful["message"]
+    assert "--deep" in doubtful["fix"]
     assert codes("--deep", status=1)["overdue"]["severity"] == "error"
     run_sql(engine, big["missing-index"]["fix"])
     assert codes(status=1).keys() == {"overdue"}

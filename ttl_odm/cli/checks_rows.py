@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateColumn
 from ttl_odm.cli.checked_table import MIGRATE, MOST, CheckedTable, up_to_most
 from ttl_odm.cli.findings import AHEAD, Finding, overdue
 from ttl_odm.core.policy import ExpireAt
-from ttl_odm.inspection.evidence import Kind
+from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import kind_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
@@ -29,27 +29,33 @@ from ttl_odm.sweeper import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, FromClause
 
 
 class RowChecks(CheckedTable):
     """The checks of a table's rows."""
 
     def _overdue(self) -> Iterator[Finding]:
-        """See for how long expired rows have waited, where no index says so and reading does."""
+        """See for how long expired rows have waited, where no index says so and reading does.
+
+        Of a big table only the first rows are read: those that were written first, as a rule, and
+        so the first to expire.
+        """
         if not self._is_walked:
             return
+        source: FromClause = self._table
         if not self._is_readable:
-            message = (
-                "how long expired rows have waited is not known: the sweeper has no index for "
-                "them, and the table is big; --deep reads it all"
-            )
-            yield self._skipped("overdue", message, self._deeper)
-            return
-        expired = expired_in(self._connection, self._binding)
-        _, oldest = measure(self._connection, self._binding, self._table, expired)
+            source = select(self._table).limit(SMALL).options(include_expired()).subquery()
+        expired = expired_in(self._connection, self._binding, source)
+        _, oldest = measure(self._connection, self._binding, source, expired)
         if oldest is not None and oldest > self._max_age:
             yield overdue(self._name, self._model, oldest)
+        elif not self._is_readable:
+            message = (
+                f"whether expired rows have waited for long is known of {SMALL:,} rows only: the "
+                "sweeper has no index for them, and the table is big; --deep reads it all"
+            )
+            yield self._skipped("overdue", message, self._deeper)
 
     def _values(self) -> Iterator[Finding]:
         """Look for values that are no ttl, where no CHECK keeps them out."""
