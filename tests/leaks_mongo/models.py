@@ -43,6 +43,17 @@ class Doubled(BaseModel):
         projection = {"name": 1, "double": {"$multiply": ["$score", 2]}}
 
 
+class FirstTag(BaseModel):
+    """A projection of the element of an array that the filter matched."""
+
+    tags: list[str]
+
+    class Settings:
+        """Beanie's."""
+
+        projection = {"tags.$": 1}
+
+
 class Place(BaseModel):
     type: str
     coordinates: list[float]

@@ -9,7 +9,7 @@ from beanie import SortDirection
 from beanie.operators import All, And, ElemMatch, In, Nor, Not, Or, RegEx
 from bson import Regex
 
-from tests.leaks_mongo.models import IGNORING_CASE, Doubled, Name
+from tests.leaks_mongo.models import IGNORING_CASE, Doubled, FirstTag, Name
 from tests.leaks_mongo.registry import key, keys, path
 
 if TYPE_CHECKING:
@@ -368,3 +368,98 @@ async def _(w: World) -> Any:
         "spherical": True,
     }
     return keys(await w.Event.aggregate([{"$geoNear": near}, {"$limit": 2}]).to_list())
+
+
+POSITIONAL = {"tags.$": 1}
+
+
+@path("a positional projection")
+async def _(w: World) -> Any:
+    found = w.handle(w.Event).find({"tags": "x"}, POSITIONAL)
+    return sorted((each["_id"], each["tags"]) for each in await found.to_list(None))
+
+
+@path("a positional projection, with a sort, a skip and a limit")
+async def _(w: World) -> Any:
+    found = w.handle(w.Event).find({"tags": "x"}, POSITIONAL).sort("score", -1).skip(1).limit(2)
+    return await found.to_list(None)
+
+
+@path("a positional projection, in find_one()")
+async def _(w: World) -> Any:
+    events = w.handle(w.Event)
+    found = await events.find_one({"tags": "x"}, POSITIONAL, sort=[("score", 1)])
+    return found, await events.find_one({"_id": 4, "tags": "x"}, POSITIONAL)
+
+
+@path("a positional projection of a model, in first_or_none()")
+async def _(w: World) -> Any:
+    query = w.Event.find({"tags": {"$in": ["u", "y"]}}, projection_model=FirstTag)
+    return await query.sort("-score").first_or_none()
+
+
+@path("a positional projection where a date decides")
+async def _(w: World) -> Any:
+    visits, dates = w.handle(w.Visit), {"at.0": {"$exists": True}, "at": {"$type": "date"}}
+    found = [await visits.find(dates, {"at.$": 1}).limit(size).to_list(None) for size in (0, 1)]
+    return [keys(each) for each in found]
+
+
+@path("a projection that leaves out a part")
+async def _(w: World) -> Any:
+    found = await w.handle(w.Event).find({}, {"place": {"coordinates": 0}}).to_list(None)
+    return sorted((each["_id"], each["name"], each["place"]) for each in found)
+
+
+# Document 4, which has expired, is the only one that these can't be computed for.
+SHARE = {"$divide": [100, {"$subtract": ["$score", 1]}]}
+MANY = {"$expr": {"$gt": [SHARE, 2]}}
+
+
+@path("a projection that fails on an expired document")
+async def _(w: World) -> Any:
+    events, shown = w.handle(w.Event), {"share": SHARE}
+    found = [each["share"] for each in await events.find({}, shown).sort("_id").to_list(None)]
+    return found, await events.find_one({"_id": 4}, shown)
+
+
+@path("an expression that fails on an expired document")
+async def _(w: World) -> Any:
+    return keys(await w.Event.find(MANY).to_list())
+
+
+@path("an expression that fails on an expired document, by its key")
+async def _(w: World) -> Any:
+    return await w.Event.find_one({"_id": 4, **MANY})
+
+
+@path("an expression that fails on an expired document, in an $or")
+async def _(w: World) -> Any:
+    return keys(await w.Event.find({"$or": [MANY, {"kind": "b"}]}).to_list())
+
+
+@path("an expression that fails on an expired document, counted")
+async def _(w: World) -> Any:
+    either = {"$or": [MANY, {"kind": "b"}]}
+    return await w.Event.find(either).count(), sorted(await w.Event.distinct("name", either))
+
+
+@path("an expression that fails on an expired document, in a second $match")
+async def _(w: World) -> Any:
+    either = {"$match": {"$or": [MANY, {"kind": "b"}]}}
+    found = w.Event.aggregate([{"$match": {"score": {"$gt": 0}}}, {"$sort": {"name": 1}}, either])
+    return keys(await found.to_list())
+
+
+@path("an expression that fails on an expired document, in a $geoNear")
+async def _(w: World) -> Any:
+    near = {"near": NEAR["$geometry"], "distanceField": "far", "key": "place", "query": MANY}
+    return keys(await w.Event.aggregate([{"$geoNear": near}, {"$limit": 2}]).to_list())
+
+
+@path("an expression that fails on an expired document, in an update and a deletion")
+async def _(w: World) -> Any:
+    either = {"$or": [MANY, {"kind": "b"}]}
+    await w.Event.find(either).update({"$set": {"words": "many"}})
+    await w.Event.find(either, {"kind": "b"}).delete()
+    return w.after(w.Event)

@@ -15,7 +15,7 @@ from pymongo.errors import DuplicateKeyError
 
 from tests.mongo.models import LONG_AGO, Cached, Event, Names, Plain, World, collection_of
 from tests.mongo.scratch import connect
-from ttl_odm import TTL
+from ttl_odm import TTL, TTLError
 from ttl_odm.beanie import TTLMixin, ttl_database
 from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.policy.predicate import live_expr
@@ -211,6 +211,14 @@ async def test_asking_for_expired_documents_judges_none(world: World, later: Lat
         ({"_id": 0}, {"_id": 0}, {"_exp"}),
         (["name"], {"name": 1, "_ts": 1, "ttl": 1}, {"_ts", "ttl"}),
         ({"_exp": 1}, {"_exp": 1, "_ts": 1, "ttl": 1}, {"_ts", "ttl"}),
+        ({"a": {"b": 0}}, {"a": {"b": 0}}, {"_exp"}),
+        ({"a": {"b": 1}}, {"a": {"b": 1}, "_ts": 1, "ttl": 1}, {"_ts", "ttl"}),
+        ({"a": {"$slice": 1}}, {"a": {"$slice": 1}}, {"_exp"}),
+        (
+            {"n": {"$slice": ["$a", 1]}},
+            {"n": {"$slice": ["$a", 1]}, "_ts": 1, "ttl": 1},
+            {"_ts", "ttl"},
+        ),
     ],
 )
 async def test_projections_fetch_what_is_needed_and_hide_it(
@@ -220,6 +228,15 @@ async def test_projections_fetch_what_is_needed_and_hide_it(
 
     assert made == sent
     assert set(lifetime.hidden) == hidden
+
+
+async def test_what_changes_one_document_refuses_a_positional_projection(world: World) -> None:
+    collection = await put(world)
+
+    with pytest.raises(TTLError, match="elemMatch"):
+        await collection.find_one_and_update(
+            {"tags": "x"}, {"$set": {"score": 1}}, projection={"tags.$": 1}
+        )
 
 
 # Beanie's cache

@@ -19,20 +19,22 @@ This module must not know which driver it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, never_expires
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
-from ttl_odm.beanie.rewrite.filters import is_inclusive
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.filters import has_expr, is_inclusive, mentions
+from ttl_odm.beanie.rewrite.pipelines import keeps
 from ttl_odm.core.expiry import is_expired
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from pymongo.asynchronous.cursor import AsyncCursor
 
@@ -40,13 +42,10 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.core.policy import Policy
 
+    Keys: TypeAlias = Callable[[], Awaitable[list[Any]]]
+
 Result = TypeVar("Result")
 Row = TypeVar("Row", bound=Mapping[str, Any])
-
-_KEEP_SHAPE: Final = frozenset(
-    {"$graphLookup", "$limit", "$lookup", "$match", "$sample", "$skip", "$sort", "$geoNear"}
-)
-_MAY_KEEP_SHAPE: Final = frozenset({"$addFields", "$project", "$set", "$unset", "$unwind"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +53,13 @@ class Lifetime:
     """How the documents of one cursor are judged.
 
     By `fields`, which say when one expires: none where that cannot be told. The `hidden` ones are
-    fetched, but not shown.
+    fetched, but not shown. What a projection `computes` may fail on a document that has expired.
     """
 
     handle: Handle
     fields: tuple[str, ...]
     hidden: tuple[str, ...]
+    computes: bool = False
 
     def is_over(self, document: object) -> bool:
         """Say whether a document has expired by now."""
@@ -69,6 +69,11 @@ class Lifetime:
         if not isinstance(document, Mapping):
             return False
         return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
+
+    def decides(self, filter: Filter) -> bool:
+        """Say whether documents may be fetched first, and judged here."""
+        may_fail = self.computes or has_expr(filter)
+        return bool(self.fields) and self.handle.gives_plain_documents and not may_fail
 
     def strip(self, document: Result) -> Result:
         """Return the document without hidden fields."""
@@ -88,16 +93,16 @@ class Lifetime:
                     document.pop(field, None)
         return living if isinstance(living, list) else list(living)
 
-    def coarse(self, filter: Filter) -> Filter | None:
+    def coarse(self, filter: Filter, *, exact: bool) -> Filter | None:
         """Return a filter that leaves out only what has surely expired, if that is enough.
 
-        None where the server has to decide.
+        None where the server has to decide, or had better do so if it can be `exact`.
         """
         policy = self.handle.policy
-        if not self.fields or policy is None or not self.handle.gives_plain_documents:
+        if policy is None or not self.decides(filter):
             return None
         if not _is_simple(policy):
-            return None
+            return None if exact else filter
         if policy.default in (None, NEVER):
             return filter
         field = policy.last_modified
@@ -109,26 +114,39 @@ class Lifetime:
         return {**filter, "$nor": [*filter.get("$nor", ()), over]}
 
 
-@contextmanager
-def coarsely(
-    cursor: AsyncCursor[Document], lifetime: Lifetime, filter: Filter | None, exact: Filter | None
-) -> Iterator[bool]:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A find's filter, as the user has it and with the predicate."""
+
+    filter: Filter
+    exact: Filter
+
+
+@asynccontextmanager
+async def coarsely(
+    cursor: AsyncCursor[Document], lifetime: Lifetime, sent: Sent | None, keys: Keys
+) -> AsyncIterator[bool]:
     """Let a find be sent with the coarse filter, if its results can be judged here.
 
-    Gives whether they have to be. The cursor is PyMongo's, of either kind, before it has sent
-    anything; `filter` is the user's, `exact` the one with the predicate.
+    Gives whether they have to be. The cursor is PyMongo's, of either kind, before it has asked
+    anything. MongoDB takes no ``$expr`` beside a positional projection: where the server has to
+    decide all the same, it is asked for the `keys` first.
     """
-    spec = cursor._spec
-    is_changed = cursor._limit or cursor._skip or cursor._return_key or spec is not exact
-    coarse = None if is_changed else lifetime.coarse({} if filter is None else filter)
-    if coarse is None:
+    spec, skip = cursor._spec, cursor._skip
+    if sent is None or spec is not sent.exact:
         yield False
         return
-    cursor._spec = coarse
+    is_positional = filters.is_positional(cursor._projection)
+    is_paged = cursor._limit or skip or cursor._return_key
+    coarse = None if is_paged else lifetime.coarse(sent.filter, exact=not is_positional)
+    if coarse is not None:
+        cursor._spec = coarse
+    elif is_positional and sent.exact != sent.filter:
+        cursor._spec, cursor._skip = filters.with_keys(sent.filter, await keys()), 0
     try:
-        yield True
+        yield coarse is not None
     finally:
-        cursor._spec = spec
+        cursor._spec, cursor._skip = spec, skip
 
 
 # The drivers' classes for cursors have no common base in all releases.
@@ -142,6 +160,7 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
     """
 
     _lifetime: Lifetime | None = None
+    _sent: Sent | None = None
     _batches = 0
     _is_coarse = False
 
@@ -219,30 +238,24 @@ def for_find(
         return Lifetime(handle, (), ()), projection
     ours = (EXPIRY,) if isinstance(policy, TTL) else ()
     fields = () if expired or never_expires(policy) else deciding_fields(policy)
-    # Beanie's names each field of the class.
-    has_all = type(projection) is dict and all(projection.get(field) == 1 for field in fields)
-    is_plain = bool(fields) and has_all
-    if not projection or is_plain:
-        return Lifetime(handle, fields, () if is_plain else ours), projection
+    if not projection:
+        return Lifetime(handle, fields, ours), projection
     named = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
+    computes = any(isinstance(value, Mapping) for value in named.values())
+    if fields and all(named.get(field) == 1 for field in fields):  # as Beanie's, of the whole class
+        return Lifetime(handle, fields, (), computes), projection
     if is_inclusive(named):
-        missing = tuple(field for field in fields if not _mentions(named, field))
-        if all(field in missing or named.get(field) in (1, True) for field in fields):
-            return Lifetime(handle, fields, missing), {**named, **dict.fromkeys(missing, 1)}
-        return Lifetime(handle, (), ()), projection
-    excluded = tuple(field for field in fields if _mentions(named, field))
-    if any(field not in named for field in excluded):
-        return Lifetime(handle, (), ours), projection
-    kept = {name: value for name, value in named.items() if name not in excluded}
-    return Lifetime(handle, fields, (*excluded, *ours)), kept or None
-
-
-def _mentions(projection: Filter, field: str) -> bool:
-    """Say whether a projection says anything of a field, of a part of it, or of the whole."""
-    return any(
-        name == field or name.startswith(f"{field}.") or field.startswith(f"{name}.")
-        for name in projection
-    )
+        missing = tuple(field for field in fields if not mentions(named, field))
+        if not all(field in missing or named.get(field) in (1, True) for field in fields):
+            return Lifetime(handle, (), ()), projection
+        shown = {**named, **dict.fromkeys(missing, 1)}
+        return Lifetime(handle, fields, missing, computes), shown
+    excluded = tuple(field for field in fields if mentions(named, field))
+    if all(field in named for field in excluded):
+        projection = {name: value for name, value in named.items() if name not in excluded} or None
+    else:
+        fields, excluded = (), ()
+    return Lifetime(handle, fields, (*excluded, *ours), computes), projection
 
 
 def for_pipeline(handle: Handle, pipeline: object, *, expired: bool = False) -> Lifetime:
@@ -251,23 +264,5 @@ def for_pipeline(handle: Handle, pipeline: object, *, expired: bool = False) -> 
     if expired or policy is None or never_expires(policy) or not isinstance(pipeline, Sequence):
         return Lifetime(handle, (), ())
     fields = deciding_fields(policy)
-    is_whole = all(_keeps(stage, fields) for stage in pipeline)
+    is_whole = all(keeps(stage, fields) for stage in pipeline)
     return Lifetime(handle, fields if is_whole else (), ())
-
-
-def _keeps(stage: Filter, fields: tuple[str, ...]) -> bool:
-    """Say whether a stage leaves the fields of its documents as they are."""
-    operator = next(iter(stage), "")
-    spec: Any = stage.get(operator)
-    if operator in _KEEP_SHAPE:
-        return not isinstance(spec, Mapping) or spec.get("as") not in fields
-    if operator not in _MAY_KEEP_SHAPE:
-        return False
-    if operator == "$unwind":
-        return True
-    if operator == "$unset":
-        names = [spec] if isinstance(spec, str) else list(spec)
-        return not set(names) & set(fields)
-    if operator == "$project" and is_inclusive(spec):
-        return all(spec.get(field) in (1, True) for field in fields)
-    return not set(spec) & set(fields)

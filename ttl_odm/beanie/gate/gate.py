@@ -26,11 +26,13 @@ from ttl_odm.beanie.gate.handle import Handle, takes_expired, takes_keep
 from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
+from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult
 
     from ttl_odm.beanie.drivers import Document, Filter, Projection
+    from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.rewrite.stamps import Update
 
 GATED: Final = frozenset(
@@ -108,16 +110,22 @@ class Gate(Handle):
         expired = takes_expired(options)
         lifetime, projection = for_find(self, projection, expired=expired)
         await self.ready()
-        by_id: Filter = filter if isinstance(filter, Mapping) else {"_id": filter}
-        is_by_id = filter is not None and "_id" in filters.equalities(by_id)
-        is_judged_here = lifetime.fields and self.gives_plain_documents
-        if is_judged_here and is_by_id and not args and not options.get("return_key"):
+        asked = self.filter_for(filter, expired=True)
+        is_by_id = "_id" in filters.equalities(asked)
+        if is_by_id and lifetime.decides(asked) and not args and not options.get("return_key"):
             # Usually the only one. Not by a regular expression, under a collation, of a time series
             # or of several shards: where it has expired, another may live.
-            document = await self.plain.find_one(by_id, projection, **options)
+            document = await self.plain.find_one(asked, projection, **options)
             if document is None or not lifetime.is_over(document):
                 return lifetime.strip(document)
         live = self.filter_for(filter, expired=expired)
+        if filters.is_positional(projection) and live != asked:
+            # MongoDB takes no $expr beside it: the document is found first, then shown by its key.
+            key = await self.plain.find_one(live, {"_id": 1}, *args, **options)
+            if key is None:
+                return None
+            live, args = filters.with_keys(asked, [key["_id"]]), (0, *args[1:])
+            options.pop("skip", None)
         return lifetime.strip(await self.plain.find_one(live, projection, *args, **options))
 
     async def count_documents(self, filter: Filter, **options: Any) -> int:
@@ -163,7 +171,7 @@ class Gate(Handle):
     async def find_one_and_delete(self, filter: Filter, **options: Any) -> Document | None:
         """Delete a live document and return it."""
         live = filters.live_filter(filter, self.policy)
-        lifetime, options["projection"] = for_find(self, options.get("projection"))
+        lifetime = self._shows(options)
         return lifetime.strip(await self.plain.find_one_and_delete(live, **options))
 
     async def insert_one(self, document: Filter, **options: Any) -> InsertOneResult:
@@ -195,7 +203,7 @@ class Gate(Handle):
         self, filter: Filter, update: Update, **options: Any
     ) -> Document | None:
         """Update a live document and return it; an upsert inserts where none matches."""
-        lifetime, options["projection"] = for_find(self, options.get("projection"))
+        lifetime = self._shows(options)
         result: Document | None = await writes.update(
             self, "find_one_and_update", filter, update, options
         )
@@ -205,7 +213,7 @@ class Gate(Handle):
         self, filter: Filter, replacement: Filter, **options: Any
     ) -> Document | None:
         """Replace a live document and return it; an upsert inserts where none matches."""
-        lifetime, options["projection"] = for_find(self, options.get("projection"))
+        lifetime = self._shows(options)
         method = "find_one_and_replace"
         result: Document | None = await writes.update(self, method, filter, replacement, options)
         return lifetime.strip(result)
@@ -215,3 +223,15 @@ class Gate(Handle):
     ) -> BulkWriteResult:
         """Write many things, each as its own method does."""
         return await bulk.write(self, requests, options, ordered=ordered)
+
+    def _shows(self, options: Document) -> Lifetime:
+        """Make the projection of a find_one_and_... the one to send; return how it is judged."""
+        projection = options.get("projection")
+        if filters.is_positional(projection) and filters.live_filter({}, self.policy):
+            raise TTLError(
+                f"The projection {projection!r} names an array's element by its position: where "
+                "documents expire, MongoDB takes that in finds only. Write $elemMatch: "
+                '{"array": {"$elemMatch": ...}}.'
+            )
+        lifetime, options["projection"] = for_find(self, projection)
+        return lifetime

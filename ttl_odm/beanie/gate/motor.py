@@ -23,7 +23,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
+from ttl_odm.beanie.gate.cursors import JudgingCursor, Sent, coarsely, for_find, for_pipeline
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
@@ -123,7 +123,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         live = self._gate.filter_for(filter, expired=expired)
         cursor = TTLMotorCursor(super().find(live, projection, *args, **kwargs).delegate, self)
-        cursor._lifetime, cursor._filter, cursor._exact = lifetime, filter, live
+        cursor._lifetime, cursor._sent = lifetime, Sent({} if filter is None else filter, live)
         return cursor
 
     def find_raw_batches(self, filter: object = None, *args: Any, **kwargs: Any) -> Any:
@@ -196,12 +196,15 @@ class _Cursor(JudgingCursor):
 class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     """The results of a find."""
 
-    _filter: Filter | None = None
-    _exact: Filter | None = None
-
     async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
-        with coarsely(self.delegate, lifetime, self._filter, self._exact) as self._is_coarse:
+        async with coarsely(self.delegate, lifetime, self._sent, self._keys) as self._is_coarse:
             return await method(*args)
+
+    async def _keys(self) -> list[Any]:
+        """Return the keys of the documents that it finds."""
+        clone = self.clone()
+        clone._lifetime, clone.delegate._projection = None, {"_id": 1}
+        return [document["_id"] async for document in clone]
 
     def rewind(self) -> Any:
         """Begin again."""
@@ -224,8 +227,9 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         return self.collection.distinct(key, self.delegate._spec)
 
     def _like(self, clone: TTLMotorCursor) -> TTLMotorCursor:
-        clone._lifetime, clone._filter = self._lifetime, self._filter
-        clone._exact = clone.delegate._spec if self.delegate._spec is self._exact else None
+        clone._lifetime = self._lifetime
+        if self._sent is not None and self.delegate._spec is self._sent.exact:
+            clone._sent = Sent(self._sent.filter, clone.delegate._spec)
         return clone
 
 

@@ -19,7 +19,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.drivers import Document
-from ttl_odm.beanie.gate.cursors import JudgingCursor, coarsely, for_find, for_pipeline
+from ttl_odm.beanie.gate.cursors import JudgingCursor, Sent, coarsely, for_find, for_pipeline
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
@@ -112,7 +112,7 @@ class TTLCollection(AsyncCollection[Any]):
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         live = self._gate.filter_for(filter, expired=expired)
         cursor = TTLCursor(self, live, projection, *args, **kwargs)
-        cursor._lifetime, cursor._filter, cursor._exact = lifetime, filter, live
+        cursor._lifetime, cursor._sent = lifetime, Sent({} if filter is None else filter, live)
         return cursor
 
     def find_raw_batches(
@@ -191,12 +191,15 @@ class _Cursor(JudgingCursor):
 class TTLCursor(_Cursor, AsyncCursor[Document]):
     """The results of a find."""
 
-    _filter: Filter | None = None
-    _exact: Filter | None = None
-
     async def _begin(self, lifetime: Lifetime) -> int:
-        with coarsely(self, lifetime, self._filter, self._exact) as self._is_coarse:
+        async with coarsely(self, lifetime, self._sent, self._keys) as self._is_coarse:
             return await super()._begin(lifetime)
+
+    async def _keys(self) -> list[Any]:
+        """Return the keys of the documents that it finds."""
+        clone = self.clone()
+        clone._lifetime, clone._projection = None, {"_id": 1}
+        return [document["_id"] async for document in clone]
 
     async def rewind(self) -> TTLCursor:
         """Begin again."""
@@ -206,8 +209,9 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
 
     def _clone(self, *args: Any, **kwargs: Any) -> TTLCursor:
         clone: TTLCursor = super()._clone(*args, **kwargs)
-        clone._lifetime, clone._filter = self._lifetime, self._filter
-        clone._exact = clone._spec if self._spec is self._exact else None
+        clone._lifetime = self._lifetime
+        if self._sent is not None and self._spec is self._sent.exact:
+            clone._sent = Sent(self._sent.filter, clone._spec)
         return clone
 
 

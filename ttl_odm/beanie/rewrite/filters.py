@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.beanie.policy.predicate import expired_expr, live_expr, never_expires
 from ttl_odm.beanie.time import formats
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
-    from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.drivers import Document, Filter, Projection
     from ttl_odm.core.policy import Policy
+
+_BRANCHES: Final = frozenset({"$and", "$nor", "$or"})
 
 
 @lru_cache(maxsize=256)
@@ -43,13 +46,43 @@ def expired_filter(filter: Filter, policy: Policy) -> Document | None:
 
 
 def with_expr(filter: Filter, predicate: Document) -> Document:
-    """Add an expression at the top level, where equalities keep their use for indexes and shards.
+    """Add a predicate at the top level, where equalities keep their use for indexes and shards."""
+    return {"$expr": predicate, **guarded(filter, predicate)}
 
-    The predicate is first: an expression of the user's may fail on a document that is gone.
+
+def guarded(filter: Filter, predicate: Document) -> Document:
+    """Return a filter whose own expressions are asked only where a predicate is true.
+
+    An expression may fail on a document that is gone, and the server takes conditions in whatever
+    order it likes: only within one expression is theirs certain.
     """
-    if "$expr" in filter:
-        return {**filter, "$expr": {"$and": [predicate, filter["$expr"]]}}
-    return {**filter, "$expr": predicate}
+    made: Document = {}
+    for name, value in filter.items():
+        if name == "$expr":
+            made[name] = {"$and": [predicate, value]}
+        elif name in _BRANCHES and isinstance(value, list):
+            made[name] = [
+                guarded(branch, predicate) if isinstance(branch, Mapping) else branch
+                for branch in value
+            ]
+        else:
+            made[name] = value
+    return made
+
+
+def has_expr(filter: Filter) -> bool:
+    """Say whether a filter has an expression of its own."""
+    return "$expr" in filter or any(
+        has_expr(branch)
+        for name in _BRANCHES & filter.keys()
+        for branch in filter[name]
+        if isinstance(branch, Mapping)
+    )
+
+
+def with_keys(filter: Filter, keys: list[Any]) -> Document:
+    """Return the filter that matches the same documents, if they are among these."""
+    return {**filter, "$and": [*filter.get("$and", ()), {"_id": {"$in": keys}}]}
 
 
 def at(filter: Filter, now: datetime) -> Filter:
@@ -105,12 +138,38 @@ def equalities(filter: Filter) -> Document:
 
 def is_inclusive(projection: Filter) -> bool:
     """Say whether a projection, in ``find`` or in ``$project``, names what it wants."""
-    for name, value in projection.items():
-        if isinstance(value, Mapping):
-            if "$slice" in value or "$meta" in value:
-                continue  # allowed in both kinds
-            return True
-        if name == "_id" and len(projection) > 1:
-            continue  # the same
+    kinds = (
+        _is_inclusion(value)
+        for name, value in projection.items()
+        if name != "_id" or len(projection) == 1  # allowed in both kinds
+    )
+    return next((kind for kind in kinds if kind is not None), False)
+
+
+def _is_inclusion(value: object) -> bool | None:
+    """Say whether a field's value in a projection makes it inclusive, None for either."""
+    if not isinstance(value, Mapping):
         return bool(value)
-    return False
+    for name, inner in value.items():
+        if not name.startswith("$"):
+            kind = _is_inclusion(inner)
+        elif name == "$slice":  # of the field itself, or an expression
+            kind = True if isinstance(inner, list) and not isinstance(inner[0], int) else None
+        else:
+            kind = None if name == "$meta" else True
+        if kind is not None:
+            return kind
+    return None
+
+
+def mentions(names: Iterable[str], field: str) -> bool:
+    """Say whether any of these paths is a field, a part of it, or the whole that it is part of."""
+    return any(
+        name == field or name.startswith(f"{field}.") or field.startswith(f"{name}.")
+        for name in names
+    )
+
+
+def is_positional(projection: Projection | None) -> bool:
+    """Say whether a projection shows an array's element that the filter has matched."""
+    return any(name.endswith(".$") for name in projection or ())

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from ttl_odm.beanie.policy.predicate import live_expr
+from ttl_odm.beanie.policy.predicate import deciding_fields, live_expr
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.filters import is_inclusive, with_expr
+from ttl_odm.beanie.rewrite.filters import is_inclusive, mentions
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
@@ -56,6 +56,13 @@ _NO_DOCUMENTS: Final = frozenset(
     }
 )
 """First stages that give something else than the collection's documents."""
+_KEEP_SHAPE: Final = frozenset(
+    {
+        *("$geoNear", "$graphLookup", "$limit", "$lookup", "$match"),
+        *("$sample", "$skip", "$sort", "$unwind"),
+    }
+)
+_MAY_KEEP_SHAPE: Final = frozenset({"$addFields", "$project", "$set", "$unset"})
 _MUST_BE_FIRST: Final = frozenset({"$geoNear", "$search", "$vectorSearch"})
 
 _MARK: Final = "__ttl_expired"
@@ -82,15 +89,51 @@ def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Poli
     stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
     predicate = None if own is None else filters.live(own)
     operator = next(iter(stages[0]), "") if stages else ""
-    if predicate is None or operator in _NO_DOCUMENTS:
+    if own is None or predicate is None or operator in _NO_DOCUMENTS:
         return stages
+    stages = _guarded(stages, predicate, deciding_fields(own))
     # The predicate goes as near to the start as MongoDB allows.
     match = {"$match": {"$expr": predicate}}
     if operator in _MUST_BE_FIRST:
         return [stages[0], match, *stages[1:]]
     if operator == "$match":  # into it: a $text must stay in the first stage
-        return [{"$match": with_expr(stages[0]["$match"], predicate)}, *stages[1:]]
+        return [{"$match": {"$expr": predicate, **stages[0]["$match"]}}, *stages[1:]]
     return [match, *stages]
+
+
+def _guarded(stages: Pipeline, predicate: Document, fields: tuple[str, ...]) -> Pipeline:
+    """Return stages that ask no expression in a filter of an expired document.
+
+    MongoDB joins filters, and moves them before other stages, so that the one with the predicate
+    need not be asked first.
+    """
+    made: Pipeline = []
+    for number, stage in enumerate(stages):
+        if not keeps(stage, fields):
+            return [*made, *stages[number:]]
+        operator = next(iter(stage))
+        spec = stage[operator]
+        if operator == "$match" and isinstance(spec, Mapping):
+            spec = filters.guarded(spec, predicate)
+        elif operator == "$geoNear" and "query" in spec:
+            spec = {**spec, "query": filters.guarded(spec["query"], predicate)}
+        made.append({operator: spec})
+    return made
+
+
+def keeps(stage: Filter, fields: tuple[str, ...]) -> bool:
+    """Say whether a stage leaves these fields of its documents as they are."""
+    operator = next(iter(stage), "")
+    spec: Any = stage.get(operator)
+    if operator in _KEEP_SHAPE:
+        names = [spec["as"]] if isinstance(spec, Mapping) and "as" in spec else []
+    elif operator == "$project" and is_inclusive(spec):
+        return all(spec.get(field) in (1, True) for field in fields)
+    elif operator in _MAY_KEEP_SHAPE:
+        names = [spec] if isinstance(spec, str) else list(spec)
+    else:
+        return False
+    return not any(mentions(names, field) for field in fields)
 
 
 def _stages(stage: Document, policies: Policies) -> Pipeline:
