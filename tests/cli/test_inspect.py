@@ -293,6 +293,8 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
             database["sessions"].insert_many(ends)
             database["events"].insert_one({"at": now})
             database["events"].create_index("at", expireAfterSeconds=60)
+            database["clicks"].insert_one({"at": now})
+            database["clicks"].create_index([("at", "hashed")], expireAfterSeconds=60)
             database["tokens"].insert_one({"exp": int(now.timestamp())})
             database["carts"].insert_one({"session": DBRef("sessions", 1)})
             server = mongodb_url.partition("?")
@@ -305,6 +307,7 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
     assert tables["sessions"]["proposal"]["expired"] == 1
     assert tables["sessions"]["proposal"]["cautions"][0].startswith("carts.session refers to it")
     assert tables["events"]["proposal"]["declaration"] == 'ExpireAfter("at", 60)'
+    assert tables["clicks"]["proposal"] is None  # MongoDB deletes nothing by such an index
     assert "holds no dates" in tables["tokens"]["remarks"][0]
 
 

@@ -327,6 +327,27 @@ async def test_a_ttl_index_that_says_the_same_is_relied_on(
         await ensure_collection(place.ours, policy, purge="sweeper")
 
 
+@pytest.mark.parametrize("kind", ["hashed", "2d", "2dsphere", "text"])
+async def test_a_ttl_index_that_deletes_nothing_is_not_relied_on(
+    place: Scratch, kind: str
+) -> None:
+    name = place.theirs.create_index([("at", kind)], expireAfterSeconds=60)
+
+    same = await ensure_collection(place.ours, ExpireAfter("at", 60))
+    other = await ensure_collection(place.ours, ExpireAfter("at", 600))
+
+    assert (same.created, same.relied_on, other.changed) == (("__ttl_date",), (), ("__ttl_date",))
+    assert seconds(place) == {name: 60, "__ttl_date": 600}
+
+
+async def test_a_descending_ttl_index_is_relied_on(place: Scratch) -> None:
+    place.theirs.create_index([("at", -1)], expireAfterSeconds=60)
+
+    report = await ensure_collection(place.ours, ExpireAfter("at", 60))
+
+    assert report.relied_on == ("at_-1",)
+
+
 async def test_an_index_in_the_way_is_named(place: Scratch) -> None:
     policy = TTL(60)
     wanted = ttl_indexes.wanted_indexes(policy, "sweeper")[0]

@@ -51,7 +51,7 @@ class Aim:
         names: dict[str, str] = {}
         for theirs in existing:
             field, name = next(iter(theirs["key"])), theirs["name"]
-            if is_ours(name) or "expireAfterSeconds" not in theirs or field not in self.fields:
+            if is_ours(name) or not _deletes(theirs) or field not in self.fields:
                 continue
             same = [
                 index.name
@@ -113,6 +113,13 @@ class Aim:
             if not is_ours(name) and any(not _differs(theirs, index) for index in self.indexes):
                 return name
         return None
+
+
+def _deletes(existing: Document) -> bool:
+    """Say whether MongoDB deletes by an index: a hashed one may say so, or a 2dsphere, in vain."""
+    directions = existing["key"].values()
+    is_ordered = all(isinstance(direction, (int, float)) for direction in directions)
+    return is_ordered and "expireAfterSeconds" in existing
 
 
 def _differs(existing: Document, index: Index) -> bool:

@@ -95,7 +95,8 @@ def _table(collection: Collection[Any]) -> Table:
                 kinds.setdefault(name, Counter())[_kind(value)] += 1
     indexes, fields = collection.index_information().values(), []
     for name, seen in kinds.items():
-        leading = [index for index in indexes if index["key"][0][0] == name]
+        ordered = (name, 1), (name, -1)  # others know no ranges, and delete nothing
+        leading = [index for index in indexes if index["key"][0] in ordered]
         ttls = [index["expireAfterSeconds"] for index in leading if "expireAfterSeconds" in index]
         dates = [document[name] for document in sample if isinstance(document.get(name), datetime)]
         field = Field(
