@@ -328,9 +328,7 @@ async def test_a_ttl_index_that_says_the_same_is_relied_on(
 
 
 @pytest.mark.parametrize("kind", ["hashed", "2d", "2dsphere", "text"])
-async def test_a_ttl_index_that_deletes_nothing_is_not_relied_on(
-    place: Scratch, kind: str
-) -> None:
+async def test_a_ttl_index_that_deletes_nothing_is_not_relied_on(place: Scratch, kind: str) -> None:
     name = place.theirs.create_index([("at", kind)], expireAfterSeconds=60)
 
     same = await ensure_collection(place.ours, ExpireAfter("at", 60))
@@ -457,6 +455,12 @@ async def test_a_time_series_can_have_no_other_policy(
         (ExpireAt("$**"), r"\$"),
         (ExpireAt("meta.$**"), r"'meta\.\$\*\*'"),
         (ExpireAt("meta..at"), r"'meta\.\.at'"),
+        (ExpireAt("window.1"), r"'window\.1'.*an array"),
+        (ExpireAfter("visits.0.at", 60), r"'visits\.0\.at'.*an array"),
+        (TTL(60, last_modified="log.0"), r"'log\.0'.*an array"),
+        (TTL(60, override="lives.0"), r"'lives\.0'.*an array"),
+        (TTL({"a": 60}, by="kinds.0", other=-1), r"'kinds\.0'.*an array"),
+        (TTL(60, max_lifetime=90, created="log.0"), r"'log\.0'.*an array"),
         (TTL(60, last_modified="_exp"), r"'_exp'"),
         (TTL(60, override="_exp"), r"'_exp'"),
         (TTL(60, timezone="Europe/Paris"), r"timezone"),

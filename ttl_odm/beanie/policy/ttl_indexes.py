@@ -27,7 +27,7 @@ from datetime import datetime, timezone
 from typing import Literal, TypeAlias
 
 from ttl_odm.beanie.drivers import Document
-from ttl_odm.beanie.policy.predicate import expired_expr, shortest_default
+from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, shortest_default
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -174,6 +174,14 @@ def check(policy: Policy) -> None:
         if "$**" in field or not all(field.split(".")):
             raise TTLConfigurationError(
                 f"{policy!r}: {field!r} is no path of one field, as a TTL index needs."
+            )
+    for field in deciding_fields(policy):
+        # A filter and an index take it for a position, an expression for a field's name.
+        if any(part.isdecimal() for part in field.split(".")[1:]):
+            raise TTLConfigurationError(
+                f"{policy!r}: {field!r} may be a position in an array, by which MongoDB would "
+                "delete, and no read could see it: name a field, or the array as a whole (its "
+                "earliest date counts in ExpireAfter and ExpireAt)."
             )
 
 
