@@ -8,16 +8,21 @@ pauses all, the history, and the holder's name for people who look.
 The session is a connection of its own, taken out of the engine's pool for good, and idle but for
 renewals. The server ends it when these stay away for as long as the lease lasts, so that neither a
 process that hangs nor a host that has vanished holds the lock for longer.
+
+A pooler that hands out the server's sessions by the transaction (PgBouncer's transaction mode)
+leaves the lock with whoever comes next. So two looks from outside have to tell that a connection is
+a session: before the lock is taken, and at each renewal.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, String, false, func, literal, literal_column, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import BigInteger, Integer, String, false, func, literal, select, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.purge.errors import is_passing
@@ -27,17 +32,19 @@ from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sweeper import Lease, LeaseState
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Select, Table
+    from sqlalchemy import Connection, Engine, Table
 
 logger = logging.getLogger("ttl_odm.sweeper")
 
-_LOCKED: Final = text(
-    "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
+_LOCKS: Final = (
+    "FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
     "AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) "
-    "AND (classid::bigint << 32 | objid::bigint) = CAST(:key AS bigint))"
+    "AND (classid::bigint << 32 | objid::bigint) = CAST(:key AS bigint)"
 )
-_ALIVE: Final[Select[Any]] = select(literal_column("1"))
-_FREE: Final = select(func.pg_advisory_unlock_all())
+_LOCKED: Final = text(f"SELECT EXISTS (SELECT {_LOCKS})")
+_LOCKED_BY_US: Final = text(f"SELECT EXISTS (SELECT {_LOCKS} AND pid = pg_backend_pid())")
+_SESSION: Final = select(func.pg_backend_pid(type_=Integer()))
+_LOOKS: Final = 3
 
 
 class _Statements(Statements):
@@ -50,13 +57,24 @@ class _Statements(Statements):
 
     def lock(self, session: Connection, name: str, duration: float) -> bool:
         """Take the lock in a session that is to last; False if somebody else has it."""
-        session.detach()  # the pool makes another; closing this one ends the session
         limit = func.set_config(
             "idle_session_timeout", f"{max(1, round(duration * 1000))}", false(), type_=String()
         )
         key = literal(self.key(session, name), BigInteger())
         with session.begin():
             return bool(session.execute(select(func.pg_try_advisory_lock(key), limit)).one()[0])
+
+    def has_lock(self, session: Connection, name: str) -> bool:
+        """Whether a session still has the lock, which nobody can take from it."""
+        with session.begin():
+            key = self.key(session, name)
+            return bool(session.scalar(_LOCKED_BY_US, {"key": key}))
+
+    def unlock(self, session: Connection, name: str) -> None:
+        """Give the lock back."""
+        key = literal(self.key(session, name), BigInteger())
+        with session.begin():
+            session.execute(select(func.pg_advisory_unlock(key)))
 
     def read(self, connection: Connection, name: str) -> LeaseState:
         state = super().read(connection, name)
@@ -71,11 +89,9 @@ class _Statements(Statements):
         )
 
 
-def _end(session: Connection) -> None:
-    """End a session; what it has locked is free then, not a moment later."""
+def _close(session: Connection) -> None:
+    """End a session, whatever state it is in."""
     try:
-        with session.begin():
-            session.execute(_FREE)
         # SQLAlchemy leaves an asynchronous connection that was detached open.
         driver: Any = session.connection.dbapi_connection
         session.invalidate()
@@ -86,11 +102,27 @@ def _end(session: Connection) -> None:
         session.close()
 
 
+def _session_of(connection: Connection) -> int:
+    """Number the server's session that has a connection's next transaction."""
+    with connection.begin():
+        return connection.execute(_SESSION).scalar_one()
+
+
+def _pooled() -> TTLConfigurationError:
+    return TTLConfigurationError(
+        "A pooler gives each transaction another session of PostgreSQL's (as PgBouncer does with "
+        "pool_mode = transaction), so an advisory lock would be left with whoever comes next. "
+        "Leave `lease` out for a lease in a table, or give AdvisoryLeases an engine that connects "
+        "to PostgreSQL itself, or to a pooler with pool_mode = session."
+    )
+
+
 class AdvisoryLeases(TableLeases):
     """`ttl_odm.sweeper.Leases` by advisory locks: ``Sweeper(engine, Base, lease=...)``.
 
-    Needs PostgreSQL 14, and connections that are sessions: a pooler between that hands out a
-    connection for each transaction breaks it. All sweepers of a name use the same kind of lease.
+    Needs PostgreSQL 14, and connections that are sessions: through a pooler that gives each
+    transaction another session it raises TTLConfigurationError. All sweepers of a name use the same
+    kind of lease.
     """
 
     _statements: _Statements
@@ -126,7 +158,7 @@ class AdvisoryLeases(TableLeases):
             self._sessions[lease] = session
         finally:
             if lease is None:
-                _end(session)
+                self._end(session, name)
         return lease
 
     def renew(self, lease: Lease) -> bool:
@@ -134,9 +166,9 @@ class AdvisoryLeases(TableLeases):
         session = self._sessions.get(lease)
         with store_errors():
             try:
-                if session is not None:
-                    with session.begin():
-                        session.execute(_ALIVE)
+                if session is not None and not self._statements.has_lock(session, lease.name):
+                    self._unlock(lease)
+                    raise _pooled()  # only its own session can have given the lock back
             except DBAPIError as error:
                 if not is_passing(error):
                     raise
@@ -163,17 +195,38 @@ class AdvisoryLeases(TableLeases):
         """Open a session that has the lock; None if somebody else has it."""
         with store_errors():
             session, got = self._engine.connect(), False
+            session.detach()  # the pool makes another; closing this one ends the session
             try:
+                self._check_session(session)
                 got = self._statements.lock(session, name, duration)
             finally:
                 if not got:
-                    _end(session)
+                    _close(session)
         return session if got else None
+
+    def _check_session(self, session: Connection) -> None:
+        """Raise if a pooler gives each transaction of a connection another session.
+
+        One that takes turns gives the same connection two, one that prefers the latest gives the
+        same one to two connections; what others do meanwhile can hide it from a single look.
+        """
+        number = _session_of(session)
+        with self._engine.connect() as other:
+            for _ in range(_LOOKS):
+                ours = {_session_of(session), _session_of(session)}
+                if ours != {number} or _session_of(other) == number:
+                    raise _pooled()
 
     def _unlock(self, lease: Lease) -> None:
         session = self._sessions.pop(lease, None)
         if session is not None:
-            _end(session)
+            self._end(session, lease.name)
+
+    def _end(self, session: Connection, name: str) -> None:
+        """End a session that has the lock, which is free then, not a moment later."""
+        with suppress(SQLAlchemyError, OSError):  # as below
+            self._statements.unlock(session, name)
+        _close(session)
 
 
 class AsyncAdvisoryLeases(AsyncTableLeases):
