@@ -27,6 +27,19 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MAX_NAME: Final = 60
 """Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
 
+_DAY: Final = (
+    "[0-9][0-9][0-9][0-9]-"
+    "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    "|02-(0[1-9]|1[0-9]|2[0-8]))"
+)
+_LEAP_DAY: Final = "([0-9][0-9](0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
+ISO_PATTERN: Final = (
+    f"^({_DAY}|{_LEAP_DAY})[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+    f"([.][0-9]{'[0-9]?' * 8})?(Z|[+]00:00)?"
+)
+"""A Gregorian date, a time, perhaps a fraction, perhaps UTC; for regular expressions, without its
+end, and without braces, which templates take for theirs."""
+
 
 @dataclass(frozen=True)
 class ErrorCodes:
@@ -124,6 +137,22 @@ class Family(ABC):
         holds instants by itself: ``timestamptz``, or MySQL's ``TIMESTAMP``.
         """
 
+    def part_end(self, stamp: str, *ttl: str) -> str:
+        """What the index over inheriting rows orders by; given a ttl, that over the others.
+
+        It is word for word what the index has, of columns that stand behind their table's name.
+        """
+        template = self.own_end if ttl else self.inherited_end
+        return template.format(stamp=stamp, ttl="".join(ttl), table=stamp[: stamp.rfind(".") + 1])
+
+    def bookmark(self, place: str) -> str:
+        """An instant by which rows are ordered, as every driver can read it."""
+        return place
+
+    def of_bookmark(self, value: str) -> str:
+        """That instant in the unit of ``_ts``, to compare with."""
+        return value
+
     def is_null(self, column: str) -> str:
         """Whether a column holds NULL."""
         return f"{column} IS NULL"
@@ -134,6 +163,10 @@ class Family(ABC):
         None where it can hold nothing else.
         """
         return None
+
+    @abstractmethod
+    def is_iso(self, column: str) -> str:
+        """Whether a column of strings holds a date and time of day, in ISO 8601 and UTC."""
 
     def ttl_check(self, column: str) -> str:
         """The condition that every ttl of a row's own meets, whoever writes it."""

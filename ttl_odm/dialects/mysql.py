@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ttl_odm.core.values import MAX_TTL
-from ttl_odm.dialects.family import ErrorCodes, Family
+from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -107,6 +107,12 @@ class MySQL(Family):
         """Not a zero date, nor one with a month or a day that is zero."""
         day = f"MONTH({column}) > 0 AND DAYOFMONTH({column}) > 0"
         return f"({column} > TIMESTAMP'0001-01-01 00:00:00' AND {day})"
+
+    def is_iso(self, column: str) -> str:
+        """Letters count as they are written, whatever the column's collation says."""
+        # $ alone would match before a line break too.
+        pattern = f"(?-i){ISO_PATTERN}(?![[:space:]])$"
+        return f"({column} REGEXP '{pattern}' AND LEFT({column}, 4) <> '0000')"
 
     def virtual_columns(self, stamp: str, ttl: str) -> dict[str, str]:
         """The clauses that add the virtual columns, by the columns' names.

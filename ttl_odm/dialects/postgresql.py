@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ttl_odm.core.values import MAX_TTL
-from ttl_odm.dialects.family import ErrorCodes, Family
+from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -86,6 +86,18 @@ class PostgreSQL(Family):
         """NULL for infinity."""
         value = column if zoned else f"CAST({column} AS timestamp) AT TIME ZONE 'UTC'"
         return f"(CASE WHEN isfinite({column}) THEN {value} END)"
+
+    def is_iso(self, column: str) -> str:
+        """By a regular expression: a cast would raise."""
+        return f"({column} ~ '{ISO_PATTERN}$' AND LEFT({column}, 4) <> '0000')"
+
+    def bookmark(self, place: str) -> str:
+        """A text: no driver reads all dates, and JSON has them in ISO 8601, whatever DateStyle."""
+        return f"(to_json({place}) #>> ARRAY[]::text[])"
+
+    def of_bookmark(self, value: str) -> str:
+        """The instant of that text."""
+        return f"CAST({value} AS {self.instant_type})"
 
     def instant_literal(self, instant: datetime) -> str:
         """The same instant in every session, whatever its time zone."""

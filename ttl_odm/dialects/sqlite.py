@@ -56,8 +56,16 @@ class SQLite(Family):
         """NULL for what is no text: a number would be taken for a Julian day."""
         return f"(CASE WHEN typeof({column}) = 'text' THEN {self.instant(column)} END)"
 
+    def bookmark(self, place: str) -> str:
+        """The same, without the type of its column, by which drivers make a datetime of a text."""
+        return f"(+{place})"
+
     def is_date(self, column: str) -> str:
         """A text in ISO 8601 and UTC."""
+        return self.is_iso(column)
+
+    def is_iso(self, column: str) -> str:
+        """By its form, and by what strftime() makes of it."""
         second = f"substr({column}, 1, 19)"
         fraction = f"substr({self.without_zone(column)}, 20)"
         return (

@@ -65,7 +65,7 @@ class TTLIndex(models.Index):
             column = family.virtual_columns(stamp, ttl)[self._virtual]
             index = f"ADD INDEX {quote(self.name)} ({self._virtual})"
             return _statement(model, schema_editor, f"ALTER TABLE %(table)s {column}, {index}")
-        end = (family.own_end if is_own else family.inherited_end).format(stamp=stamp, ttl=ttl)
+        end = family.part_end(stamp, *([ttl] if is_own else []))
         holds = f"{ttl} > 0" if is_own else f"{ttl} IS NULL"
         create = f"CREATE INDEX {_concurrently(schema_editor, kwargs)}{quote(self.name)}"
         return _statement(model, schema_editor, f"{create} ON %(table)s ({end}) WHERE {holds}")
@@ -127,10 +127,7 @@ class PartEnd(Expression):
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it, word for word as the index has it."""
         stamp, *own = (compiler.compile(source)[0] for source in self.sources)
-        family = family_of(connection)
-        template = family.own_end if own else family.inherited_end
-        table = stamp[: stamp.rfind(".") + 1]
-        return template.format(stamp=stamp, ttl="".join(own), table=table), ()
+        return family_of(connection).part_end(stamp, *own), ()
 
 
 def has_contract_fields(binding: Binding) -> bool:

@@ -221,6 +221,4 @@ class PartEnd(FunctionElement[Any]):
 @compiles(PartEnd)
 def _render_part_end(element: PartEnd, compiler: SQLCompiler, **kw: object) -> str:
     stamp, *ttl = (compiler.process(column, **kw) for column in element.clauses)
-    clock = clock_of(compiler.dialect)
-    template = clock.own_end if ttl else clock.inherited_end
-    return template.format(stamp=stamp, ttl="".join(ttl), table=stamp[: stamp.rfind(".") + 1])
+    return clock_of(compiler.dialect).part_end(stamp, *ttl)

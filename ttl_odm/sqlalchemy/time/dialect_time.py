@@ -6,8 +6,6 @@ integers or strings holds, and back. `ttl_odm.sqlalchemy.time.formats` says whic
 
 Nothing here asks for the session's time zone, and nothing raises on a value that is no date:
 ``is_...`` conditions tell these, and are asked before, or beside, what would.
-
-It is long because it is a table: three databases, and for each the same twenty texts of SQL.
 """
 
 from __future__ import annotations
@@ -22,12 +20,15 @@ from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
     from sqlalchemy.types import TypeEngine
+
+    from ttl_odm.dialects import Family
 
     SQL = ColumnElement[Any]
 
@@ -44,21 +45,6 @@ _YEAR_10_000: Final = 253_402_300_800
 NO_NUMBER: Final = -(2**63)
 """What is below is no instant: minus infinity; NaN and infinity are above all others, or NULL."""
 
-# A Gregorian date, a time, a fraction; without what may follow for the zone.
-_DAY_PATTERN: Final = (
-    "[0-9][0-9][0-9][0-9]-"
-    "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
-    "|02-(0[1-9]|1[0-9]|2[0-8]))"
-)
-_LEAP_DAY_PATTERN: Final = (
-    "([0-9][0-9](0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
-)
-ISO_PATTERN: Final = (
-    f"^({_DAY_PATTERN}|{_LEAP_DAY_PATTERN})[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-    "([.][0-9]{{1,9}})?(Z|[+]00:00)?"
-)
-"""With its braces doubled, as a `SQLTemplate` wants them."""
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -73,6 +59,7 @@ class DialectTime(ABC):
     With `text_dates` SQLAlchemy keeps dates as texts, which others may have written in another way.
     """
 
+    family: Family
     moment_type: TypeEngine[Any] = BigInteger()
     wall_type: TypeEngine[Any]
     day_type: TypeEngine[Any] = Date()
@@ -88,8 +75,6 @@ class DialectTime(ABC):
     _text: str
     _day_text: str
     _canonical: str
-    _is_iso: str
-    _is_wall: str | None
     _is_day: str | None
     _from_wall: str
     _from_day: str
@@ -137,11 +122,12 @@ class DialectTime(ABC):
 
     def is_iso(self, string: SQL) -> SQL:
         """Whether a string is a date and time of day, in ISO 8601 and UTC."""
-        return SQLTemplate(self._is_iso, Boolean(), string)
+        return SQLTemplate(self.family.is_iso("{0}"), Boolean(), string)
 
     def is_wall(self, column: SQL) -> SQL | None:
         """Whether a column of datetimes holds one; None where it can't help it."""
-        return None if self._is_wall is None else SQLTemplate(self._is_wall, Boolean(), column)
+        is_wall = self.family.is_date("{0}")
+        return None if is_wall is None else SQLTemplate(is_wall, Boolean(), column)
 
     def is_day(self, column: SQL) -> SQL | None:
         """The same for a column of dates."""
@@ -192,6 +178,7 @@ class DialectTime(ABC):
 class _PostgreSQL(DialectTime):
     """PostgreSQL 14 and later."""
 
+    family = PostgreSQL()
     moment_type = TIMESTAMP(timezone=True)
     wall_type = TIMESTAMP()
 
@@ -207,8 +194,7 @@ class _PostgreSQL(DialectTime):
         "to_char(({0}) AT TIME ZONE 'UTC', 'YYYY-MM-DD') END"
     )
     _canonical = "(REPLACE(regexp_replace({0}, '(Z|[+]00:00)$', ''), 'T', ' ') COLLATE \"C\")"
-    _is_iso = f"({{0}} ~ '{ISO_PATTERN}$' AND LEFT({{0}}, 4) <> '0000')"
-    _is_wall = _is_day = None
+    _is_day = None
     # It has earlier and later dates than Python, of which no sum could be taken.
     _in_calendar = (
         "CASE WHEN {{0}} < {kind} '0001-01-02' THEN {kind} '0001-01-02' "
@@ -266,8 +252,7 @@ class _PostgreSQL(DialectTime):
         )
 
     def as_bookmark(self, place: SQL) -> SQL:
-        # No driver reads all of its dates. JSON has them in ISO 8601, whatever DateStyle says.
-        return SQLTemplate("(to_json({0}) #>> '{{}}')", String(), place)
+        return SQLTemplate(self.family.bookmark("{0}"), String(), place)
 
     def of_bookmark(self, value: Any, type_: TypeEngine[Any]) -> SQL:
         return cast(literal(value, String()), type_)
@@ -319,6 +304,7 @@ class _IntegerTime(DialectTime):
 class _MySQL(_IntegerTime):
     """MariaDB and MySQL."""
 
+    family = MySQL()
     per_second, divide, big_integer = 1_000_000, "DIV", "SIGNED"
     wall_type = DATETIME(fsp=6)
 
@@ -333,10 +319,6 @@ class _MySQL(_IntegerTime):
     )
     _day_text = f"CAST({_day} AS CHAR)"
     _canonical = "CAST(REPLACE(REGEXP_REPLACE({0}, '(Z|[+]00:00)$', ''), 'T', ' ') AS BINARY)"
-    # Letters count as they are written, whatever the column's collation says; and $ alone would
-    # match before a line break too.
-    _is_iso = f"({{0}} REGEXP '(?-i){ISO_PATTERN}(?![[:space:]])$' AND LEFT({{0}}, 4) <> '0000')"
-    _is_wall = MySQL().is_date("{0}")
     _is_day = "(YEAR({0}) > 0 AND MONTH({0}) > 0 AND DAYOFMONTH({0}) > 0)"
     _from_wall = _from_day = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {0})"
     _from_text = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({0} AS DATETIME(6)))"
@@ -359,6 +341,7 @@ class _MySQL(_IntegerTime):
 class _SQLite(_IntegerTime):
     """SQLite, where SQLAlchemy keeps dates as texts."""
 
+    family = SQLite()
     per_second, divide, greatest, big_integer = 1_000, "/", "MAX", "INTEGER"
     wall_type = day_type = String()
     text_dates = True
@@ -368,8 +351,7 @@ class _SQLite(_IntegerTime):
 
     _wall = _text = f"({_strftime.format(form='%Y-%m-%d %H:%M:%f')} || '000')"
     _day = _day_text = _strftime.format(form="%Y-%m-%d")
-    _canonical = f"replace({SQLite().without_zone('{0}')}, 'T', ' ')"
-    _is_iso = _is_wall = SQLite().is_date("{0}")
+    _canonical = f"replace({family.without_zone('{0}')}, 'T', ' ')"
     _is_day = "(strftime('%Y-%m-%d', {0}, '+0 days') = {0} AND substr({0}, 1, 4) <> '0000')"
     _from_day = "(CAST(strftime('%s', {0}) AS INTEGER) * 1000)"
     _from_text = (
