@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Field, Func, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options
@@ -20,10 +20,16 @@ from ttl_odm.sweeper.text import counted
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from ttl_odm.dialects import Family
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
 
     Place: TypeAlias = tuple[Any, Any]
     """What orders a row, and its key: from where a batch goes on."""
+
+_AS_IT_IS: Final[Field[Any, Any]] = Field()
+"""Leaves what a driver reads and takes alone."""
+
+_ITSELF: Final = "%(expressions)s"
 
 
 def find_due(binding: Binding, using: str) -> Due | None:
@@ -130,20 +136,23 @@ class ExpiredRows:
 
     def after(self, resume: Any, last: Place | None = None) -> AnyQuerySet:
         """The end and key of each row that comes after `resume` (None: of all), up to `last`."""
-        rows = self.all().order_by("ttl_end", "pk").values_list("ttl_end", "pk")
+        rows = self.all().order_by("ttl_end", "pk").values_list(self._bookmark, "pk")
         if last is not None:
-            end, pk = last
+            end, pk = self._of_bookmark(last[0]), last[1]
             rows = rows.filter(Q(ttl_end__lt=end) | Q(ttl_end=end, pk__lte=pk), ttl_end__lte=end)
         if resume is None:
             return rows
-        end, pk = resume
+        end, pk = self._of_bookmark(resume[0]), resume[1]
         if self._part is Part.ALL:
             return rows.filter(pk__gt=pk)
         return rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk), ttl_end__gte=end)
 
     def overdue(self) -> float | None:
         """For how many seconds the first of them has been expired; None if there are none."""
-        first = self.all().order_by("ttl_end").values_list("ttl_end", DatabaseNow()).first()
+        earliest = clock.earliest(connections[self._using], self._binding.form)
+        clamped = f"CASE WHEN {_ITSELF} < {earliest} THEN {earliest} ELSE {_ITSELF} END"
+        end: Any = F("ttl_end") if earliest is None else Func(F("ttl_end"), template=clamped)
+        first = self.all().order_by("ttl_end").values_list(end, DatabaseNow()).first()
         if first is None:
             return None
         end, now = first
@@ -153,6 +162,25 @@ class ExpiredRows:
             end = end.replace(tzinfo=timezone.utc)
         expired_for: float = (now - end).total_seconds() - self._seconds
         return max(0.0, expired_for)
+
+    @property
+    def _bookmark(self) -> Func:
+        """What orders a row, as any driver can read it; `_of_bookmark` is that again."""
+        template = self._family.bookmark(_ITSELF) if self._is_by_date else _ITSELF
+        return Func(F("ttl_end"), template=template, output_field=_AS_IT_IS)
+
+    def _of_bookmark(self, value: Any) -> Func:
+        template = self._family.of_bookmark(_ITSELF) if self._is_by_date else _ITSELF
+        value = Value(value, output_field=_AS_IT_IS)
+        return Func(value, template=template, output_field=_AS_IT_IS)
+
+    @property
+    def _family(self) -> Family:
+        return clock.family_of(connections[self._using])
+
+    @property
+    def _is_by_date(self) -> bool:
+        return self._part is not Part.ALL and self._binding.form in ("instant", "datetime")
 
     @property
     def _seconds(self) -> int:

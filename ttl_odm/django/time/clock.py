@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django.utils.timezone import get_default_timezone
 
+from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.dialects import Family, family_named
 from ttl_odm.errors import TTLConfigurationError
 
@@ -100,6 +101,17 @@ def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: b
     if second.isdigit() and seconds.isdigit():  # PostgreSQL's product of two would be an int32
         return f"({moment} - {int(seconds) * int(second)})"
     return f"({moment} - {seconds if second == '1' else f'{seconds} * {second}'})"
+
+
+def earliest(connection: BaseDatabaseWrapper, form: Form) -> str | None:
+    """SQL for the first instant that a datetime can be, in the form of such a column.
+
+    None where the column holds none before it, as long as it holds a date.
+    """
+    family = family_of(connection)
+    if form in UNITS:
+        return str(round(EARLIEST.timestamp()) * UNITS[form])
+    return None if form == "datetime" and family.per_second is not None else family.earliest
 
 
 def to_storage(connection: BaseDatabaseWrapper, instant: datetime) -> Any:
