@@ -30,6 +30,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
     is_one_of,
     take_file,
 )
+from ttl_odm.sqlalchemy.purge.ties import displace_together, ties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -198,13 +199,36 @@ class KeyReclaimer:
 
     def _clear(self, changed: Binding | Change, keys: Keys) -> int:
         """Delete rows, if they are expired ones, and expired rows below them, from the last on."""
-        return sum(
-            self._purge(below, is_one_of(key_columns(below.table), some))
-            for layer in reversed(self._layers(changed, keys))
+        layers = self._layers(changed, keys)
+        doomed = [
+            (below, rows)
+            for layer in reversed(layers)
             for below, rows in layer
             if isinstance(below, Binding)
+        ]
+        if doomed and self._takes_all_at_once(doomed):
+            return self._purge_together(doomed)
+        return sum(
+            self._purge(below, is_one_of(key_columns(below.table), some))
+            for below, rows in doomed
             for some in _batches(rows)
         )
+
+    def _takes_all_at_once(self, doomed: Sequence[tuple[Binding, Keys]]) -> bool:
+        """Whether none of some rows can go first: they are in a ring, or may be (InnoDB)."""
+        if self.dialect.name in MYSQL_FAMILY:
+            return any(ties(list(dict.fromkeys(below.table for below, _ in doomed))))
+        # Rows of a ring are met again; so is one that refers to two, which does no harm.
+        rows = [(below.table, tuple(key)) for below, keys in doomed for key in keys]
+        return len(set(rows)) < len(rows)
+
+    def _purge_together(self, doomed: Sequence[tuple[Binding, Keys]]) -> int:
+        rows: dict[Table, tuple[Binding, dict[Sequence[Any], None]]] = {}
+        for below, keys in doomed:
+            rows.setdefault(below.table, (below, {}))[1].update(dict.fromkeys(map(tuple, keys)))
+        parts = [(below, list(keys)) for below, keys in rows.values()]
+        with self._purging(parts[-1][0]):
+            return displace_together(self.connection, parts)
 
     def _is_here(self, table: Table) -> bool:
         """Whether a table is in the database of this connection."""
@@ -224,17 +248,21 @@ class KeyReclaimer:
 
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Archive and delete as the model says."""
-        connection, options = self.connection, self.options
-        doomed = and_(expired_in(connection, binding), criterion)
-        with with_hint(binding.table):
-            if not options:
-                return purge_displaced(connection, binding, doomed)
-            before = connection.get_execution_options()
-            connection.execution_options(**options)
-            try:
-                return purge_displaced(connection, binding, doomed)
-            finally:
-                connection.execution_options(**{name: before.get(name) for name in options})
+        doomed = and_(expired_in(self.connection, binding), criterion)
+        with self._purging(binding):
+            return purge_displaced(self.connection, binding, doomed)
+
+    @contextmanager
+    def _purging(self, binding: Binding) -> Iterator[None]:
+        """Give the connection the options of the write, and an IntegrityError a hint."""
+        connection, options = self.connection, self.options or {}
+        before = connection.get_execution_options()
+        connection.execution_options(**options)
+        try:
+            with with_hint(binding.table):
+                yield
+        finally:
+            connection.execution_options(**{name: before.get(name) for name in options})
 
     def _keys(
         self, changed: Binding | Change, criterion: ColumnElement[bool], limit: int | None = None

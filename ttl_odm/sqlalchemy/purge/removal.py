@@ -47,7 +47,7 @@ from ttl_odm.sweeper.phases import phase
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Select, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper import ArchiveSink
@@ -205,51 +205,75 @@ class Removal:
         The criteria hold the predicate. It `waits` for rows that somebody holds, or leaves them;
         one statement has `chunk` keys.
         """
-        keys = list(key_columns(self._table))
+        rows = self.choose(criteria, limit=limit, waits=waits)
+        deleted = 0
+        for start in range(0, len(rows), chunk):
+            self.copy(rows[start : start + chunk])
+            deleted += self.delete(rows[start : start + chunk])
+        return deleted
+
+    def choose(
+        self,
+        criteria: Sequence[ColumnElement[bool]],
+        *,
+        limit: int | None = None,
+        waits: bool = False,
+    ) -> Sequence[Row[Any]]:
+        """Lock rows, and read of them what has to be known; see `by_key`."""
         chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
         chosen = chosen.with_for_update(skip_locked=not waits)
         with phase("find"):
             rows = self.connection.execute(chosen).all()
         self._weigh(rows)
-        remove = self._remove_objects if self.mode.orm else self._remove
-        return sum(
-            remove(keys, rows[start : start + chunk]) for start in range(0, len(rows), chunk)
-        )
+        return rows
 
-    def _remove(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
-        """Copy and delete rows that this transaction has locked."""
-        connection, table = self.connection, self._table
-        held = _values(keys, rows)
-        chosen = is_one_of(keys, held)
+    def keys(self, rows: Sequence[Row[Any]]) -> list[tuple[Any, ...]]:
+        """The primary keys of rows that were chosen."""
+        columns = key_columns(self._table)
+        return [tuple(row._mapping[key] for key in columns) for row in rows]  # noqa: SLF001 (it is public)
+
+    def copy(self, rows: Sequence[Row[Any]]) -> None:
+        """Copy rows that this transaction has locked to the archive, if there is one."""
         copy = self.mode.copy
-        if copy is not None:
-            copied = select(*self._copied(copy), *copy.extra.values()).where(chosen)
-            moved = insert(copy.archive).from_select(copy.names, copied.options(include_expired()))
-            try:
-                with phase("archive"):
-                    _check(self._execute(moved), len(held))
-            except DBAPIError as error:
-                if is_passing(error):
-                    raise
-                raise HookError(
-                    f"The archive {copy.archive.name} didn't take rows of "
-                    f"{self.binding.table.fullname}: {in_short(error)}"
-                ) from error
-            self.archived += len(held)
+        if copy is None:
+            return
+        chosen = is_one_of(key_columns(self._table), self.keys(rows))
+        copied = select(*self._copied(copy), *copy.extra.values()).where(chosen)
+        moved = insert(copy.archive).from_select(copy.names, copied.options(include_expired()))
+        try:
+            with phase("archive"):
+                _check(self._execute(moved), len(rows))
+        except DBAPIError as error:
+            if is_passing(error):
+                raise
+            raise HookError(
+                f"The archive {copy.archive.name} didn't take rows of "
+                f"{self.binding.table.fullname}: {in_short(error)}"
+            ) from error
+        self.archived += len(rows)
+
+    def delete(self, rows: Sequence[Row[Any]], *, judged: bool = False) -> int:
+        """Delete rows that this transaction has locked, and return how many.
+
+        Unless they are `judged`: then they count as expired, whatever was written since.
+        """
+        if self.mode.orm is not None:
+            return self._delete_objects(rows)
+        connection, table, held = self.connection, self._table, self.keys(rows)
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
             connection.execute(SweepDelete(sub.table).where(theirs))
-        statement = SweepDelete(table).where(chosen)
-        if self.reason != "displaced":  # these were judged as they were locked, and waited for
+        statement = SweepDelete(table).where(is_one_of(key_columns(table), held))
+        if not (judged or self.reason == "displaced"):  # which were judged as they were locked
             statement = statement.where(expired_in(connection, self.binding, table))
         deleted = self._execute(statement)
-        if self._is_reported or copy is not None:
+        if self._is_reported or self.mode.copy is not None:
             _check(deleted, len(held))
         self._note(rows)
         return deleted
 
-    def _remove_objects(self, keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> int:
+    def _delete_objects(self, rows: Sequence[Row[Any]]) -> int:
         """Delete rows that this transaction has locked, as objects by one flush.
 
         With all that hangs on that: cascades and events of the ORM. Nothing but the sweeper sees
@@ -258,7 +282,7 @@ class Removal:
         """
         assert self.mode.orm is not None  # noqa: S101 (or this isn't called)
         own = key_columns(self.binding.table)
-        doomed: Select[Any] = select(self.mode.orm).where(is_one_of(own, _values(keys, rows)))
+        doomed: Select[Any] = select(self.mode.orm).where(is_one_of(own, self.keys(rows)))
         token = base_row_written.set(True)
         try:
             with (
@@ -364,10 +388,6 @@ def expired_in(
     return predicate.expired(
         binding, binding.columns_of(binding.table if source is None else source)
     )
-
-
-def _values(keys: Sequence[Column[Any]], rows: Sequence[Row[Any]]) -> list[tuple[Any, ...]]:
-    return [tuple(row._mapping[key] for key in keys) for row in rows]  # noqa: SLF001 (it is public)
 
 
 def _check(done: int, rows: int) -> None:

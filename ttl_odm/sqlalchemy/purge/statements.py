@@ -91,10 +91,11 @@ def is_one_of(
         return columns[0].in_([value for (value,) in keys])
     # SQLite reads the whole table for (a, b) IN (VALUES ...).
     return or_(
+        false(),
         *(
             and_(*(column == value for column, value in zip(columns, key, strict=True)))
             for key in keys
-        )
+        ),
     )
 
 

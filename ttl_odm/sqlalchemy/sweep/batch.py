@@ -37,6 +37,7 @@ from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
+from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
@@ -269,6 +270,7 @@ class _CarefulBatch(_Batch):
 
     def _remove(self) -> int:
         if self.removals[0].mode.orm is not None:
+            self._remove_rings(self.keys.blocks(self.connection, self.binding, self.source))
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
             return self._remove_by_key(1)
         table = self.binding.table
@@ -280,7 +282,22 @@ class _CarefulBatch(_Batch):
         # By its key a row is copied and deleted by a statement each, of which one will say what
         # is wrong; and it is known which of a crowd were tried.
         free = [] if self._blocked is None else [not_(self._blocked)]
-        return self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
+        deleted = self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
+        self._remove_rings(self._blocked)
+        return deleted
+
+    def _remove_rings(self, blocked: ColumnElement[bool] | None) -> None:
+        """Remove rows that only expired ones keep, with these."""
+        if blocked is None or not may_have_rings(self.binding):
+            return
+        kept = SweepSelect(*key_columns(self.source)).where(*self.range.criteria(self.source))
+        keys = self.connection.execute(kept.where(blocked).limit(self.request.size)).all()
+        if not keys:
+            return
+        rings = Rings(self.connection, self.keys, self.request.hooks)
+        for removal, rows in rings.remove(self.binding, map(tuple, keys)):
+            self.referring += Counter({removal.binding.table.fullname: rows})
+            self.removals.append(removal)
 
     def _remove_referring(
         self, change: Change, doomed: Sequence[ColumnElement[bool]], above: tuple[Change, ...]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, column, exists, inspect, or_, text
@@ -23,7 +22,7 @@ from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
     from sqlalchemy.engine import Dialect
@@ -34,6 +33,9 @@ logger = logging.getLogger("ttl_odm.sweeper")
 
 Name = tuple["str | None", str]
 """A schema, None for the connection's own, and a table."""
+
+Reference = tuple[Name, frozenset[str]]
+"""A table, and its columns that refer to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class ReferringKey:
     def __str__(self) -> str:
         schema, table = self.table
         return f"{f'{schema}.' if schema else ''}{table}({', '.join(self.columns)})"
+
+    @property
+    def reference(self) -> Reference:
+        """What refers."""
+        return self.table, frozenset(self.columns)
 
     def remedy(self, dialect: Dialect) -> str:
         """The statement that adds the index."""
@@ -119,7 +126,7 @@ class ReferringKeys:
         """
         parts = self._parts(connection, binding)
         for table in (binding.table, *(sub.table for sub in parts.values())):
-            for key in self.of(connection, self._place(connection, table)):
+            for key in self.of(connection, self.place(connection, table)):
                 if not _joins(key, parts):
                     yield table, key
 
@@ -139,20 +146,27 @@ class ReferringKeys:
             )
 
     def blocks(
-        self, connection: Connection, binding: Binding, source: FromClause | None = None
+        self,
+        connection: Connection,
+        binding: Binding,
+        source: FromClause | None = None,
+        but: Collection[Reference] = (),
     ) -> ColumnElement[bool] | None:
         """The condition for rows that a foreign key keeps from being deleted; None without any.
 
-        `source` is where the table's rows are, if not there: one of its partitions.
+        `source` is where the table's rows are, if not there: one of its partitions. `but` are
+        foreign keys of rows that go too.
         """
-        name = self._place(connection, binding.table)
+        name = self.place(connection, binding.table)
         source = binding.table if source is None else source
         parts = self._parts(connection, binding)
-        conditions = [self._blocks(connection, name, source, (name,), parts)]
+        keys = (key for place in (name, *parts) for key in self.of(connection, place))
+        skipped = {*but, *(key.reference for key in keys if _joins(key, parts))}
+        conditions = [self._blocks(connection, name, source, (name,), skipped)]
         for part, sub in parts.items():  # the rest of the rows, which goes before
             names = {own.name for own, _ in sub.keys}
             rest = _bare(part, names.union(*(key.referred for key in self.of(connection, part))))
-            below = self._blocks(connection, part, rest, (name, part), parts)
+            below = self._blocks(connection, part, rest, (name, part), skipped)
             if below is not None:
                 is_rest = (rest.c[own.name] == source.c[root.name] for own, root in sub.keys)
                 conditions.append(exists().select_from(rest).where(*is_rest, below))
@@ -160,9 +174,9 @@ class ReferringKeys:
         return or_(*some) if some else None
 
     def _parts(self, connection: Connection, binding: Binding) -> dict[Name, SubBinding]:
-        return {self._place(connection, sub.table): sub for sub in all_subtables(binding)}
+        return {self.place(connection, sub.table): sub for sub in all_subtables(binding)}
 
-    def _place(self, connection: Connection, table: Table) -> Name:
+    def place(self, connection: Connection, table: Table) -> Name:
         """Where a table is, as the keys of others name it."""
         schema, name = name_of(connection, table)
         if schema is None and connection.dialect.name == "postgresql":
@@ -175,11 +189,11 @@ class ReferringKeys:
         name: Name,
         source: FromClause,
         above: tuple[Name, ...],
-        parts: Mapping[Name, SubBinding] = MappingProxyType({}),
+        skipped: Collection[Reference] = (),
     ) -> ColumnElement[bool] | None:
         conditions = []
         for key in self.of(connection, name):
-            if key.deletes.startswith("SET") or _joins(key, parts):
+            if key.deletes.startswith("SET") or key.reference in skipped:
                 continue
             others = self.of(connection, key.table)
             child = _bare(key.table, {*key.columns}.union(*(other.referred for other in others)))

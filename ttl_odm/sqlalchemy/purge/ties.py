@@ -1,0 +1,136 @@
+"""Removing rows together that refer to one another: `remove_together`.
+
+Of rows in a ring none can go first, and InnoDB, which checks row by row, deletes none that refers
+to itself. So what refers to a row that isn't gone by then becomes NULL before. Where it can't be
+NULL, one DELETE has to take them all: SQLite and PostgreSQL check foreign keys at its end.
+
+Hooks and archives get the rows as they were; events of the ORM see the NULL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import column as bare_column
+from sqlalchemy import table as bare_table
+
+from ttl_odm.sqlalchemy.policy.binding import key_columns, sub_binding_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in, mode_of
+from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of, take_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
+
+    Keys = Sequence[Sequence[Any]]
+
+
+def chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """As many as one statement takes."""
+    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+
+
+def keys_in(table: Table, binding: Binding, source: FromClause) -> list[ColumnElement[Any]]:
+    """The columns of `source`, an alias of a policy's table or a sub-table, with a row's key."""
+    sub = sub_binding_of(table)
+    own = {} if sub is None else {root: column for column, root in sub.keys}
+    return [source.c[own.get(key, key).key] for key in key_columns(binding.table)]
+
+
+@dataclass(slots=True)
+class Together:
+    """Rows of one table that go with rows of others."""
+
+    removal: Removal
+    keys: Keys
+    rows: list[Row[Any]] = field(init=False, default_factory=list)
+
+    def choose(self, *, waits: bool) -> None:
+        """Lock those of them that are expired."""
+        removal = self.removal
+        binding = removal.binding
+        for keys in chunks(self.keys):
+            theirs = is_one_of(key_columns(binding.table), keys)
+            expired = expired_in(removal.connection, binding)
+            self.rows += removal.choose([theirs, expired], waits=waits)
+
+    def remove(self) -> int:
+        """Delete what was chosen."""
+        return sum(self.removal.delete(rows, judged=True) for rows in chunks(self.rows))
+
+
+def remove_together(parts: Sequence[Together]) -> int:
+    """Remove rows that were chosen, table by table, or none of them; return how many.
+
+    IntegrityError: another row refers to one of them.
+    """
+    connection = parts[0].removal.connection
+    with connection.begin_nested():
+        for part in parts:
+            for rows in chunks(part.rows):
+                part.removal.copy(rows)
+        by_table = {part.removal.binding.table: part for part in parts}
+        for consequence in ties(list(by_table)):
+            assert consequence.binding is not None  # noqa: S101 (see `ties`)
+            _untie(connection, consequence, by_table)
+        return sum(part.remove() for part in parts)
+
+
+def ties(tables: Sequence[Table]) -> Iterator[Consequence]:
+    """What may refer to rows, and can be NULL, if rows of these tables go in this order."""
+    place = {table: number for number, table in enumerate(tables)}
+    for table in tables:
+        for consequence in Change(table).consequences():
+            child = consequence.binding
+            if (
+                child is not None
+                and place.get(child.table, -1) >= place[table]
+                and _free_columns(consequence)
+            ):
+                yield consequence
+
+
+def _free_columns(consequence: Consequence) -> list[Column[Any]]:
+    return [column for column in consequence.columns if column.nullable and not column.primary_key]
+
+
+def _untie(
+    connection: Connection, consequence: Consequence, parts: Mapping[Table, Together]
+) -> None:
+    """Let rows refer to nothing.
+
+    By a table that SQLAlchemy knows nothing of, which has no ``onupdate``.
+    """
+    assert consequence.binding is not None  # noqa: S101 (see `ties`)
+    part, table = parts[consequence.binding.table], consequence.table
+    bare = bare_table(
+        table.name, *(bare_column(one.name, one.type) for one in table.c), schema=table.schema
+    )
+    keys: list[Any] = [
+        bare.c[str(column.name)] for column in keys_in(table, consequence.binding, table)
+    ]
+    nothing = {column.name: None for column in _free_columns(consequence)}
+    for rows in chunks(part.rows):
+        theirs = is_one_of(keys, part.removal.keys(rows))
+        connection.execute(SweepUpdate(bare).where(theirs).values(nothing))
+
+
+def displace_together(connection: Connection, doomed: Iterable[tuple[Binding, Keys]]) -> int:
+    """Remove expired rows that are in the way of a write; see `removal.purge_displaced`."""
+    parts = [
+        Together(Removal(connection, binding, mode_of(binding).hooks, reason="displaced"), keys)
+        for binding, keys in doomed
+    ]
+    take_file(connection, parts[0].removal.binding.table)
+    for part in parts:
+        part.choose(waits=True)
+    deleted = remove_together(parts)
+    for part in parts:
+        part.removal.report()
+    return deleted

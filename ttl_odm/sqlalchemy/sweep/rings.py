@@ -1,0 +1,184 @@
+"""Expired rows that stay only because expired rows refer to them: `Rings`.
+
+Such are rows in a ring, what hangs on them, and long chains. They go together with everything that
+refers to them, however far behind, if all of that has expired, nobody holds it, and nothing else
+refers to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+
+from ttl_odm.sqlalchemy.policy.binding import Binding, key_columns
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.purge.errors import is_restricted
+from ttl_odm.sqlalchemy.purge.removal import Removal, expired_in
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
+from ttl_odm.sqlalchemy.purge.ties import Together, chunks, keys_in, remove_together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import Connection, Select, Table
+
+    from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
+    from ttl_odm.sqlalchemy.sweep.foreign_keys import Reference, ReferringKeys
+    from ttl_odm.sweeper import Hooks
+
+    Key = tuple[Any, ...]
+
+_MOST: Final = 5_000
+"""Rows that go together; what hangs on more of them stays."""
+
+Node = tuple["Table", "tuple[Any, ...]"]
+"""A row: the table of its policy, and its primary key."""
+
+
+@dataclass(slots=True)
+class Rings:
+    """Rows of a batch that stayed, and all that refers to them."""
+
+    connection: Connection
+    keys: ReferringKeys
+    hooks: Hooks
+    _bindings: dict[Table, Binding] = field(default_factory=dict)
+    """Those that were met last come last: the order in which rows were found to refer to others."""
+    _nodes: set[Node] = field(default_factory=set)
+    _parents: dict[Node, set[Node]] = field(default_factory=lambda: defaultdict(set))
+    """What rows refer to."""
+    _held: set[Node] = field(default_factory=set)
+    """Rows that have to stay."""
+
+    def remove(self, binding: Binding, keys: Iterable[Key]) -> list[tuple[Removal, int]]:
+        """Remove those of the rows that can go, and what refers to them; return how many."""
+        self._walk(binding, {(binding.table, tuple(key)) for key in keys})
+        parts = [
+            Together(Removal(self.connection, found, self.hooks), self._keys_of(table))
+            for table, found in reversed(self._bindings.items())
+        ]
+        for part in parts:
+            part.choose(waits=False)
+        self._hold(parts)
+        free = self._free()
+        for part in parts:
+            table = part.removal.binding.table
+            pairs = zip(part.rows, part.removal.keys(part.rows), strict=True)
+            part.rows = [row for row, key in pairs if (table, key) in free]
+        parts = [part for part in parts if part.rows]
+        try:
+            if parts:
+                remove_together(parts)
+        except DBAPIError as error:
+            if not is_restricted(error):
+                raise
+            return []  # a key that can't be NULL, or a row that came a moment ago
+        return [(part.removal, len(part.rows)) for part in parts]
+
+    def _keys_of(self, table: Table) -> list[Key]:
+        return [key for other, key in self._nodes if other is table]
+
+    def _walk(self, binding: Binding, rows: set[Node]) -> None:
+        """Find what refers to rows, what refers to that, and so on."""
+        self._bindings[binding.table] = binding
+        while rows and len(self._nodes) <= _MOST:
+            self._nodes |= rows
+            below: set[Node] = set()
+            for table, found in list(self._bindings.items()):
+                keys = [key for other, key in rows if other is table]
+                for consequence in _restricting(found) if keys else ():
+                    for some in chunks(keys):
+                        below |= self._children(found, consequence, some)
+            rows = below - self._nodes
+        self._held |= rows  # too many
+        self._nodes |= rows
+
+    def _children(
+        self, binding: Binding, consequence: Consequence, keys: Sequence[Key]
+    ) -> set[Node]:
+        """The expired rows that refer to rows; those to which live ones do have to stay."""
+        child, width = consequence.binding, len(key_columns(binding.table))
+        assert child is not None  # noqa: S101 (see `_restricting`)
+        pairs = self.connection.execute(_referring(self.connection, binding, consequence, keys))
+        found = set()
+        for *both, is_expired in pairs:
+            parent: Node = (binding.table, tuple(both[:width]))
+            if not is_expired:
+                self._held.add(parent)
+                continue
+            node: Node = (child.table, tuple(both[width:]))
+            self._parents[node].add(parent)
+            found.add(node)
+        if found and child.table is not binding.table:
+            self._bindings.pop(child.table, None)
+            self._bindings[child.table] = child
+        return found
+
+    def _hold(self, parts: Sequence[Together]) -> None:
+        """Find the rows that somebody holds, and those to which anything else refers."""
+        walked = {
+            self._reference(consequence)
+            for binding in self._bindings.values()
+            for consequence in _restricting(binding)
+        }
+        for part in parts:
+            binding, locked = part.removal.binding, part.removal.keys(part.rows)
+            table = binding.table
+            free = set(locked)
+            self._held |= {node for node in self._nodes if node[0] is table and node[1] not in free}
+            blocked = self.keys.blocks(self.connection, binding, but=walked)
+            if blocked is None:
+                continue
+            columns = key_columns(table)
+            for keys in chunks(locked):
+                theirs = SweepSelect(*columns).where(is_one_of(columns, keys), blocked)
+                self._held |= {(table, tuple(key)) for key in self.connection.execute(theirs)}
+
+    def _reference(self, consequence: Consequence) -> Reference:
+        names = frozenset(str(column.name) for column in consequence.columns)
+        return self.keys.place(self.connection, consequence.table), names
+
+    def _free(self) -> set[Node]:
+        """The rows that nothing keeps: what a row refers to stays with it."""
+        held, waiting = set(self._held), list(self._held)
+        while waiting:
+            above = self._parents[waiting.pop()] - held
+            held |= above
+            waiting += above
+        return self._nodes - held
+
+
+def _restricting(binding: Binding) -> list[Consequence]:
+    """The foreign keys of tables with a policy that keep rows."""
+    consequences = Change(binding.table).consequences()
+    return [one for one in consequences if one.binding is not None and one.is_certain]
+
+
+def may_have_rings(binding: Binding) -> bool:
+    """Whether expired rows can be what keeps rows of a table."""
+    return bool(_restricting(binding))
+
+
+def _referring(
+    connection: Connection, binding: Binding, consequence: Consequence, keys: Sequence[Key]
+) -> Select[Any]:
+    """A SELECT of rows' keys, and of those that refer to them the keys and whether they expired."""
+    child = consequence.binding
+    assert child is not None  # noqa: S101 (see `_restricting`)
+    referred, refers = consequence.referred[0].table, consequence.table
+    parent, part = referred.alias(), refers.alias()
+    rows = part if refers is child.table else child.table.alias()
+    above, below = keys_in(referred, binding, parent), keys_in(child.table, child, rows)
+    pairs = zip(consequence.columns, consequence.referred, strict=True)
+    conditions = [part.c[own.key] == parent.c[column.key] for own, column in pairs]
+    if rows is not part:
+        joins = zip(keys_in(refers, child, part), below, strict=True)
+        conditions += [own == root for own, root in joins]
+    expired = expired_in(connection, child, rows)
+    chosen = select(*above, *below, expired).where(is_one_of(above, keys), *conditions)
+    return chosen.options(include_expired())
