@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _AHEAD: Final = timedelta(minutes=10)
 """A moment in the past that lies so far in the future is no moment in UTC."""
 
-
 _PROLONGS: Final = (
     "every write through ttl_odm sets {} to its own instant; where a write must not prolong the "
     "row, give it keep_last_modified=True"
@@ -123,11 +122,13 @@ def propose(table: Table, now: datetime) -> Verdict:
 def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:
     for field in table.fields:
         if (seconds := field.ttl_seconds) is not None:
-            make = partial(ExpireAfter, field.name, seconds) if seconds else None
+            make: Callable[..., Policy] = partial(ExpireAt, field.name)
+            if seconds:
+                make = partial(ExpireAfter, field.name, seconds)
             yield _Idea(
                 field,
                 Confidence.CLEAR,
-                make or partial(ExpireAt, field.name),
+                make,
                 (f"MongoDB has a TTL index on {field.name} of {seconds} seconds",),
             )
     prefixed = {field.name for field in ends if names.whose_end(field.name)}

@@ -37,9 +37,8 @@ def declarations(proposals: Sequence[Proposal]) -> str:
     """Return the lines to paste, for all tables: imports, and each declaration in both forms."""
     django = [proposal for proposal in proposals if proposal.table.django is not None]
     others = [proposal for proposal in proposals if proposal.table.django is None]
-    blocks = [
-        lines(part) for part, lines in ((django, _in_settings), (others, _on_classes)) if part
-    ]
+    blocks = [_in_settings(django)] if django else []
+    blocks += [_on_classes(others)] if others else []
     return "\n\n".join(blocks)
 
 

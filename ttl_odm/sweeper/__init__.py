@@ -16,6 +16,7 @@ What users hold:
 How a sweep goes:
 
 - `plan`: a sweep as a generator of commands: all targets, one target, batch after batch.
+- `schedule`: sweep after sweep, and when the next one begins.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
 - `batch_gate`: whether the next batch may begin.

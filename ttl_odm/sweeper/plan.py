@@ -5,13 +5,14 @@ is a decision (which batch, how large, whether to try again, when to stop) runs 
 a clock or a thread, and is the same for synchronous and asynchronous stores.
 `ttl_odm.sweeper.drive` carries the commands out.
 
-Here are the two ways to run a sweep, the sweep over all targets and that of one; `batch_gate` has
+Here are the sweep over all targets and that of one; `schedule` has sweep after sweep, `batch_gate`
 what is looked at between two batches, `tenure` the lease, `fuse` and `pace` their arithmetic.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper.batch_gate import LOOK, BatchGate
@@ -30,7 +31,14 @@ from ttl_odm.sweeper.commands import (
 from ttl_odm.sweeper.culprits import CulpritSearch
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
-from ttl_odm.sweeper.report import Ending, Progress, SweepReport, TargetReport, in_one_line
+from ttl_odm.sweeper.report import (
+    LIMITS,
+    Ending,
+    Progress,
+    SweepReport,
+    TargetReport,
+    in_one_line,
+)
 from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, StoreError
 from ttl_odm.sweeper.tenure import Halt, Tenure
 
@@ -44,61 +52,16 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.store import BatchResult, Counted, Due, Part, RefusedError, Skip
     from ttl_odm.sweeper.tenure import Claim, History
 
-LIMITS: Final = (Ending.MAX_ROWS, Ending.MAX_SECONDS)
-"""Ends of a sweep after which the targets are looked at, although nothing is deleted any more."""
-
-CLOSED: Final = (Ending.PAUSED, Ending.WINDOW)
-"""Ends of a sweep that only wait for being allowed to begin."""
-
-OPENS: Final = 10.0
-"""Seconds between two looks at whether it may begin, or has the lease, at most."""
-
-STANDBY: Final = 1.0
-"""Seconds between two tries to get a lease that somebody else holds, at least."""
-
-SHORTEST: Final = 0.05
-"""Seconds that even the shortest interval lasts."""
-
 NAMED: Final = 10
 """Rows that a report names, of those that had to stay."""
 
 
 def run_once(settings: Settings, claim: Claim | None = None) -> Plan[SweepReport]:
     """Sweep every target once, unless somebody else holds the lease; no claim asks for none."""
-    return (yield from _Run(settings, claim).once())
+    return (yield from Run(settings, claim).once())
 
 
-def run_forever(
-    settings: Settings, claim: Claim | None = None, *, interval: float, jitter: float
-) -> Plan[SweepReport | None]:
-    """Sweep again and again until somebody wants the sweeper to stop.
-
-    The lease is kept between two sweeps, so that one of many sweepers does all of them and the
-    others stand by. Each sweep's report is emitted; sweeps that were not allowed to begin (paused,
-    outside the window) are emitted once for each stretch of them. For the interval and its jitter
-    see `Sweeper.run_forever`. Run to its end the plan returns the last report.
-    """
-    run = _Run(settings, claim)
-    last: SweepReport | None = None
-    while not (yield from IsStopping()):
-        report = yield from run.once()
-        is_news = last is None or report.ended is not last.ended
-        if report.ended is Ending.LEASE_HELD:
-            # It ends then at the latest, unless it is renewed. It may end before, when its holder
-            # gives it back.
-            wait = min(max(run.standby, STANDBY), OPENS) * (1 + jitter * settings.jitter())
-        elif report.ended in CLOSED:
-            wait = min(interval, OPENS)
-        else:
-            wait, is_news = interval * (1 + jitter * (2 * settings.jitter() - 1)), True
-        if is_news and report.ended is not Ending.STOPPED:
-            yield from Emit(report)
-        last = report
-        yield from run.idle(max(wait, SHORTEST))
-    return last
-
-
-class _Run:
+class Run:
     """A run of a sweeper, from taking its lease to giving it back."""
 
     def __init__(self, settings: Settings, claim: Claim | None) -> None:
@@ -347,33 +310,13 @@ class _TargetSweep:
     def _purge_batch(
         self, part: Part, resume: object, search: CulpritSearch
     ) -> Plan[tuple[int, BatchResult]]:
-        size = 0
-
-        def attempt() -> Plan[BatchResult]:
-            nonlocal size
-            size = self._gate.cap(search.cap(self._size))
-            request = BatchRequest(
-                self._target,
-                part,
-                size,
-                resume,
-                hooks=self._hooks,
-                timeout=self._settings.statement_timeout,
-                force=self._settings.force,
-            )
-            began = yield from Now()
-            try:
-                return (yield from PurgeBatch(request))
-            except Exception as error:
-                elapsed = (yield from Now()) - began
-                counts = (0, self._deleted, size)
-                yield from Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
-                raise
+        """Purge one batch, with fewer rows if that fails, count it, and call the hooks."""
 
         def shrink() -> None:
             self._size = self._settings.pace.shrunk(self._size)
 
-        result = yield from self._gate.persist(attempt, shrink)
+        attempt = partial(self._attempt, part, resume, search)
+        size, result = yield from self._gate.persist(attempt, shrink)
         self._gate.spend(result)
         self._batches += 1
         self._deleted += result.deleted
@@ -396,6 +339,29 @@ class _TargetSweep:
             )
         )
         return size, result
+
+    def _attempt(
+        self, part: Part, resume: object, search: CulpritSearch
+    ) -> Plan[tuple[int, BatchResult]]:
+        """Purge as many rows as a batch may have now; return that number too."""
+        size = self._gate.cap(search.cap(self._size))
+        request = BatchRequest(
+            self._target,
+            part,
+            size,
+            resume,
+            hooks=self._hooks,
+            timeout=self._settings.statement_timeout,
+            force=self._settings.force,
+        )
+        began = yield from Now()
+        try:
+            return size, (yield from PurgeBatch(request))
+        except Exception as error:
+            elapsed = (yield from Now()) - began
+            counts = (0, self._deleted, size)
+            yield from Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
+            raise
 
     def _call_hooks(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
         """Call the hooks after the commit; a failure is reported, and undoes nothing."""

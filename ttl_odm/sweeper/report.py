@@ -50,6 +50,10 @@ class Ending(Enum):
     """Something failed that is no target's; see `SweepReport.error`."""
 
 
+LIMITS: Final = (Ending.MAX_ROWS, Ending.MAX_SECONDS)
+"""Ends of a sweep after which the targets are looked at, although nothing is deleted any more."""
+
+
 class SweepError(TTLError):
     """A sweep could not purge all of its targets.
 
@@ -243,7 +247,7 @@ class SweepReport:
     @property
     def limited(self) -> bool:
         """Whether `max_rows` or `max_seconds` ended it before everything was purged."""
-        return self.ended in (Ending.MAX_ROWS, Ending.MAX_SECONDS)
+        return self.ended in LIMITS
 
     @property
     def failed(self) -> tuple[TargetReport, ...]:

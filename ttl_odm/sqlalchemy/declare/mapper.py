@@ -81,12 +81,12 @@ def checking_defaults(original: Any) -> Any:
     a decorator nobody hears, and their statements raise.
     """
 
-    def _add_attribute(cls: type[Any], key: str, value: Any) -> None:
+    def checked(cls: type[Any], key: str, value: Any) -> None:
         if key == "__ttl__":
             as_policy(value, where=f"{cls.__name__}.__ttl__")
         original(cls, key, value)
 
-    return _add_attribute
+    return checked
 
 
 def bind_table(

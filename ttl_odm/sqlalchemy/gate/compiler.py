@@ -9,6 +9,9 @@ Which condition goes where is decided by how a table enters the statement: see `
 Values that change while the application runs (the default ttl, ``include_expired``) are
 bound, never part of the SQL. What one execution asks for reaches them in the execution context,
 where SQLAlchemy collects the bound values and is about to use the cursor (`GatedContext`).
+
+The compiler, the context and what puts them in place stand together: a reader who follows one
+statement meets all of them.
 """
 
 from __future__ import annotations
@@ -274,8 +277,9 @@ def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:
 
 def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) -> Write:
     """The statement with the predicate on its target and on its extra FROM elements."""
-    criteria: list[ColumnElement[bool]]
-    criteria = _live_rows(compiler).where(resolved.sources, resolved.criteria)
+    criteria: list[ColumnElement[bool]] = _live_rows(compiler).where(
+        resolved.sources, resolved.criteria
+    )
     if not criteria:
         return statement
     if isinstance(statement.table, Join):

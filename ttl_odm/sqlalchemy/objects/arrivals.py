@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import repeat
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import CursorResult
 from sqlalchemy.orm.base import NO_VALUE
+from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, seen_of, written_of
@@ -21,7 +21,7 @@ from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper, QueryContext
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     Receiver = tuple[str, Callable[..., None]]
     Populators = dict[str, list[Receiver]]
     Rows = Sequence[tuple[Any, ...]]
-
-_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 def receiving(properties: Handler) -> Handler:
@@ -119,7 +117,7 @@ class _Doubts:
         try:
             known = [state and state.obj().__dict__.get(stamp) for state in states]
         except AttributeError:  # nobody has one of the objects any more
-            known = [getattr(s and s.obj(), "__dict__", _NOTHING).get(stamp) for s in states]
+            known = [getattr(s and s.obj(), "__dict__", EMPTY_DICT).get(stamp) for s in states]
         stamps = [*map(stamp_of, rows)]
         if known == stamps:
             return ()

@@ -12,11 +12,11 @@ there whose row is gone is taken out first, so that the new one is an INSERT.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
@@ -25,7 +25,7 @@ from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from sqlalchemy import Select
     from sqlalchemy.engine import Dialect
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.compat import Handler, State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
-
-_NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 def live_lookups(lookup: Handler) -> Handler:
@@ -47,7 +45,7 @@ def live_lookups(lookup: Handler) -> Handler:
         lifetime = lifetime_of(mapper)
         if lifetime is None or not isinstance(row, mapper.base_mapper.class_):
             return row
-        if kw.get("execution_options", _NONE).get(INCLUDE_EXPIRED):
+        if kw.get("execution_options", EMPTY_DICT).get(INCLUDE_EXPIRED):
             return row
         state = instance_state(row)
         if state.mapper is not mapper:  # a subclass may have a default of its own

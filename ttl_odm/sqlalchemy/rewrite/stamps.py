@@ -118,7 +118,10 @@ def _render_stamp_until(element: StampUntil, compiler: SQLCompiler, **kw: object
 
 
 def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The server's clock, or with ``keep_last_modified`` a value: the old one, or another."""
+    """The server's clock, or with ``keep_last_modified`` a value: the old one, or another.
+
+    A value that is a `Stamp`, or made of one, is written as it is.
+    """
     if isinstance(value, Stamp):
         return binding.instants.stored(value)
     if isinstance(value, Stored):

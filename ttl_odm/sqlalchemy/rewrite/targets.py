@@ -78,7 +78,7 @@ class Target:
 
     @property
     def sources(self) -> list[FromClause]:
-        """The FROM elements of the statement, not as the ORM's, so that no query is one either."""
+        """The FROM elements without the ORM's marks, which would make an ORM query of a SELECT."""
         return [compat.original(source) for source in self.statement.sources]
 
     @property
