@@ -20,6 +20,7 @@ from ttl_odm import (
     TTLError,
 )
 from ttl_odm.core import MAX_TTL, Policy, as_policy
+from ttl_odm.core.policy import instant_field
 
 POLICIES: list[Policy] = [
     TTL(),
@@ -67,6 +68,11 @@ def test_a_default_is_stored_as_plain_seconds(default: float | timedelta) -> Non
 def test_an_invalid_default_raises_when_the_policy_is_made(default: Any) -> None:
     with pytest.raises(InvalidTTL, match=r"TTL\.default = "):
         TTL(default)
+
+
+def test_every_policy_has_a_field_with_the_instant_of_a_row() -> None:
+    policies = TTL(60, last_modified="updated"), ExpireAfter("created", 60), ExpireAt("end")
+    assert [instant_field(policy) for policy in policies] == ["updated", "created", "end"]
 
 
 def test_a_default_may_be_a_function() -> None:

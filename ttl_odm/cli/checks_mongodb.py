@@ -12,7 +12,7 @@ from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
-from ttl_odm.core.policy import TTL, ExpireAt
+from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.cli.application import Target
-    from ttl_odm.core.policy import Policy
 
 _STEPS: Final = {
     "created": ("missing-index", "is not there"),
@@ -113,7 +112,7 @@ def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
         numbers = f"{{{own}: {{$type: ['int', 'long', 'double'], $gte: 1, $lte: {MAX_TTL}}}}}"
         wrong = f"{{$nor: [{{{own}: null}}, {{{own}: {NEVER}}}, {numbers}]}}"
         return f"{documents}.updateMany({wrong}, {{$unset: {{{own}: 1}}}})"
-    field = _counted_from(policy)
+    field = instant_field(policy)
     undated = f"{{{field}: {{$not: {{$type: 'date'}}}}}}"
     if kind is Inconsistency.UNDATED and not isinstance(policy, ExpireAt):
         return f"{documents}.updateMany({undated}, [{{$set: {{{field}: '$$NOW'}}}}])"
@@ -122,16 +121,12 @@ def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
     return f"{documents}.find({which})  (set one date where they are to expire)"
 
 
-def _counted_from(policy: Policy) -> str:
-    return policy.last_modified if isinstance(policy, TTL) else policy.field
-
-
 async def _future(target: Target, collection: Any) -> list[Finding]:
     """See whether documents count from a date that has not come yet."""
     policy = policy_of(target.entity)
     if isinstance(policy, ExpireAt) or policy.unit is not None:
         return []
-    field = _counted_from(policy)
+    field = instant_field(policy)
     latest = {"$add": ["$$NOW", AHEAD * 1000]}
     is_ahead = {"$and": [{"$eq": [{"$type": f"${field}"}, "date"]}, {"$gt": [f"${field}", latest]}]}
     pipeline = [{"$match": {"$expr": is_ahead}}, {"$count": "n"}]

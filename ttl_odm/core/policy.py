@@ -332,6 +332,11 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
     return TTL(default_ttl(declared, where=where))
 
 
+def instant_field(policy: Policy) -> str:
+    """Return the field that holds a row's instant: its end, or what its life is counted from."""
+    return policy.last_modified if isinstance(policy, TTL) else policy.field
+
+
 def _defaults(
     default: object, by: str | None, other: object
 ) -> tuple[Declared, tuple[tuple[Any, Declared], ...]]:

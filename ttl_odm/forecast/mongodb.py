@@ -16,7 +16,7 @@ from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.time import formats
-from ttl_odm.core.policy import TTL
+from ttl_odm.core.policy import TTL, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import sample
 from ttl_odm.inspection.evidence import SMALL
@@ -113,7 +113,7 @@ def _conditions(policies: dict[str, Policy]) -> dict[str, Any]:
     """What is asked of a document, as expressions of an aggregation."""
     policy = policies.get("planned") or policies["current"]
     override = policy.override if isinstance(policy, TTL) else None
-    field = f"${policy.last_modified if isinstance(policy, TTL) else policy.field}"
+    field = f"${instant_field(policy)}"
     is_dated = {"$eq": [{"$type": field}, "date"]}
     now = formats.server_now()
     return sample.questions(

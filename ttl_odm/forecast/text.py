@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.core.policy import TTL, ExpireAt
+from ttl_odm.core.policy import ExpireAt, instant_field
 from ttl_odm.forecast.estimates import Estimate
 from ttl_odm.forecast.sample import HORIZONS, bars
 from ttl_odm.inspection.source import as_source
@@ -49,7 +49,7 @@ class Forecast:
         """What the histogram counts from: the field of the planned policy, if there is one."""
         policy = self.planned or self.current
         assert policy is not None  # noqa: S101 (see `planned_policy`)
-        return policy.last_modified if isinstance(policy, TTL) else policy.field
+        return instant_field(policy)
 
     @property
     def own(self) -> Estimate:

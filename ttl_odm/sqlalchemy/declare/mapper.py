@@ -13,7 +13,7 @@ from sqlalchemy import Column, ColumnDefault, Date, DateTime, FromClause, Intege
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declared import shape_of, undeclared
-from ttl_odm.core.policy import TTL, as_policy
+from ttl_odm.core.policy import TTL, as_policy, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
@@ -122,7 +122,7 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
             "declare __ttl__ on the models of the tables inside it."
         )
     columns = _PolicyColumns(table, mapper, policy, where)
-    start = columns.named(policy.last_modified if isinstance(policy, TTL) else policy.field)
+    start = columns.named(instant_field(policy))
     binding = Binding(
         table=table,
         last_modified=start,
