@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from beanie import Delete, Document, after_event, init_beanie
 from bson import DBRef
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import InvalidOperation, WriteError
 
 from tests.mongo.models import Event, Plain, World, collection_of
 from tests.mongo.scratch import connect
-from ttl_odm import TTLConfigurationError
-from ttl_odm.beanie import ttl_database
+from ttl_odm import TTLConfigurationError, TTLError
+from ttl_odm.beanie import ExpiredError, TTLMixin, ttl_database
 from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.gate.gate import GATED, PASSED
 from ttl_odm.beanie.gate.pymongo import TTLCollection, TTLDatabase
@@ -177,10 +179,6 @@ async def test_a_backend_must_be_one_of_two(mongodb_url: str) -> None:
 
 
 async def test_a_class_is_gated_without_ttl_database(mongodb_url: str, world: World) -> None:
-    from beanie import Document, init_beanie
-
-    from ttl_odm.beanie import TTLMixin
-
     class Forgotten(TTLMixin, Document):
         __ttl__ = 3600
         id: int
@@ -195,3 +193,67 @@ async def test_a_class_is_gated_without_ttl_database(mongodb_url: str, world: Wo
     closing = client.close()
     if closing is not None:
         await closing
+
+
+async def test_a_write_by_a_query_that_includes_expired_documents_is_refused(world: World) -> None:
+    query = Event.find(Event.score == 0, include_expired=True)
+    one = Event.find_one(Event.id == 1, include_expired=True)
+    event = Event(id=1, name="a")
+
+    for write in (
+        query.delete,
+        query.delete_many,
+        lambda: query.set({"score": 1}),
+        lambda: query.upsert({"$set": {"score": 1}}, on_insert=event),
+        one.delete_one,
+        lambda: one.update_one({"$set": {"score": 1}}),
+    ):
+        with pytest.raises(TTLError, match="for reads"):
+            write()
+    with pytest.raises(TTLError, match="for reads"):
+        await one.replace_one(event)
+
+
+async def test_the_distinct_of_a_cursor_knows_what_the_cursor_asks_for(world: World) -> None:
+    events = collection_of(Event)
+    world.of(Event).insert_many([{"_id": 1, "name": "old"}, {"_id": 2, "name": "new"}])
+    world.age(Event, 1)
+
+    assert await events.find().distinct("name") == ["new"]
+    assert await events.find({}, include_expired=True).distinct("name") == ["new", "old"]
+    german = {"locale": "de", "strength": 2}
+    assert await events.find({"name": "NEW"}).collation(german).distinct("name") == ["new"]
+
+
+async def test_what_the_server_or_the_driver_refuses_is_refused(world: World) -> None:
+    events = collection_of(Event)
+    await Event(id=1, name="a").insert()
+
+    with pytest.raises(WriteError, match="conflict"):
+        await events.update_one({"_id": 1}, {"$set": {"score": 1}, "$unset": {"score": ""}})
+    with pytest.raises(InvalidOperation):
+        await events.bulk_write([])
+
+
+async def test_nobody_is_told_of_a_deletion_that_finds_an_expired_document(world: World) -> None:
+    told: list[int] = []
+
+    class Watched(TTLMixin, Document):
+        __ttl__ = 3600
+        id: int
+
+        @after_event(Delete)
+        def tell(self) -> None:
+            told.append(self.id)
+
+    await init_beanie(database=world.database, document_models=[Watched])
+    old, young = await Watched(id=1).insert(), await Watched(id=2).insert()
+    world.age(Watched, 1)
+
+    with pytest.raises(ExpiredError):
+        await old.delete()
+    await young.delete()
+    await young.delete()  # missing, but not expired: as in plain Beanie
+
+    assert told == [2, 2]
+    world.of(Watched).drop()

@@ -51,7 +51,7 @@ async def write(
     """Send requests. The details of a BulkWriteError count all of them."""
     keep = takes_keep(options)
     binding = handle.binding
-    if binding is None or not isinstance(requests, list):
+    if binding is None or not isinstance(requests, list) or not requests:
         result: BulkWriteResult = await handle.plain.bulk_write(
             requests, ordered=ordered, **options
         )

@@ -121,6 +121,11 @@ class Sent:
     filter: Filter
     exact: Filter
 
+    @property
+    def includes_expired(self) -> bool:
+        """Whether there is no predicate."""
+        return self.exact == self.filter
+
 
 @asynccontextmanager
 async def coarsely(
@@ -141,12 +146,26 @@ async def coarsely(
     coarse = None if is_paged else lifetime.coarse(sent.filter, exact=not is_positional)
     if coarse is not None:
         cursor._spec = coarse
-    elif is_positional and sent.exact != sent.filter:
+    elif is_positional and not sent.includes_expired:
         cursor._spec, cursor._skip = filters.with_keys(sent.filter, await keys()), 0
     try:
         yield coarse is not None
     finally:
         cursor._spec, cursor._skip = spec, skip
+
+
+def asked_by(cursor: AsyncCursor[Document], sent: Sent | None) -> Document:
+    """Return what a find asks for, as arguments of a collection's ``distinct``.
+
+    The driver's own would not say whether expired documents are asked for, and Motor's would send
+    the predicate, in which ``distinct`` doesn't know $$NOW. The cursor is PyMongo's, of any kind.
+    """
+    options = {"maxTimeMS": cursor._max_time_ms, "collation": cursor._collation}
+    asked = {name: value for name, value in options.items() if value is not None}
+    if cursor._comment:
+        asked["comment"] = cursor._comment
+    expired = sent is not None and sent.includes_expired
+    return {"filter": cursor._spec, "session": cursor._session, "include_expired": expired, **asked}
 
 
 # The drivers' classes for cursors have no common base in all releases.

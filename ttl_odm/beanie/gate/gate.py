@@ -161,7 +161,8 @@ class Gate(Handle):
         live = filters.live_filter(filter, self.policy)
         result = await self.plain.delete_one(live, **options)
         if result.acknowledged:
-            note_match(self.plain.full_name, filter, matched=result.deleted_count > 0)
+            found = result.deleted_count > 0
+            await note_match(self.plain.full_name, filter, matched=found)
         return result
 
     async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:

@@ -23,7 +23,14 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.gate.cursors import JudgingCursor, Sent, coarsely, for_find, for_pipeline
+from ttl_odm.beanie.gate.cursors import (
+    JudgingCursor,
+    Sent,
+    asked_by,
+    coarsely,
+    for_find,
+    for_pipeline,
+)
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
@@ -222,9 +229,8 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         return self._like(super().__deepcopy__(memo))
 
     def distinct(self, key: str) -> Any:
-        """Return the values of a field in live documents."""
-        # The delegate would ask the server itself, and $$NOW is not known to `distinct`.
-        return self.collection.distinct(key, self.delegate._spec)
+        """Return the values of a field in what it finds."""
+        return self.collection.distinct(key, **asked_by(self.delegate, self._sent))
 
     def _like(self, clone: TTLMotorCursor) -> TTLMotorCursor:
         clone._lifetime = self._lifetime

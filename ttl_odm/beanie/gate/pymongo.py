@@ -19,7 +19,14 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.drivers import Document
-from ttl_odm.beanie.gate.cursors import JudgingCursor, Sent, coarsely, for_find, for_pipeline
+from ttl_odm.beanie.gate.cursors import (
+    JudgingCursor,
+    Sent,
+    asked_by,
+    coarsely,
+    for_find,
+    for_pipeline,
+)
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
@@ -200,6 +207,11 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
         clone = self.clone()
         clone._lifetime, clone._projection = None, {"_id": 1}
         return [document["_id"] async for document in clone]
+
+    async def distinct(self, key: str) -> list[Any]:
+        """Return the values of a field in what it finds."""
+        values: list[Any] = await self.collection.distinct(key, **asked_by(self, self._sent))
+        return values
 
     async def rewind(self) -> TTLCursor:
         """Begin again."""

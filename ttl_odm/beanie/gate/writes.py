@@ -33,7 +33,7 @@ from ttl_odm.beanie.time.formats import stored
 from ttl_odm.core.policy import TTL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
 
     from pymongo.results import InsertOneResult
@@ -124,7 +124,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     # An upsert can lose twice: to whoever deletes the expired holder, and to whoever inserts before
     # it does. Then there is a document that it can update.
     result = await until_free(attempt, keys.make_way, patience=4 if upsert else 2)
-    note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
+    await note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
     return result
 
 
@@ -197,11 +197,13 @@ def _matched(result: object) -> bool:
 class WriteWatch:
     """One write of one document, and what became of it.
 
-    Its key is None as long as it has none; `matched` is None as long as nobody has looked.
+    Its key is None as long as it has none; `matched` is None as long as nobody has looked. Where
+    the write finds nothing, `unmatched` is asked, and may raise an error.
     """
 
     collection: str
     key: object
+    unmatched: Callable[[], Awaitable[None]] | None = None
     matched: bool | None = None
     inserted: Filter | None = None
 
@@ -210,9 +212,11 @@ _watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None
 
 
 @contextmanager
-def watching(collection: str, key: object) -> Iterator[WriteWatch]:
+def watching(
+    collection: str, key: object, unmatched: Callable[[], Awaitable[None]] | None = None
+) -> Iterator[WriteWatch]:
     """Watch the write inside."""
-    watch = WriteWatch(collection, key)
+    watch = WriteWatch(collection, key, unmatched)
     token = _watch.set(watch)
     try:
         yield watch
@@ -220,8 +224,10 @@ def watching(collection: str, key: object) -> Iterator[WriteWatch]:
         _watch.reset(token)
 
 
-def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
+async def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
     """Note whether a write by this filter met its document."""
     watch = _watch.get()
     if watch is not None and watch.collection == collection and filter.get("_id") == watch.key:
         watch.matched = matched
+        if watch.unmatched is not None and not matched:
+            await watch.unmatched()

@@ -18,6 +18,7 @@ from beanie.odm.queries.find import FindMany, FindOne
 from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, has, never_expires
 from ttl_odm.core.expiry import is_expired
+from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -86,6 +87,21 @@ class _Query(_AnyQuery):  # type: ignore[misc]
         counted: int = await super().count()
         return counted
 
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """Update what the query finds."""
+        _refuse_expired(self)
+        return super().update(*args, **kwargs)
+
+    def upsert(self, *args: Any, **kwargs: Any) -> Any:
+        """Update what the query finds, or insert."""
+        _refuse_expired(self)
+        return super().upsert(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> Any:
+        """Delete what the query finds."""
+        _refuse_expired(self)
+        return super().delete(*args, **kwargs)
+
 
 class TTLFindOne(_Query, FindOne[Any]):
     """Beanie's query for one document."""
@@ -95,6 +111,11 @@ class TTLFindOne(_Query, FindOne[Any]):
         query = super().find_one(*args, **kwargs)
         query.ignore_cache = query.ignore_cache or _wants_expired(query)
         return query
+
+    async def replace_one(self, *args: Any, **kwargs: Any) -> Any:
+        """Replace what the query finds."""
+        _refuse_expired(self)
+        return await super().replace_one(*args, **kwargs)
 
 
 class TTLFindMany(_Query, FindMany[Any]):
@@ -117,6 +138,14 @@ class TTLFindMany(_Query, FindMany[Any]):
 
 def _wants_expired(query: Any) -> bool:
     return bool(query.pymongo_kwargs.get("include_expired"))
+
+
+def _refuse_expired(query: Any) -> None:
+    if _wants_expired(query):
+        raise TTLError(
+            "include_expired=True is for reads: a document that has expired can't be changed or "
+            "deleted."
+        )
 
 
 def _lives(result: Any, policy: Policy, now: datetime) -> bool:

@@ -271,25 +271,29 @@ async def insert(document: Document, method: Method[Result], *args: Any, **kwarg
 
 
 async def write(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
-    """Run one of Beanie's writes; an `ExpiredError` is raised where the document has expired."""
-    with watching(collection_of(document).full_name, document.id) as watch:
+    """Run one of Beanie's writes; an `ExpiredError` is raised where the document has expired.
+
+    At once, where the gate finds no document: Beanie tells nobody of what hasn't happened then.
+    """
+
+    async def refuse_if_gone() -> None:
+        gone = await _is_gone(document, kwargs.get("session"))
+        if gone is not None:
+            raise gone
+
+    with watching(collection_of(document).full_name, document.id, refuse_if_gone) as watch:
         try:
-            result = await method(*args, **kwargs)
+            return await method(*args, **kwargs)
+        except ExpiredError:
+            raise
         except (AttributeError, DocumentNotFound, RevisionIdWasChanged) as error:
             is_attribute = isinstance(error, AttributeError)  # Beanie merges a result that is None
             if watch.matched is True or (watch.matched is None and is_attribute):
                 raise
-            gone = await _is_gone(document, kwargs.get("session"))
-            if gone is not None:
-                raise gone from error
+            await refuse_if_gone()  # Beanie may have made another error of ours
             if is_attribute:
                 raise DocumentNotFound from error
             raise
-    if watch.matched is False:
-        gone = await _is_gone(document, kwargs.get("session"))
-        if gone is not None:
-            raise gone
-    return result
 
 
 async def replace(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:

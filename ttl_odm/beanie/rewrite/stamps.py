@@ -204,6 +204,8 @@ def _as_stages(update: Document, *, inserts: bool) -> Pipeline | None:
     names = [name for fields in update.values() for name in fields]
     if update.keys() - _PLAIN or any("." in name or name.startswith("$") for name in names):
         return None
+    if len({*names}) < len(names):
+        return None  # a conflict, which the server refuses
     sets = {
         name: {"$literal": value}
         for operator in _SETS
