@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _TWO_SIGMA: Final = 1.96
 _RULE_OF_THREE: Final = 3
 _FEW: Final = 5
+"""Draws that have met something, up to which their spread says too little."""
 
 
 class Drawn(Enum):

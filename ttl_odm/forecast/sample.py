@@ -41,16 +41,32 @@ HORIZONS: Final = (
 """Seconds from now at which expired rows are counted, if nobody writes until then."""
 
 _AGES: Final = (
-    *((None, "< 1 min"), (60, "1 min to 10 min"), (600, "10 min to 1 h"), (HOUR, "1 h to 6 h")),
-    *((6 * HOUR, "6 h to 1 d"), (DAY, "1 d to 7 d"), (7 * DAY, "7 d to 30 d")),
-    *((30 * DAY, "30 d to 90 d"), (90 * DAY, "90 d to 365 d"), (365 * DAY, "> 365 d")),
+    (None, "< 1 min"),
+    (60, "1 min to 10 min"),
+    (600, "10 min to 1 h"),
+    (HOUR, "1 h to 6 h"),
+    (6 * HOUR, "6 h to 1 d"),
+    (DAY, "1 d to 7 d"),
+    (7 * DAY, "7 d to 30 d"),
+    (30 * DAY, "30 d to 90 d"),
+    (90 * DAY, "90 d to 365 d"),
+    (365 * DAY, "> 365 d"),
 )
 _ENDS: Final = (
-    *((None, "in > 90 d"), (-90 * DAY, "in 30 d to 90 d"), (-30 * DAY, "in 7 d to 30 d")),
-    *((-7 * DAY, "in 1 d to 7 d"), (-DAY, "in 6 h to 1 d"), (-6 * HOUR, "in 1 h to 6 h")),
-    *((-HOUR, "in < 1 h"), (0, "< 1 h ago"), (HOUR, "1 h to 6 h ago")),
-    *((6 * HOUR, "6 h to 1 d ago"), (DAY, "1 d to 7 d ago"), (7 * DAY, "7 d to 30 d ago")),
-    *((30 * DAY, "30 d to 90 d ago"), (90 * DAY, "> 90 d ago")),
+    (None, "in > 90 d"),
+    (-90 * DAY, "in 30 d to 90 d"),
+    (-30 * DAY, "in 7 d to 30 d"),
+    (-7 * DAY, "in 1 d to 7 d"),
+    (-DAY, "in 6 h to 1 d"),
+    (-6 * HOUR, "in 1 h to 6 h"),
+    (-HOUR, "in < 1 h"),
+    (0, "< 1 h ago"),
+    (HOUR, "1 h to 6 h ago"),
+    (6 * HOUR, "6 h to 1 d ago"),
+    (DAY, "1 d to 7 d ago"),
+    (7 * DAY, "7 d to 30 d ago"),
+    (30 * DAY, "30 d to 90 d ago"),
+    (90 * DAY, "> 90 d ago"),
 )
 """Bars of the histogram, each from so many seconds before now; `ExpireAt` has them ahead, too."""
 

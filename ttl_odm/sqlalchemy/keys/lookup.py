@@ -255,7 +255,7 @@ class KeyPurge:
         # SQLite reads the whole table for (a, b) IN (VALUES ...).
         singly = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
         if singly or len(rows) == 1:
-            return self._free_each(reclaimer, rows)
+            return self._free_singly(reclaimer, rows)
         most = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
         most //= self._width
         if self._has_tuples:
@@ -277,7 +277,7 @@ class KeyPurge:
                 deleted += self._run(reclaimer, shape, values)
         return deleted
 
-    def _free_each(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
+    def _free_singly(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """By a statement for one row, where NULL is no key either."""
         keys = self._keys
         numbers = tuple(

@@ -59,7 +59,7 @@ class Rings:
         """Remove those of the rows that can go, and what refers to them; return how many."""
         self._walk(binding, {(binding.table, tuple(key)) for key in keys})
         parts = [
-            Together(Removal(self.connection, found, self.hooks), self._keys_of(table))
+            Together(Removal(self.connection, found, self.hooks), _keys_of(table, self._nodes))
             for table, found in reversed(self._bindings.items())
         ]
         for part in parts:
@@ -80,9 +80,6 @@ class Rings:
             return []  # a key that can't be NULL, or a row that came a moment ago
         return [(part.removal, len(part.rows)) for part in parts]
 
-    def _keys_of(self, table: Table) -> list[Key]:
-        return [key for other, key in self._nodes if other is table]
-
     def _walk(self, binding: Binding, rows: set[Node]) -> None:
         """Find what refers to rows, what refers to that, and so on."""
         self._bindings[binding.table] = binding
@@ -90,7 +87,7 @@ class Rings:
             self._nodes |= rows
             below: set[Node] = set()
             for table, found in list(self._bindings.items()):
-                keys = [key for other, key in rows if other is table]
+                keys = _keys_of(table, rows)
                 for consequence in _restricting(found) if keys else ():
                     for some in chunks(keys):
                         below |= self._children(found, consequence, some)
@@ -151,6 +148,10 @@ class Rings:
             held |= above
             waiting += above
         return self._nodes - held
+
+
+def _keys_of(table: Table, nodes: Iterable[Node]) -> list[Key]:
+    return [key for other, key in nodes if other is table]
 
 
 def _restricting(binding: Binding) -> list[Consequence]:
