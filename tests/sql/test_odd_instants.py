@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
 from sqlalchemy.orm import Session, mapped_column
 
 from tests.sql.adopted import KINDS, new_base, table
 from tests.sql.sweeping import cart, left, sweeps
-from ttl_odm import TTL, ExpireAfter, ExpireAt
+from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL
 from ttl_odm.sqlalchemy import expired, expires_at, include_expired
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
+
+
+@contextmanager
+def no_writes(engine: Engine) -> Iterator[None]:
+    """Nothing is sent but questions."""
+    sent: list[str] = []
+
+    def listen(*arguments: Any) -> None:
+        sent.append(arguments[2])
+
+    event.listen(engine, "before_cursor_execute", listen)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", listen)
+        assert [sql for sql in sent if not sql.startswith("SELECT")] == []
+
 
 POLICIES: dict[str, Callable[..., Any]] = {
     "at": lambda **how: ExpireAt("at", **how),
@@ -134,3 +153,41 @@ def test_a_zero_date_is_no_null(engine: Engine, kind: str, sweep: str) -> None:
         assert (report.problems, report.deleted) == ((), 0)
         with engine.connect() as connection:
             assert left(connection, model) == set(ZEROS[kind])
+
+
+@pytest.mark.parametrize("kind", ["seconds", "epoch_decorated", "timestamp"])
+def test_what_a_column_has_no_room_for_is_refused_before_it_is_sent(
+    engine: Engine, kind: str
+) -> None:
+    family = clock_of(engine.dialect).family
+    if family not in KINDS[kind].databases:
+        pytest.skip("there is no such column")
+    name = f"brief_{kind}"
+    model = table(name, ExpireAt("at", **KINDS[kind].options), new_base(), KINDS[kind].type)
+    model.metadata.create_all(engine)
+    late = datetime(2038, 1, 19, 3, 14, 7, tzinfo=timezone.utc)
+    changes: list[Callable[[Any], Any]] = [
+        lambda row: row.expire_at(late + timedelta(seconds=1)),
+        lambda row: row.expire_at(late.replace(year=2099)),
+        lambda row: row.expire_in(timedelta(days=60 * 366)),
+    ]
+    with Session(engine) as session:
+        row = model(id="known")
+        row.expire_at(late)
+        session.add(row)
+        session.flush()
+        assert session.scalars(select(expires_at(model))).all() == [late]
+    for change in changes:
+        with Session(engine) as session:
+            row = model(id="new")
+            change(row)
+            session.add(row)
+            if family == "sqlite":
+                session.flush()
+                assert row.expires_at > late
+                continue
+            message = (
+                rf"^{model.__name__}\.at: expire_.*: .* no room for .* after 2038-01-19 .*persist"
+            )
+            with pytest.raises(InvalidTTL, match=message), no_writes(engine):
+                session.flush()

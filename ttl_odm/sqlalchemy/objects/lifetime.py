@@ -38,6 +38,7 @@ from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.instants import End, Capacity, SecondsAhead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -255,10 +256,12 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
         Whether the row gets this life.
 
     Raises:
-        InvalidTTL: The number isn't whole, or over 2147483647.
+        InvalidTTL: The number isn't whole, or over 2147483647; by the flush also what the column of
+            an `ExpireAt` has no room for.
     """
     lifetime = bound_lifetime(row)
-    seconds = life_seconds(life, where=f"{type(row).__name__}.{lifetime.own or lifetime.stamp}")
+    where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
+    seconds = life_seconds(life, where=where)
     if only_if is not None:
         end = _limited(row, lifetime, database_now(row) + timedelta(seconds=seconds))
         if not grants(only_if, end_of(row), end):
@@ -269,7 +272,8 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
         setattr(row, lifetime.own, seconds or 1)
         setattr(row, lifetime.stamp, Stamp() if seconds else passed)
     elif isinstance(lifetime.binding.policy, ExpireAt):
-        setattr(row, lifetime.stamp, instants.stored(Ago(-seconds) if seconds else passed))
+        ahead = Ago(-seconds, SecondsAhead(Capacity(instants, where)))
+        setattr(row, lifetime.stamp, instants.stored(ahead if seconds else passed))
     else:
         _refuse(row, "expire_in()", lifetime)
     return True
@@ -292,7 +296,8 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
 
     Raises:
         InvalidTTL: The datetime is naive, or so late that the row can't hold it: more than 68
-            years from now, where it has a ttl. (`persist` lets a row live for ever.)
+            years from now, where it has a ttl; by the flush also what the column of an `ExpireAt`
+            has no room for. (`persist` lets a row live for ever.)
     """
     lifetime = bound_lifetime(row)
     where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
@@ -300,12 +305,14 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
     instant = end_instant(instant, where=where, now=now)
     if only_if is not None and not grants(only_if, end_of(row), _limited(row, lifetime, instant)):
         return False
-    end: ColumnElement[datetime] = literal(instant, LastModified())
+    instants = lifetime.binding.instants
     if lifetime.own is not None:
+        end = literal(instant, LastModified())
         setattr(row, lifetime.own, SecondsUntil(end))
         setattr(row, lifetime.stamp, StampUntil(end))
     elif isinstance(lifetime.binding.policy, ExpireAt):
-        setattr(row, lifetime.stamp, lifetime.binding.instants.stored(end))
+        fitting = literal(instant, End(Capacity(instants, where)))
+        setattr(row, lifetime.stamp, instants.stored(fitting))
     else:
         _refuse(row, "expire_at()", lifetime)
     return True

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import FromClause, Insert, Update
     from sqlalchemy.sql.compiler import SQLCompiler
+    from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.rewrite.targets import Target
@@ -89,8 +90,8 @@ class Ago(Stamp):
 
     inherit_cache = True
 
-    def __init__(self, seconds: int) -> None:
-        super().__init__(literal(seconds, BigInteger()))
+    def __init__(self, seconds: int, type_: TypeEngine[int] | None = None) -> None:
+        super().__init__(literal(seconds, type_ or BigInteger()))
 
 
 @compiles(Stamp)

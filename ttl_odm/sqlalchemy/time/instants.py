@@ -9,6 +9,8 @@ own column is in `ttl_odm.sqlalchemy.time.column_types`; what the others mean fo
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,10 +33,17 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
+from ttl_odm.core.lifetime import EARLIEST_NOW
+from ttl_odm.dialects import EPOCH, MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
-from ttl_odm.sqlalchemy.time.column_types import ColumnFormat, Instants, LastModified
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of, sample_of
+from ttl_odm.sqlalchemy.time.column_types import (
+    ColumnFormat,
+    Instants,
+    LastModified,
+    UnwrappedInvalidTTL,
+)
 from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, dialect_time_of
 from ttl_odm.sqlalchemy.time.formats import (
     Days,
@@ -47,6 +56,8 @@ from ttl_odm.sqlalchemy.time.formats import (
 from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sqlalchemy import Column, ColumnElement
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -116,6 +127,21 @@ class AdoptedInstants(Instants):
         """Two days for dates: the zone's offset, and the day itself."""
         return 2 * 86_400 if issubclass(_affinity(self.column.type), Date) else 1
 
+    def latest_on(self, dialect: Dialect) -> datetime | None:
+        """The last instant that the column has room for; None where that is past all datetimes."""
+        kept: Any = kept_type(self.column.type, clock_of(dialect).family)
+        if dialect.name == "sqlite" or isinstance(kept, BigInteger):
+            return None
+        if dialect.name in MYSQL_FAMILY and isinstance(kept, TIMESTAMP):
+            version = getattr(dialect, "server_version_info", None) or ()
+            is_unsigned = getattr(dialect, "is_mariadb", False) and version >= (11, 5)
+        elif self._unit in PER_SECOND and issubclass(_affinity(kept), Integer):
+            is_unsigned = getattr(kept, "unsigned", False)
+        else:
+            return None
+        most = 2 ** (32 if is_unsigned else 31) - 1
+        return EPOCH + timedelta(seconds=most // PER_SECOND.get(self._unit or "s", 1))
+
     def _format_on(self, clock: Clock) -> ColumnFormat:
         kept: Any = kept_type(self.column.type, clock.family)
         affinity, dialect = _affinity(kept), dialect_time_of(clock.family)
@@ -183,6 +209,65 @@ class AdoptedInstants(Instants):
                 f"format of its own on SQLite ({form!r}), in which they can't be compared: leave "
                 "storage_format out."
             )
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the column of a model's field has room for; `where` names both, for messages."""
+
+    instants: Instants
+    where: str
+
+    def check(self, dialect: Dialect, end: datetime | None, call: str) -> None:
+        """Refuse an end of a row's life that is too late."""
+        instants = self.instants
+        latest = instants.latest_on(dialect) if isinstance(instants, AdoptedInstants) else None
+        if end is not None and latest is not None and end > latest:
+            kept = kept_type(instants.column.type, clock_of(dialect).family)
+            raise UnwrappedInvalidTTL(
+                f"{self.where}: {call}: its column ({kept!r}) has no room for what is after "
+                f"{latest:%Y-%m-%d %H:%M:%S} UTC: make that a BIGINT (or a DATETIME, where it is a "
+                "TIMESTAMP); for a row that never expires call persist()."
+            )
+
+
+class End(LastModified):
+    """The instant that ``expire_at`` is given, if the column has room for it."""
+
+    cache_ok = True
+
+    def __init__(self, capacity: Capacity) -> None:
+        super().__init__()
+        self.capacity = capacity
+
+    def bind_processor(self, dialect: Dialect) -> Any:
+        """Check it before anything is sent."""
+        to_storage = super().bind_processor(dialect)
+
+        def process(value: Any) -> Any:
+            self.capacity.check(dialect, value, f"expire_at({value!r})")
+            return to_storage(value)
+
+        return process
+
+
+class SecondsAhead(TypeDecorator[int]):
+    """The seconds that ``expire_in`` is given, negative as `Ago` has them; the same goes for it."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def __init__(self, capacity: Capacity) -> None:
+        super().__init__()
+        self.capacity = capacity
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
+        """Check it, as far as the database's clock is known."""
+        sample = sample_of(dialect)
+        if value is not None:
+            now = EARLIEST_NOW if sample is None else sample.now()
+            self.capacity.check(dialect, now - timedelta(seconds=value), f"expire_in({-value})")
+        return value
 
 
 class Stored(FunctionElement[Any]):
