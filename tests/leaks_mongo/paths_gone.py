@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from beanie import MergeStrategy, WriteRules
+from beanie import DeleteRules, MergeStrategy, WriteRules
 from beanie.exceptions import DocumentNotFound
 
 from tests.leaks_mongo.registry import failure, key, path, refused
@@ -165,3 +165,19 @@ async def _(w: World) -> Any:
     document = await expired(w, w.Event)
     await document.insert()
     return is_there(w, w.Event)
+
+
+@path("delete() with DeleteRules.DELETE_LINKS where fetched links have expired since", own=True)
+async def _(w: World) -> Any:
+    house = await w.House.get(2, fetch_links=True)
+    w.pass_time(house.door, house.porches[0])
+    await house.delete(link_rule=DeleteRules.DELETE_LINKS)
+    return [w.after(model) for model in (w.House, w.Door, w.Window, w.Lock)]
+
+
+@path("delete() of a plain document with DELETE_LINKS where a fetched link has expired", own=True)
+async def _(w: World) -> Any:
+    street = await w.Street.get(1, fetch_links=True)
+    w.pass_time(street.houses[0])
+    await street.delete(link_rule=DeleteRules.DELETE_LINKS)
+    return [w.after(model) for model in (w.Street, w.House, w.Door, w.Window, w.Lamp)]

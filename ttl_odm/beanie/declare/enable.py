@@ -2,20 +2,23 @@
 
 A class gets ``__ttl__`` and so on as if it had declared them. One without `TTLMixin` also gets the
 two things by which the mixin puts a policy on a collection: `set_collection`, which Beanie calls,
-and query classes that know when to leave Beanie's cache alone. What it doesn't get is the
-mixin's fields and methods.
+and query classes that know when to leave Beanie's cache alone; and one with Beanie's soft delete a
+`delete` that stores nothing anew. What it doesn't get is the mixin's fields and methods.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
+from beanie.odm.documents import DocumentWithSoftDelete
 from beanie.odm.queries.find import FindMany, FindOne
 
 from ttl_odm.beanie.declare import declaration
 from ttl_odm.beanie.declare.mixin import TTLMixin
+from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.policy.binding import collection_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields
@@ -97,11 +100,23 @@ def _machinery(target: type[Document]) -> dict[str, object]:
 
     set_collection.is_enabled_by_ttl_odm = True  # type: ignore[attr-defined]
     attributes: dict[str, object] = {"set_collection": classmethod(set_collection)}
+    if issubclass(target, DocumentWithSoftDelete):
+        attributes["delete"] = _soft_delete_of(target)
     if target._find_one_query_class is FindOne:
         attributes["_find_one_query_class"] = TTLFindOne
     if target._find_many_query_class is FindMany:
         attributes["_find_many_query_class"] = TTLFindMany
     return attributes
+
+
+def _soft_delete_of(target: type[DocumentWithSoftDelete]) -> Any:
+    """Return the class's own `delete`, which saves, so that it stores nothing anew."""
+    plain: Any = target.delete
+
+    async def delete(self: DocumentWithSoftDelete, *args: Any, **kwargs: Any) -> Any:
+        return await lifetime.delete(self, partial(plain, self), *args, **kwargs)
+
+    return delete
 
 
 def _check(target: type[Document]) -> None:

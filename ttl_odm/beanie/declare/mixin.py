@@ -174,8 +174,11 @@ class TTLMixin(_Base):
         return await lifetime.replace(self, super().replace, *args, **kwargs)
 
     async def delete(self, *args: Any, **kwargs: Any) -> DeleteResult | None:
-        """Delete the document; see Beanie's own. `ExpiredError` if it has expired."""
-        return await lifetime.write(self, super().delete, *args, **kwargs)
+        """Delete the document; see Beanie's own. `ExpiredError` if it has expired.
+
+        Not with `DeleteRules.DELETE_LINKS`, which goes on: what has expired is gone already.
+        """
+        return await lifetime.delete(self, super().delete, *args, **kwargs)
 
     async def sync(self, *args: Any, **kwargs: Any) -> None:
         """Read the document again; see Beanie's own. `ExpiredError` if it has expired."""

@@ -94,7 +94,7 @@ async def update(
 
 async def send(handle: Handle, filter: Filter, change: Change, options: Document) -> Any:
     """Send an update or a replacement."""
-    upsert = options.pop("upsert", False)
+    upsert = options.pop("upsert", False) and _may_insert(handle.plain.full_name, filter)
     binding, policy = handle.binding, handle.policy
     if binding is None or policy is None:
         method = getattr(handle.plain, change.method)
@@ -198,12 +198,14 @@ class WriteWatch:
     """One write of one document, and what became of it.
 
     Its key is None as long as it has none; `matched` is None as long as nobody has looked. Where
-    the write finds nothing, `unmatched` is asked, and may raise an error.
+    the write finds nothing, `unmatched` is asked, and may raise an error. Where it must not insert,
+    an upsert is none.
     """
 
     collection: str
     key: object
     unmatched: Callable[[], Awaitable[None]] | None = None
+    inserts: bool = True
     matched: bool | None = None
     inserted: Filter | None = None
 
@@ -213,10 +215,17 @@ _watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None
 
 @contextmanager
 def watching(
-    collection: str, key: object, unmatched: Callable[[], Awaitable[None]] | None = None
+    collection: str,
+    key: object,
+    unmatched: Callable[[], Awaitable[None]] | None = None,
+    *,
+    inserts: bool = True,
 ) -> Iterator[WriteWatch]:
-    """Watch the write inside."""
-    watch = WriteWatch(collection, key, unmatched)
+    """Watch the write inside; as a part of another that must not insert, it must not either."""
+    outer = _watch.get()
+    if outer is not None and (outer.collection, outer.key) == (collection, key):
+        inserts = inserts and outer.inserts
+    watch = WriteWatch(collection, key, unmatched, inserts)
     token = _watch.set(watch)
     try:
         yield watch
@@ -226,8 +235,20 @@ def watching(
 
 async def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
     """Note whether a write by this filter met its document."""
-    watch = _watch.get()
-    if watch is not None and watch.collection == collection and filter.get("_id") == watch.key:
+    watch = _watch_of(collection, filter)
+    if watch is not None:
         watch.matched = matched
         if watch.unmatched is not None and not matched:
             await watch.unmatched()
+
+
+def _may_insert(collection: str, filter: Filter) -> bool:
+    watch = _watch_of(collection, filter)
+    return watch is None or watch.inserts
+
+
+def _watch_of(collection: str, filter: Filter) -> WriteWatch | None:
+    watch = _watch.get()
+    if watch is None or watch.collection != collection:
+        return None
+    return watch if filters.equalities(filter).get("_id") == watch.key else None

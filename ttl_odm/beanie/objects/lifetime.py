@@ -15,6 +15,7 @@ from datetime import date, datetime, timedelta, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from beanie import DeleteRules
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from pymongo import ReturnDocument
 
@@ -309,6 +310,23 @@ async def replace(document: Document, method: Method[Result], *args: Any, **kwar
         if now is not None:
             _learn(document, now, policy)
     return result
+
+
+async def delete(
+    document: Document, method: Method[Result], *args: Any, **kwargs: Any
+) -> Result | None:
+    """Run Beanie's delete, also a soft one, which saves: it must not store what has expired anew.
+
+    With its links a document is deleted as far as it is there: Beanie deletes one after the other,
+    and an error in between would leave the rest.
+    """
+    with watching(collection_of(document).full_name, document.id, inserts=False):
+        try:
+            return await write(document, method, *args, **kwargs)
+        except ExpiredError:
+            if DeleteRules.DELETE_LINKS not in (*args, *kwargs.values()):
+                raise
+            return None
 
 
 async def _is_gone(document: Document, session: Session) -> ExpiredError | None:
