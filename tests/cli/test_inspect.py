@@ -367,6 +367,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
         (["--models", "tests.cli.nothing:Base"], 2, "there is no module 'tests.cli.nothing'"),
         (["--models", "tests.cli.legacy:SESSION"], 2, "has no 'SESSION' (there is SESSIONS"),
         (["--models", "tests.cli.legacy:HOUR"], 2, "holds no SQLAlchemy models"),
+        (["--models", "tests.cli.legacy:key"], 2, "Error: key holds no SQLAlchemy models"),
     ],
 )
 def test_mistakes_are_told_in_a_line_without_a_password(

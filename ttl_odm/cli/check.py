@@ -44,7 +44,7 @@ _UNSEARCHABLE: Final = ("missing-table", "missing-column")
     default=DAY,
     show_default=True,
     metavar="SECONDS",
-    help="Longer than that no expired row may wait, and no sweep be ago.",
+    help="The longest that an expired row may wait, or the last sweep be ago.",
 )
 @click.option("--deep", is_flag=True, help="Read whole tables, however big they are.")
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
@@ -62,10 +62,11 @@ def check(  # noqa: PLR0913 (click's)
     lease_name: str | None,
     as_json: bool,
 ) -> None:
-    """Compare declarations, schema, indexes and values; name the command that fixes each finding.
+    """Compare the database with the declarations, and name the fixes.
 
-    Changes nothing, so it may run in CI and against production. Within GitHub Actions findings
-    become annotations.
+    Looks at schema, indexes, values, and when it was last swept. Each finding comes with the
+    command or statement that fixes it. Changes nothing, so it may run in CI and against
+    production. Within GitHub Actions findings become annotations.
 
     Exit status: 0 nothing or warnings only, 1 errors (or, with --strict, warnings), 2 usage.
     """

@@ -15,6 +15,7 @@ from sqlalchemy.schema import CreateColumn
 from ttl_odm.cli.checked_table import MIGRATE, MOST, CheckedTable, up_to_most
 from ttl_odm.cli.findings import AHEAD, Finding, overdue
 from ttl_odm.core.policy import ExpireAt
+from ttl_odm.core.values import NEVER
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import kind_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
@@ -81,7 +82,7 @@ class RowChecks(CheckedTable):
             return
         name = self._dialect.identifier_preparer.quote(own.name)
         valid = clock_of(self._dialect).ttl_check(name)
-        kept = [f"{name} = {value}" for value in self._binding.nevers]
+        kept = [f"{name} = {value}" for value in self._binding.nevers if value != NEVER]
         criterion = f"NOT ({' OR '.join([valid, *kept])})"
         invalid = literal_column(criterion, Boolean())
         wrong = up_to_most(self._number(self._some(MOST, invalid)))

@@ -88,11 +88,11 @@ class _Check(RowChecks):
             yield from self._tried(self._undated, stamp.name)
         for what, look in (
             ("indexes", self._indexes),
-            ("overdue", self._overdue),
-            ("keys", self._keys),
-            ("references", self._references),
+            ("how late it is swept", self._overdue),
+            ("foreign keys", self._keys),
+            ("what refers to it", self._references),
             ("values", self._values),
-            ("future", self._future),
+            (f"the future of {stamp.name}", self._future),
         ):
             yield from self._tried(look, what)
 

@@ -56,7 +56,7 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 def demo() -> None:
-    """Watch rows expire, in a SQLite file of its own that is removed afterwards."""
+    """Watch rows expire in a SQLite file that is removed afterwards."""
     if importlib.util.find_spec("sqlalchemy") is None:
         raise click.ClickException(
             "the demo needs SQLAlchemy; install it with: pip install 'ttl-odm[cli,sqlalchemy]'"

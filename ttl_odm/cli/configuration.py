@@ -99,24 +99,23 @@ def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
         if key not in known:
             near = get_close_matches(key, list(known), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"{where} has {key!r}, which nothing knows{hint}")
+            raise UsageError(f"{where} has {key!r}, which nothing knows{hint}.")
 
 
 def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
     """Refuse what click would convert, as true to 1, or fail at, as a list or a date."""
     if option.multiple:
         if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-            raise UsageError(f"{where} = {value!r}: give a list of texts.")
+            raise UsageError(f"{where} = {value!r}: give a list of names.")
         return
     is_flag = option.type is click.BOOL or getattr(option, "is_flag", False)
     is_path = isinstance(option.type, click.Path)
     kinds = (str, bool) if is_flag else (str,) if is_path else (str, int, float)
     is_whole = isinstance(option.type, type(click.INT))
+    is_number = is_whole or isinstance(option.type, type(click.FLOAT))
+    wanted = "true or false" if is_flag else "a number" if is_number else "a text"
     if not isinstance(value, kinds) or (isinstance(value, bool) and not is_flag):
-        raise UsageError(
-            f"{where} = {value!r}: give "
-            f"{'true or false' if is_flag else 'a text' if is_path else 'one value'}."
-        )
+        raise UsageError(f"{where} = {value!r}: give {wanted}.")
     if is_whole and isinstance(value, float):
         raise UsageError(f"{where} = {value!r}: give a whole number.")
 

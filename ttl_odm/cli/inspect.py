@@ -100,7 +100,7 @@ class Inspection:
 @click.option("--schema", help="The schema to look at, in place of the connection's own.")
 @json_option
 def inspect(url: str | None, models: str | None, schema: str | None, *, as_json: bool) -> None:
-    """Propose policies for the tables of a database that look as if their rows expire.
+    """Propose policies for tables whose rows look as if they expire.
 
     Reads names, types, keys, indexes, sizes and a few hundred rows of each table, counts what a
     proposal would expire as plan does, in a transaction that can only read, and prints the

@@ -62,13 +62,15 @@ def plan(  # noqa: PLR0913 (click's)
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d, and how old its rows are.
+    """Forecast what of a model expires, from now to 30 days ahead.
+
+    Shows what is expired now, in 1 h, 24 h, 7 d and 30 d, and how old the rows are.
 
     With --default-ttl or --policy also what that would change: which rows it would expire at once,
     and which expired rows it would make visible again. With --policy, MODEL may be any table of
     the database, and no --app is needed.
 
-    It changes nothing. Of more than 100,000 rows a sample is taken, and its error (95 %) is told.
+    It changes nothing. Of more than 100,000 rows a sample is taken, and its error (95 %) is given.
     """
     if html is not None and not html.parent.is_dir():  # better now than after the counting
         raise UsageError(f"--html {public_url(str(html))!r}: there is no such folder.")

@@ -30,7 +30,7 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
     metavar="SECONDS",
     default=INTERVAL,
     show_default=True,
-    help="Between two sweeps.",
+    help="The time between two sweeps.",
 )
 @click.option(
     "--jitter",
@@ -38,16 +38,20 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
     metavar="SHARE",
     default=JITTER,
     show_default=True,
-    help="Share of the interval by which it varies at random.",
+    help="The share of the interval by which it varies at random.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Serve metrics for Prometheus there (0: any free one, which is logged).",
+    help="Serve metrics for Prometheus on this port (0: any free one, which is logged).",
 )
 @click.option(
-    "--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="And here."
+    "--metrics-host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address that metrics are served on.",
 )
 @sweep_options
 def run(  # noqa: PLR0913 (click's)

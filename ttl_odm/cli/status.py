@@ -118,7 +118,7 @@ class Snapshot:
     flag_value=2.0,
     type=Seconds(min=0.1),
     metavar="[SECONDS]",
-    help="Look again and again, every 2 seconds or so many, until Ctrl-C.",
+    help="Look again every 2 seconds, or every so many, until Ctrl-C.",
 )
 @lease_name_option
 @json_option
@@ -132,7 +132,7 @@ def status(  # noqa: PLR0913 (click's)
     lease_name: str | None,
     as_json: bool,
 ) -> None:
-    """Show live and expired rows of each target, the lease, and the last sweep.
+    """Show live and expired rows, the lease, and the last sweep.
 
     Expired rows are counted by the sweeper's indexes; of big tables, all rows are the database's
     own estimate (~). "oldest" is for how long the first expired row has been waiting: the number

@@ -402,9 +402,10 @@ def status() -> None:
 @click.argument("model")
 @policy_options
 def plan(model: str, default_ttl: str | None, policy: str | None) -> None:
-    """Tell what of a model is expired now, in 1 h, 24 h, 7 d and 30 d; by another policy, too.
+    """Forecast what of a model expires, from now to 30 days ahead.
 
-    It changes nothing. Of more than 100,000 rows a sample is taken.
+    With --default-ttl or --policy also what that would expire. It changes nothing. Of more than
+    100,000 rows a sample is taken.
     """
     application, target = _app_ttl().target(model)
     forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, SMALL))

@@ -36,29 +36,36 @@ COMMAND_OPTIONS: Final = {
     "except": CommandOption("Leave this model or table out; may be repeated.", list, "NAME"),
     "json": CommandOption("Print JSON.", bool),
     "dry_run": CommandOption("Count what has expired; delete nothing.", bool),
-    "max_rows": CommandOption("Delete so many rows at most, then end.", int, "ROWS"),
-    "max_seconds": CommandOption("Begin no further batch after that.", float, "SECONDS"),
-    "max_rows_per_second": CommandOption("Don't exceed this rate.", float, "ROWS"),
+    "max_rows": CommandOption("Delete at most so many rows in a sweep.", int, "ROWS"),
+    "max_seconds": CommandOption("Begin no further batch after so long.", float, "SECONDS"),
+    "max_rows_per_second": CommandOption("Delete no faster than that.", float, "ROWS"),
     "batch_size": CommandOption("The first batch; the next ones adapt to its time.", int, "ROWS"),
-    "nice": CommandOption("Rest so long for each second of work (SQLite: 1).", float, "SECONDS"),
-    "statement_timeout": CommandOption("For each statement of a batch.", float, "SECONDS"),
-    "window": CommandOption("Sweep in these hours of the day.", str, "HH:MM-HH:MM"),
-    "timezone": CommandOption("The time zone of --window (UTC).", str, "NAME"),
+    "nice": CommandOption(
+        "Rest so long for each second of work (default: 0; SQLite: 1).", float, "SECONDS"
+    ),
+    "statement_timeout": CommandOption(
+        "The longest that a statement of a batch may take.", float, "SECONDS"
+    ),
+    "window": CommandOption("Sweep only in these hours of the day.", str, "HH:MM-HH:MM"),
+    "timezone": CommandOption("The time zone of --window (default: UTC).", str, "NAME"),
     "max_fraction": CommandOption(
         "The fuse: delete nothing of a target of which more than this share, 0 to 1, has expired.",
         float,
         "SHARE",
     ),
     "max_jump": CommandOption(
-        "The fuse: the same for so many times what one of the last ten sweeps found.",
+        "The fuse: delete nothing of a target with more than so many times the expired rows that "
+        "any of its last ten sweeps found.",
         float,
         "TIMES",
     ),
-    "force": CommandOption("Delete although the fuse blows, or a foreign key has no index.", bool),
-    "lease": CommandOption("One sweeper at a time (the default).", bool, is_negatable=True),
-    "lease_name": CommandOption("Sweepers of one name take turns (ttl_odm).", str, "NAME"),
+    "force": CommandOption("Delete even if the fuse blows, or a foreign key has no index.", bool),
+    "lease": CommandOption(
+        "Let one sweeper work at a time (the default).", bool, is_negatable=True
+    ),
+    "lease_name": CommandOption("Sweepers of one name take turns (default: ttl_odm).", str, "NAME"),
     "lease_duration": CommandOption(
-        "Another takes over after that from a dead one.", float, "SECONDS"
+        "How long a sweeper that has died keeps others waiting (default: 60).", float, "SECONDS"
     ),
 }
 """By their names in Python: ``max_rows`` is ``--max-rows``."""

@@ -68,8 +68,9 @@ def models_of(target: Any) -> dict[SQLTable, type | None]:
             if has_table and (mapper.inherits is None or not mapper.single):
                 models[mapper.local_table] = mapper.class_
     if not models:
+        name = getattr(target, "__qualname__", repr(target))
         raise TTLConfigurationError(
-            f"{target!r} holds no SQLAlchemy models: give a declarative base, a MetaData, a model, "
+            f"{name} holds no SQLAlchemy models: give a declarative base, a MetaData, a model, "
             "a Table, or a list of these."
         )
     return models
