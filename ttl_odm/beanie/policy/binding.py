@@ -20,7 +20,7 @@ from beanie.exceptions import CollectionWasNotInitialized
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core.declared import DeclaredTTL
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import declarations
 
@@ -102,7 +102,7 @@ def as_stored(model: type, policy: Policy) -> Policy:
             f"{model.__name__}.__ttl__ = {policy!r}: {created!r} is a date without a time, which "
             "says nothing of the hour of the creation: let it be a datetime."
         )
-    name = policy.last_modified if isinstance(policy, TTL) else policy.field
+    name = instant_field(policy)
     if not holds_days(name):
         return policy
     if isinstance(policy, ExpireAfter):
