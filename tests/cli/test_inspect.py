@@ -352,6 +352,22 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
     assert database["sessions"].count_documents({}) == 1
 
 
+def test_a_field_by_the_name_of_one_of_the_mixins_is_for_enable(mongodb: Any) -> None:
+    from beanie import Document
+
+    from ttl_odm.beanie import TTLMixin
+    from ttl_odm.inspection.source import _OF_TTL_MIXIN
+
+    url, database = mongodb
+    database["sessions"].insert_one({"expires_at": datetime.now(timezone.utc)})
+    printed = CliRunner().invoke(cli, ["inspect", url]).stdout
+
+    assert "class Sessions" not in printed
+    assert 'enable(Sessions, ExpireAt("expires_at"))' in printed
+    own = {name for name in vars(TTLMixin) if not name.startswith(("_", "model_"))}
+    assert own - vars(Document).keys() - {"set_collection", "set_database"} == _OF_TTL_MIXIN
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import gc
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from beanie import Document, UnionDoc, View, init_beanie
 from beanie.odm.settings.timeseries import TimeSeriesConfig
+from pydantic import ConfigDict, Field
 
 from tests.mongo.models import Event, World, collection_of
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
@@ -296,3 +297,45 @@ def test_a_registry_goes_with_its_client() -> None:
 async def test_beanie_does_not_learn_of_settings_that_are_ours(world: World) -> None:
     assert collection_of(Event).name == "events"
     assert not hasattr(Event.get_settings(), "ttl")
+
+
+async def test_a_field_in_the_place_of_the_mixins_is_refused(world: World) -> None:
+    class Stamped(TTLMixin, Document):
+        __ttl__ = 60
+        last_modified: datetime | None = None  # type: ignore[assignment]
+
+    class Renamed(TTLMixin, Document):
+        __ttl__ = 60
+        ttl: Any = Field(default=None, alias="TTL")
+
+    class Named(TTLMixin, Document):
+        __ttl__ = TTL(60, last_modified="last_modified")
+        last_modified: datetime | None = None  # type: ignore[assignment]
+
+        class Settings:
+            name = "named"
+
+    with pytest.raises(TTLConfigurationError, match=r"Stamped.last_modified is stored as 'last_m"):
+        await initialised(world, Stamped)
+    with pytest.raises(TTLConfigurationError, match=r"Renamed.ttl is stored as 'TTL'"):
+        await initialised(world, Renamed)
+    await initialised(world, Named)
+    world.of(Named).drop()
+
+
+async def test_an_alias_generator_leaves_the_lifetime_alone(world: World) -> None:
+    class Shouted(TTLMixin, Document):
+        model_config = ConfigDict(alias_generator=str.upper, populate_by_name=True)
+        __ttl__ = 60
+        size: int = 0
+
+        class Settings:
+            name = "shouted"
+
+    await initialised(world, Shouted)
+    await Shouted(ttl=5).insert()
+
+    stored = world.of(Shouted).find_one({})
+    assert stored is not None
+    assert (stored["ttl"], stored["SIZE"]) == (5, 0)
+    world.of(Shouted).drop()

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
     from ttl_odm.inspection.proposals import Proposal
 
+_OF_TTL_MIXIN = frozenset(
+    {
+        *("expire_at", "expire_in", "expires_at", "inherit_ttl", "is_expired", "persist"),
+        *("time_left", "touch"),
+    }
+)
+"""What a document gets from it: pydantic warns of a field that takes such a name."""
 _POSITIONAL = ("default", "field", "seconds")
 
 
@@ -71,6 +78,13 @@ def _on_classes(proposals: Sequence[Proposal]) -> str:
         table = proposal.table
         name, model = _printable(table.name), table.model or _class_name(table.name)
         head = f"class {model}(...):  # {'table' if table.model else 'your model of table'} {name}"
+        field = proposal.field.name
+        if table.is_collection and field in _OF_TTL_MIXIN:
+            lines += [
+                "",
+                f"# Collection {name}: TTLMixin has {_printable(field)} itself, so enable() it",
+            ]
+            continue
         if table.is_collection:
             head = f"class {model}(TTLMixin, Document):  # collection {name}"
         declaration = f"    __ttl__ = {as_source(proposal.policy)}{_doubt(proposal)}"

@@ -19,6 +19,7 @@ from ttl_odm.beanie.policy.binding import (
     purge_of,
     registry_of,
 )
+from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.policy.ttl_indexes import check_purge
 from ttl_odm.beanie.purge.removal import mode_of
@@ -64,6 +65,20 @@ def check_collection(model: type[Document]) -> None:
             f"{model.__name__} has a time-series collection, whose measurements cannot be changed "
             "one by one and so have no last modification and no ttl of their own: declare "
             f"__ttl__ = ExpireAfter({series.time_field!r}, seconds)."
+        )
+
+
+def check_fields(model: type[Document], mixin: type[Document]) -> None:
+    """Refuse a class in which a field of its own has the place of one that its policy is about."""
+    policy = policy_of(model)
+    for name, field in mixin.model_fields.items():
+        stored, own = field.alias or name, model.model_fields.get(name)
+        if stored not in deciding_fields(policy) or own is None or (own.alias or name) == stored:
+            continue
+        raise TTLConfigurationError(
+            f"{model.__name__}.{name} is stored as {own.alias or name!r}, in the place of "
+            f"TTLMixin's field {stored!r}, by which its documents expire: give it another name, "
+            "or name it in the policy: TTL(seconds, last_modified=..., override=...)."
         )
 
 

@@ -82,7 +82,7 @@ class TTLMixin(_Base):
     __ttl_purge__: ClassVar[str]
 
     last_modified: Optional[_LastModified] = Field(default=None, alias="_ts")  # noqa: UP045
-    ttl: _Lenient = None
+    ttl: _Lenient = Field(default=None, alias="ttl")  # which no alias generator renames
 
     _find_one_query_class: ClassVar[type] = TTLFindOne
     _find_many_query_class: ClassVar[type] = TTLFindMany
@@ -102,6 +102,7 @@ class TTLMixin(_Base):
     @classmethod
     def set_collection(cls, collection: Collection) -> None:
         """Take the collection that Beanie gives, gated, and put the policy on it."""
+        declaration.check_fields(cls, TTLMixin)
         super().set_collection(declaration.bind(cls, collection))  # type: ignore[no-untyped-call]
 
     # What its lifetime is
@@ -118,13 +119,13 @@ class TTLMixin(_Base):
         The clock is known from above: shortly before the instant of expiry (one round trip at
         most) the answer may already be True. The server decides on every read and write.
         """
-        end = self.expires_at
+        end = lifetime.end_of(self)  # a field of the user's may be called expires_at
         return end is not None and expiry.is_expired(end, lifetime.latest_now(self))
 
     @property
     def time_left(self) -> timedelta | None:
         """How long the document still lives; None for ever, never negative."""
-        end = self.expires_at
+        end = lifetime.end_of(self)
         return None if end is None else expiry.remaining(end, lifetime.latest_now(self))
 
     async def touch(
