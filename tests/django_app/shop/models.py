@@ -107,6 +107,18 @@ class KeptSeat(TTLModel):
     label = models.CharField(max_length=20)
 
 
+class Letter(TTLModel):
+    """Its rows may be wide."""
+
+    __ttl__ = 3600
+    body = models.TextField()
+
+
+class StoredLetter(models.Model):
+    id = models.BigIntegerField(primary_key=True)
+    body = models.TextField()
+
+
 class Nick(TTLModel):
     __ttl__ = 3600
     name = models.CharField(max_length=20)
