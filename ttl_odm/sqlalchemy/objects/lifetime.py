@@ -38,7 +38,7 @@ from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
-from ttl_odm.sqlalchemy.time.instants import End, Capacity, SecondsAhead
+from ttl_odm.sqlalchemy.time.instants import Capacity, End, SecondsAhead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
