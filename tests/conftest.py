@@ -72,17 +72,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def models_of_other_tests_have_no_say() -> Iterator[None]:
-    """Forget which tables a test gave a policy: those of the next may have the same names.
+    """Forget the tables that a test gave a policy: those of the next may have the same names.
 
-    A Table has the policy that was declared for its table, wherever in the process that was.
+    A policy is the table's, wherever in the process it was declared, and as long as anything has
+    the model. What a module has declared stays, for nobody imports it again, but not for others.
     """
     binding: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
-    before = {} if binding is None else dict.fromkeys(binding.bound_tables)
+    before = set() if binding is None else set(binding.bound_tables)
     yield
     binding = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
     if binding is not None:
-        for table in set(binding.bound_tables).difference(before):
-            binding.bound_tables.forget_name(table)
+        for table in set(binding.bound_tables) - before:
+            owner = binding.root_binding_of(table).default.owner
+            if getattr(sys.modules.get(owner.__module__), owner.__name__, None) is owner:
+                binding.bound_tables.forget_name(table)
+            else:
+                binding.bound_tables.discard(table)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

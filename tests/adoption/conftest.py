@@ -6,6 +6,7 @@ Rows are moved into the past by `text`, which the gate doesn't see.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,7 @@ def example(name: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
