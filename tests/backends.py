@@ -66,8 +66,12 @@ _SCHEMES: dict[str, tuple[str | None, str | None]] = {
 
 # What makes and drops databases.
 _ADMINISTRATORS = {"postgres": "postgresql+psycopg", "mariadb": "mysql+pymysql"}
-# PyMySQL would read all of the system's certificates for each connection: 20 ms.
-_CONNECT_ARGUMENTS = {"postgres": {}, "mariadb": {"ssl_disabled": True}}
+
+_SYNC_DRIVERS = {
+    "sqlite+aiosqlite": "sqlite",
+    "postgresql+asyncpg": "postgresql+psycopg",
+    "mysql+aiomysql": "mysql+pymysql",
+}
 
 
 def database_of(name: str) -> str:
@@ -111,7 +115,21 @@ def with_scheme(url: str, scheme: str | None, database: str) -> str | None:
     """Return a server's URL for a driver and a database; None if there is no driver."""
     if scheme is None:
         return None
-    return urlsplit(url)._replace(scheme=scheme, path=f"/{database}").geturl()
+    return _in_haste(urlsplit(url)._replace(scheme=scheme, path=f"/{database}").geturl())
+
+
+def synchronous(url: str) -> str:
+    """Return the URL for `create_engine` of a database, from one for either kind of engine."""
+    scheme, _, rest = url.partition("://")
+    driver = _SYNC_DRIVERS.get(scheme, scheme)
+    return url if driver == scheme else _in_haste(f"{driver}://{rest}")
+
+
+def _in_haste(url: str) -> str:
+    """Keep PyMySQL from reading all of the system's certificates for each connection: 20 ms."""
+    if not url.startswith("mysql+pymysql:"):
+        return url
+    return f"{url}{'&' if '?' in url else '?'}ssl_disabled=true"
 
 
 @contextlib.contextmanager
@@ -147,9 +165,7 @@ def _administrator(url: str, database: str) -> Iterator[Connection]:
     from sqlalchemy import create_engine
 
     address = urlsplit(url)._replace(scheme=_ADMINISTRATORS[database]).geturl()
-    engine = create_engine(
-        address, isolation_level="AUTOCOMMIT", connect_args=_CONNECT_ARGUMENTS[database]
-    )
+    engine = create_engine(_in_haste(address), isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
             yield connection

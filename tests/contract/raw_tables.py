@@ -13,6 +13,7 @@ from sqlalchemy import Integer, MetaData, Table, create_engine, delete, event, s
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.pool import QueuePool
 
+from tests.backends import synchronous
 from tests.contract.subject import CONTAINERS
 
 if TYPE_CHECKING:
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from tests.backends import Backend
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-SYNC_DRIVERS = {
-    "sqlite+aiosqlite": "sqlite",
-    "postgresql+asyncpg": "postgresql+psycopg",
-    "mysql+aiomysql": "mysql+pymysql",
-}
 NOW = {
     "sqlite": "SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')",
     "postgresql": "SELECT clock_timestamp()",
@@ -54,10 +50,7 @@ class RawTables:
     def __init__(self, backend: Backend, prefix: str = "") -> None:
         url = backend.sync_url or backend.async_url
         assert url is not None
-        scheme, _, rest = url.partition("://")
-        self.engine = create_engine(
-            f"{SYNC_DRIVERS.get(scheme, scheme)}://{rest}", poolclass=QueuePool
-        )
+        self.engine = create_engine(synchronous(url), poolclass=QueuePool)
         self.dialect = self.engine.dialect.name
         if self.dialect == "sqlite":
             event.listen(self.engine, "connect", in_haste)

@@ -77,7 +77,7 @@ class TimelessWorld:
     def async_url(self) -> URL:
         """The database's URL for an asynchronous engine."""
         url = self.engine.url
-        return url.set(drivername=_ASYNC_DRIVERS[url.get_backend_name()])
+        return url.set(drivername=_ASYNC_DRIVERS[url.get_backend_name()], query={})
 
     def answer(self, path: Path, engine: Engine | None = None) -> Any:
         """Run a path on a session of its own, and roll back what it changes."""

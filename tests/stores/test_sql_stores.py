@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from tests.backends import refusing
+from tests.backends import refusing, synchronous
 from ttl_odm.sqlalchemy import AdvisoryLeases, AsyncAdvisoryLeases, TTLMixin, include_expired
 from ttl_odm.sqlalchemy.sweep.store import open_store
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from tests.backends import Backend
     from ttl_odm.sweeper import ArchiveSink
 
-SYNC_DRIVERS = {
-    "sqlite+aiosqlite": "sqlite",
-    "postgresql+asyncpg": "postgresql+psycopg",
-    "mysql+aiomysql": "mysql+pymysql",
-}
 outbox = Table("outbox", MetaData(), Column("text", String(200)))
 
 
@@ -69,8 +64,8 @@ class SQLRig(StoreRig):
         self._sweep = sweep
         self._models: dict[str, Any] = {}
         url = self.sync_engine.url
-        driver = SYNC_DRIVERS.get(url.drivername, url.drivername)
-        self._behind = create_engine(url.set(drivername=driver), poolclass=QueuePool)
+        address = url.render_as_string(hide_password=False)
+        self._behind = create_engine(synchronous(address), poolclass=QueuePool)
         if url.get_backend_name() == "sqlite":
             for each in (self.sync_engine, self._behind):
                 event.listen(each, "connect", _in_haste)

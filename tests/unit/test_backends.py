@@ -13,6 +13,7 @@ from tests.backends import (
     fresh,
     server_url,
     sync_backends,
+    synchronous,
     with_scheme,
 )
 
@@ -39,13 +40,27 @@ def test_a_database_that_is_left_out_brings_no_backend() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("mysql://me@127.0.0.1:3306/old", "mysql+pymysql://me@127.0.0.1:3306/new"),
-        ("mysql://me:p%40ss@h/old?charset=utf8", "mysql+pymysql://me:p%40ss@h/new?charset=utf8"),
-        ("mysql://h", "mysql+pymysql://h/new"),
+        ("mysql://me@127.0.0.1:3306/old", "mysql+aiomysql://me@127.0.0.1:3306/new"),
+        ("mysql://me:p%40ss@h/old?charset=utf8", "mysql+aiomysql://me:p%40ss@h/new?charset=utf8"),
+        ("mysql://h", "mysql+aiomysql://h/new"),
     ],
 )
 def test_a_servers_url_gets_a_driver_and_a_database(given: str, expected: str) -> None:
-    assert with_scheme(given, "mysql+pymysql", "new") == expected
+    assert with_scheme(given, "mysql+aiomysql", "new") == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("sqlite:////tmp/a", "sqlite:////tmp/a"),
+        ("sqlite+aiosqlite:////tmp/a", "sqlite:////tmp/a"),
+        ("postgresql+asyncpg://h/a", "postgresql+psycopg://h/a"),
+        ("mysql+aiomysql://h/a", "mysql+pymysql://h/a?ssl_disabled=true"),
+        ("mysql+aiomysql://h/a?b=c", "mysql+pymysql://h/a?b=c&ssl_disabled=true"),
+    ],
+)
+def test_a_database_has_a_url_for_a_synchronous_engine(given: str, expected: str) -> None:
+    assert synchronous(given) == expected
 
 
 def test_a_driver_that_is_not_there_has_no_url() -> None:
