@@ -142,7 +142,7 @@ def swept(model: Any, batch_size: int) -> int:
     connection = connections["default"]
     dry = Sweeper(connection, [model], dry_run=True).run_once()
     assert dry.problems == ()
-    call_command("ttl_status", stdout=StringIO())
+    call_command("ttl_status", deep=True, stdout=StringIO())
     report = Sweeper(connection, [model], batch_size=batch_size).run_once()
     assert report.problems == ()
     assert report.deleted == dry.due

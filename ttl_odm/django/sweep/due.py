@@ -80,7 +80,8 @@ def out_of_reach(binding: Binding, using: str) -> list[str]:
         wrong.append((f"whose {own.name} is none", f"SET {ttl} = NULL WHERE {invalid}"))
     if not binding.stamp.null:
         nobody = f"without {binding.stamp.name}, which nobody sees"
-        wrong.append((nobody, f"SET {stamp} = {family.stamp} WHERE {stamp} IS NULL"))
+        present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
+        wrong.append((nobody, f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"))
     lines = []
     with connection.cursor() as cursor:
         for what, change in wrong:
