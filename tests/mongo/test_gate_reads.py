@@ -10,7 +10,7 @@ import pytest
 from beanie import Document, Link, View, init_beanie
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from pymongo.errors import DuplicateKeyError
 
 from tests.mongo.models import LONG_AGO, Cached, Event, Names, Plain, World, collection_of
@@ -472,22 +472,45 @@ class Known:
 
 
 LIVE = {"$match": {"$expr": live_expr(TTL(60))}}
+HIDE = {"$unset": "_exp"}
 
 
 @pytest.mark.parametrize(
     ("given", "made"),
     [
-        ([], [LIVE]),
-        ([{"$sort": {"a": 1}}], [LIVE, {"$sort": {"a": 1}}]),
-        ([{"$geoNear": {}}], [{"$geoNear": {}}, LIVE]),
+        ([], [LIVE, HIDE]),
+        ([{"$sort": {"a": 1}}], [LIVE, {"$sort": {"a": 1}}, HIDE]),
+        ([{"$geoNear": {}}], [{"$geoNear": {}}, LIVE, HIDE]),
         ([{"$collStats": {}}], [{"$collStats": {}}]),
-        ([{"$match": {"$text": 1}}], [{"$match": {"$text": 1, **LIVE["$match"]}}]),
+        ([{"$group": {"_id": "$a"}}], [LIVE, {"$group": {"_id": "$a"}}]),
+        ([{"$group": {"_id": "$$ROOT"}}], [LIVE, HIDE, {"$group": {"_id": "$$ROOT"}}]),
+        ([{"$project": {"_exp": 1}}], [LIVE, {"$project": {"_exp": 1}}]),
+        ([{"$out": "p"}], [LIVE, HIDE, {"$out": "p"}]),
+        (
+            [{"$graphLookup": {"from": "t", "as": "x"}}],
+            [
+                LIVE,
+                {
+                    "$graphLookup": {
+                        "from": "t",
+                        "as": "x",
+                        "restrictSearchWithMatch": LIVE["$match"],
+                    }
+                },
+                {"$unset": "x._exp"},
+                HIDE,
+            ],
+        ),
+        ([{"$match": {"$text": 1}}], [{"$match": {"$text": 1, **LIVE["$match"]}}, HIDE]),
         (
             [{"$match": {"$expr": "$x"}}],
-            [{"$match": {"$expr": {"$and": [LIVE["$match"]["$expr"], "$x"]}}}],
+            [{"$match": {"$expr": {"$and": [LIVE["$match"]["$expr"], "$x"]}}}, HIDE],
         ),
-        ([{"$unionWith": "t"}], [LIVE, {"$unionWith": {"coll": "t", "pipeline": [LIVE]}}]),
-        ([{"$unionWith": "p"}], [LIVE, {"$unionWith": "p"}]),
+        (
+            [{"$unionWith": "t"}],
+            [LIVE, HIDE, {"$unionWith": {"coll": "t", "pipeline": [LIVE, HIDE]}}],
+        ),
+        ([{"$unionWith": "p"}], [LIVE, HIDE, {"$unionWith": "p"}]),
         (
             [{"$lookup": {"from": {"db": "other", "coll": "t"}, "as": "x"}}],
             [
@@ -496,18 +519,20 @@ LIVE = {"$match": {"$expr": live_expr(TTL(60))}}
                     "$lookup": {
                         "from": {"db": "other", "coll": "t"},
                         "as": "x",
-                        "pipeline": [LIVE],
+                        "pipeline": [LIVE, HIDE],
                     }
                 },
+                HIDE,
             ],
         ),
         (
             [{"$facet": {"a": [{"$lookup": {"from": "t", "as": "x"}}], "b": []}}],
             [
                 LIVE,
+                HIDE,
                 {
                     "$facet": {
-                        "a": [{"$lookup": {"from": "t", "as": "x", "pipeline": [LIVE]}}],
+                        "a": [{"$lookup": {"from": "t", "as": "x", "pipeline": [LIVE, HIDE]}}],
                         "b": [],
                     }
                 },
@@ -643,3 +668,38 @@ async def test_links_lead_to_live_documents_only(world: World) -> None:
 
     assert isinstance(found.event, Link)
     assert expired.event.name == "n0"
+
+
+async def test_what_mongodb_deletes_by_is_in_no_documents_of_a_pipeline(world: World) -> None:
+    class Exact(TTLMixin, Document):
+        model_config = ConfigDict(extra="forbid")
+        __ttl__ = 3600
+        id: int
+
+        class Settings:
+            name = "exact"
+
+    class Holder(Document):
+        id: int
+        exact: Link[Exact]
+
+        class Settings:
+            name = "holders"
+
+    await init_beanie(database=world.database, document_models=[Exact, Holder])
+    exact = await Exact(id=1, ttl=60).insert()
+    await Holder(id=1, exact=exact).insert()
+
+    assert "_exp" in world.stored(Exact, 1)
+    (holder,) = await Holder.find(fetch_links=True).to_list()
+    assert holder.exact.id == 1
+    again = await Holder.get(1, fetch_links=True)
+    assert again is not None
+    assert again.exact.id == 1
+    for options in {}, {"include_expired": True}:
+        found = await Exact.aggregate([{"$sort": {"_id": 1}}], **options).to_list()
+        assert found[0].keys() == {"_id", "_ts", "ttl"}
+    await Exact.aggregate([{"$out": "copied"}]).to_list()
+    assert "_exp" not in (world.raw["copied"].find_one({}) or {})
+    for name in ("exact", "holders", "copied"):
+        world.raw.drop_collection(name)

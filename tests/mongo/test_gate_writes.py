@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from beanie import Document, TimeSeriesConfig, init_beanie
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from beanie.odm.queries.update import UpdateResponse
 from bson import Int64
-from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne, WriteConcern
+from pymongo import (
+    DeleteMany,
+    DeleteOne,
+    InsertOne,
+    ReplaceOne,
+    UpdateMany,
+    UpdateOne,
+    WriteConcern,
+)
 
 from tests.mongo.models import LONG_AGO, Event, Strict, Swept, Tracked, World, collection_of
-from ttl_odm import InvalidTTL
-from ttl_odm.beanie import ExpiredError, keep_last_modified
+from ttl_odm import ExpireAfter, InvalidTTL
+from ttl_odm.beanie import ExpiredError, TTLMixin, keep_last_modified
 from ttl_odm.beanie.indexes.validator import too_early
 from ttl_odm.beanie.policy.ttl_indexes import own_expiry
 from ttl_odm.core.policy import TTL
@@ -491,3 +500,29 @@ async def test_a_timedelta_of_minus_1_second_is_never_taken_for_never(world: Wor
 async def test_strict_values_cannot_be_computed_by_the_server(world: World, update: Any) -> None:
     with pytest.raises(InvalidTTL, match=r"cannot be checked"):
         await collection_of(Strict).update_many({}, update)
+
+
+@pytest.mark.filterwarnings("ignore:This field is deprecated")  # Beanie 1.30's own
+async def test_a_time_series_is_changed_and_deleted_by_what_measurements_share(
+    world: World,
+) -> None:
+    class Measured(TTLMixin, Document):
+        __ttl__ = ExpireAfter("at", 3600)
+        at: datetime
+        place: str
+
+        class Settings:
+            name = "measured"
+            timeseries = TimeSeriesConfig(time_field="at", meta_field="place")
+
+    await init_beanie(database=world.database, document_models=[Measured])
+    now = world.now()
+    for place, at in (("a", now), ("b", now), ("b", now - timedelta(hours=2))):
+        await Measured(at=at, place=place).insert()
+
+    await Measured.find(Measured.place == "a").update({"$set": {"place": "c"}})
+    await Measured.find(Measured.place == "b").delete()
+    await collection_of(Measured).bulk_write([DeleteMany({"place": "nowhere"})])
+
+    assert [each.place for each in await Measured.find().to_list()] == ["c"]
+    world.raw.drop_collection("measured")

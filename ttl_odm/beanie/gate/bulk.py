@@ -18,7 +18,6 @@ from pymongo.results import BulkWriteResult, InsertManyResult
 from ttl_odm.beanie.gate import writes
 from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.keys import KeyHolders
-from ttl_odm.beanie.rewrite import filters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,7 +150,7 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
     if isinstance(request, InsertOne):
         made._doc = await writes.stamped(handle, request._doc, keep=keep)
         return _Prepared(made, made._doc, is_repeatable=True)
-    made._filter = filters.live_filter(request._filter, handle.policy)
+    made._filter = handle.filter_to_write(request._filter)
     if isinstance(request, (DeleteOne, DeleteMany)):
         return _Prepared(made, {}, is_repeatable=True)
     change = writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)

@@ -280,7 +280,12 @@ def for_find(
 def for_pipeline(handle: Handle, pipeline: object, *, expired: bool = False) -> Lifetime:
     """Return how the results of a pipeline are judged."""
     policy = handle.policy
-    if expired or policy is None or never_expires(policy) or not isinstance(pipeline, Sequence):
+    if policy is None or not isinstance(pipeline, Sequence):
+        return Lifetime(handle, (), ())
+    if expired:  # then nothing is added to the pipeline
+        is_whole = isinstance(policy, TTL) and all(keeps(stage, (EXPIRY,)) for stage in pipeline)
+        return Lifetime(handle, (), (EXPIRY,) if is_whole else ())
+    if never_expires(policy):
         return Lifetime(handle, (), ())
     fields = deciding_fields(policy)
     is_whole = all(keeps(stage, fields) for stage in pipeline)

@@ -158,7 +158,7 @@ class Gate(Handle):
 
     async def delete_one(self, filter: Filter, **options: Any) -> DeleteResult:
         """Delete a live document."""
-        live = filters.live_filter(filter, self.policy)
+        live = self.filter_to_write(filter)
         result = await self.plain.delete_one(live, **options)
         if result.acknowledged:
             found = result.deleted_count > 0
@@ -167,11 +167,11 @@ class Gate(Handle):
 
     async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
         """Delete live documents."""
-        return await self.plain.delete_many(filters.live_filter(filter, self.policy), **options)
+        return await self.plain.delete_many(self.filter_to_write(filter), **options)
 
     async def find_one_and_delete(self, filter: Filter, **options: Any) -> Document | None:
         """Delete a live document and return it."""
-        live = filters.live_filter(filter, self.policy)
+        live = self.filter_to_write(filter)
         lifetime = self._shows(options)
         return lifetime.strip(await self.plain.find_one_and_delete(live, **options))
 

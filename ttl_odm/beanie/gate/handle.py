@@ -134,6 +134,16 @@ class Handle:
         asked: Filter = filter if isinstance(filter, Mapping) else by_key
         return asked if expired else filters.live_filter(asked, self.policy)
 
+    def filter_to_write(self, filter: Filter) -> Filter:
+        """Return the filter for a write.
+
+        That of a time series takes no expression, only fields that many measurements share, and
+        what has expired stays so whatever is written there.
+        """
+        binding = self.binding
+        is_series = binding is not None and binding.is_time_series
+        return filters.live_filter(filter, None if is_series else self.policy)
+
     def pipeline_for(self, pipeline: Any, *, expired: bool) -> Any:
         """Return the pipeline for a read."""
         if expired or not isinstance(pipeline, Sequence):

@@ -101,7 +101,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
         return await method(filter, change.live, upsert=upsert, **options)
     plain = handle.acknowledged
     method = getattr(plain, change.method)
-    live = filters.live_filter(filter, policy)
+    live = handle.filter_to_write(filter)
     known = {**filters.equalities(filter), **change.known} if upsert else change.known
     keys = KeyHolders(plain, binding, options.get("session"), [known], complete=upsert)
     since = None if change.is_repeatable else await handle.now()

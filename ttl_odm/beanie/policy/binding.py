@@ -55,6 +55,12 @@ class Binding:
         return self._default.settled if self.backend == "mongodb" else None
 
     @property
+    def is_time_series(self) -> bool:
+        """Whether the collection is one of MongoDB's time series."""
+        settings: Any = getattr(self.model, "get_settings", dict)()
+        return getattr(settings, "timeseries", None) is not None
+
+    @property
     def declared(self) -> Policy:
         """How documents expire, as the class declares it at this moment."""
         return self._default.policy

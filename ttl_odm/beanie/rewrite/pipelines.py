@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from ttl_odm.beanie.policy.predicate import deciding_fields, live_expr
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.filters import is_inclusive, mentions
+from ttl_odm.core.policy import TTL
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
@@ -59,10 +61,11 @@ _NO_DOCUMENTS: Final = frozenset(
 _KEEP_SHAPE: Final = frozenset(
     {
         *("$geoNear", "$graphLookup", "$limit", "$lookup", "$match"),
-        *("$sample", "$skip", "$sort", "$unwind"),
+        *("$sample", "$search", "$skip", "$sort", "$unwind", "$vectorSearch"),
     }
 )
 _MAY_KEEP_SHAPE: Final = frozenset({"$addFields", "$project", "$set", "$unset"})
+_MAKE_OTHERS: Final = frozenset({"$bucket", "$bucketAuto", "$count", "$group", "$sortByCount"})
 _MUST_BE_FIRST: Final = frozenset({"$geoNear", "$search", "$vectorSearch"})
 
 _MARK: Final = "__ttl_expired"
@@ -87,6 +90,7 @@ def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Poli
     `own` is the policy of the collection that it starts from.
     """
     stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
+    stages = _without_expiry(stages) if _has_expiry(own) else stages
     predicate = None if own is None else filters.live(own)
     operator = next(iter(stages[0]), "") if stages else ""
     if own is None or predicate is None or operator in _NO_DOCUMENTS:
@@ -99,6 +103,33 @@ def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Poli
     if operator == "$match":  # into it: a $text must stay in the first stage
         return [{"$match": {"$expr": predicate, **stages[0]["$match"]}}, *stages[1:]]
     return [match, *stages]
+
+
+def _has_expiry(policy: Policy | None) -> bool:
+    return isinstance(policy, TTL) and policy.override is not None and policy.unit is None
+
+
+def _without_expiry(stages: Pipeline) -> Pipeline:
+    """Return stages whose documents don't show their ``_exp``, unless they ask for it by name.
+
+    As late as can be, for MongoDB takes the first stages for a query.
+    """
+    if stages and next(iter(stages[0]), "") in _NO_DOCUMENTS:
+        return stages
+    hide = {"$unset": EXPIRY}
+    for number, stage in enumerate(stages):
+        if _names_its_fields(stage):
+            return stages
+        if not keeps(stage, (EXPIRY,)):
+            return [*stages[:number], hide, *stages[number:]]
+    return [*stages, hide]
+
+
+def _names_its_fields(stage: Filter) -> bool:
+    """Say whether a stage makes other documents, of fields that it names."""
+    operator = next(iter(stage), "")
+    names = operator in _MAKE_OTHERS or (operator == "$project" and is_inclusive(stage[operator]))
+    return names and not any(whole in repr(stage) for whole in ("$$ROOT", "$$CURRENT"))
 
 
 def _guarded(stages: Pipeline, predicate: Document, fields: tuple[str, ...]) -> Pipeline:
@@ -150,7 +181,8 @@ def _stages(stage: Document, policies: Policies) -> Pipeline:
         graph = stage[operator]
         policy = _policy_of(graph["from"], policies)
         matches = filters.live_filter(graph.get("restrictSearchWithMatch"), policy)
-        return [{operator: {**graph, "restrictSearchWithMatch": matches}} if matches else stage]
+        made = [{operator: {**graph, "restrictSearchWithMatch": matches}} if matches else stage]
+        return [*made, {"$unset": f"{graph['as']}.{EXPIRY}"}] if _has_expiry(policy) else made
     if operator == "$facet":
         facets = stage[operator].items()
         return [{operator: {name: live_pipeline(inner, None, policies) for name, inner in facets}}]
