@@ -442,9 +442,12 @@ async def test_a_sweep_that_is_cancelled_twice_is_interrupted() -> None:
 
 
 async def test_a_timeout_ends_a_sweep() -> None:
-    store = filled(AsyncInMemoryStore())
+    store, swept = filled(AsyncInMemoryStore()), asyncio.Event()
+    sweeper = AsyncSweeper(store, on_report=lambda _: swept.set())
+    running = asyncio.create_task(sweeper.run_forever(interval=3600))
+    await swept.wait()
     with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(AsyncSweeper(store).run_forever(interval=3600), 0.05)
+        await asyncio.wait_for(running, 0.01)
     assert store.keys("carts") == set()
     assert (await store.leases.read("ttl_odm")).holder is None
 
