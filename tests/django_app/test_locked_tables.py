@@ -40,7 +40,7 @@ _OWN = {
 def _hastily(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.random", lambda: 0.001)  # try again nearly without waiting
     monkeypatch.setattr("ttl_odm.sweeper.batch_gate.ATTEMPTS", 2)
-    monkeypatch.setattr(transactions, "_SQLITE_WAIT", 20)
+    monkeypatch.setattr(transactions, "FILE_WAIT", 20)
     # Connecting anew after a failure, the project's own PRAGMA would wait for five seconds.
     monkeypatch.setitem(connections["default"].settings_dict, "CONN_MAX_AGE", None)
     connections["default"].close()

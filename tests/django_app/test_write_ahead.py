@@ -39,7 +39,7 @@ def test_a_sweep_between_any_two_statements_of_a_write_does_not_hurt_it(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, *, atomic: bool, upsert: bool
 ) -> None:
     monkeypatch.setattr("ttl_odm.sweeper.batch_gate.ATTEMPTS", 1)
-    monkeypatch.setattr(transactions, "_SQLITE_WAIT", 0)
+    monkeypatch.setattr(transactions, "FILE_WAIT", 0)
     raw("PRAGMA journal_mode = WAL")
     place = statements = 0
     while place <= statements:

@@ -71,7 +71,7 @@ def patient(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engin
     """An engine of an application that waits for long, with expired rows in two tables."""
     monkeypatch.setattr("random.random", lambda: 0.001)  # try again nearly without waiting
     monkeypatch.setattr("ttl_odm.sweeper.batch_gate.ATTEMPTS", 2)
-    monkeypatch.setattr(transactions, "_SQLITE_WAIT", 20)
+    monkeypatch.setattr(transactions, "FILE_WAIT", 20)
     monkeypatch.setattr(leases, "_POSTGRESQL_WAIT", text("SET LOCAL lock_timeout = '20ms'"))
     assert backend.sync_url is not None
     engine = create_engine(backend.sync_url, poolclass=QueuePool, pool_size=1)
