@@ -66,6 +66,7 @@ def make_models(bases: Bases) -> SimpleNamespace:
 
     class Event(*ttl):
         __ttl__ = HOUR
+        __ttl_purge__ = "sweeper"  # its default gets longer without ensure_indexes()
         id: int
         name: Annotated[str, Indexed(unique=True)]
         kind: str = "a"
@@ -114,6 +115,7 @@ def make_models(bases: Bases) -> SimpleNamespace:
 
     class Door(*ttl):
         __ttl__ = HOUR
+        __ttl_purge__ = "sweeper"  # the same
         id: int
         color: str
         window: Link[Window] | None = None

@@ -359,6 +359,17 @@ async def _(w: World) -> Any:
     return isinstance(house.door, w.Door), len(found)
 
 
+@ours(
+    "a changed default: higher or off, before MongoDB, which deletes, knows of it", [[1, 2, 5]] * 3
+)
+async def _(w: World) -> Any:
+    seen_by_default = []
+    for default in (24 * HOUR, -1, None):
+        with declared(w.Window, default):
+            seen_by_default.append(keys(await w.Window.find().to_list()))
+    return seen_by_default
+
+
 @ours("a changed default: writes follow it", (10, None))
 async def _(w: World) -> Any:
     with declared(w.Event, 24 * HOUR):

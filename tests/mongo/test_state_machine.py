@@ -46,6 +46,7 @@ VALID = (-1, 50, 150, 250, 350)
 
 class Event(TTLMixin, Document):
     __ttl__ = 150
+    __ttl_purge__ = "sweeper"  # the default gets longer without ensure_indexes()
     id: str
     name: Annotated[str, Indexed(unique=True)]
     score: int = 0

@@ -15,7 +15,6 @@ from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.policy.binding import (
     declaration,
     declared_policy,
-    policy_of,
     purge_of,
     registry_of,
 )
@@ -60,7 +59,7 @@ def check_collection(model: type[Document]) -> None:
     if declaration(model, default=...) is ...:
         raise undeclared(model, "TTLMixin")
     series = model.get_settings().timeseries
-    if series is not None and isinstance(policy_of(model), TTL):
+    if series is not None and isinstance(declared_policy(model), TTL):
         raise TTLConfigurationError(
             f"{model.__name__} has a time-series collection, whose measurements cannot be changed "
             "one by one and so have no last modification and no ttl of their own: declare "
@@ -70,7 +69,7 @@ def check_collection(model: type[Document]) -> None:
 
 def check_fields(model: type[Document], mixin: type[Document]) -> None:
     """Refuse a class in which a field of its own has the place of one that its policy is about."""
-    policy = policy_of(model)
+    policy = declared_policy(model)
     for name, field in mixin.model_fields.items():
         stored, own = field.alias or name, model.model_fields.get(name)
         if stored not in deciding_fields(policy) or own is None or (own.alias or name) == stored:
@@ -95,7 +94,7 @@ def bind(model: type[Document], collection: Collection) -> Any:
 
 def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:
     """Take `last_modified` and `ttl` out of a class whose policy is about other fields."""
-    policy = policy_of(model)
+    policy = declared_policy(model)
     used = {policy.last_modified, policy.override} if isinstance(policy, TTL) else set()
     annotated = {  # by the user's own classes
         name

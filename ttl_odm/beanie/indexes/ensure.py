@@ -124,8 +124,9 @@ async def ensure_indexes(
         if binding is None:
             reports.append(await ensure(None))
         else:
-            purge, backend = binding.purge, binding.backend
-            reports.append(await ensure(binding.policy, purge=purge, backend=backend))
+            policy, purge, backend = binding.wanted, binding.purge, binding.backend
+            reports.append(await ensure(policy, purge=purge, backend=backend))
+            binding.deleting = policy if purge == "native" and backend == "mongodb" else None
     return tuple(reports)
 
 

@@ -1,6 +1,8 @@
 """Which policy a collection has, and the one way to it: from a class, or from a collection.
 
-The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. Which
+The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. But where
+MongoDB itself deletes, a life must not get longer before `ensure_indexes` has told the server, or
+reads would show what its monitor deletes: until then the policy that it goes by is in force. Which
 class a collection belongs to is known to a `Registry`, one for each client: it has the collections
 of all databases by name, so that a pipeline which starts at any of them finds the policies of those
 it looks into.
@@ -10,7 +12,9 @@ This module must not know what is done to filters, pipelines or documents.
 
 from __future__ import annotations
 
+import math
 import weakref
+from contextlib import suppress
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -19,8 +23,9 @@ from beanie.exceptions import CollectionWasNotInitialized
 
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.declared import DeclaredTTL, shape_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
+from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import declarations
 
@@ -36,23 +41,36 @@ PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 
 
 class Binding:
-    """A collection's policy, as the root of the classes that share the collection declares it."""
+    """A collection's policy, as the root of the classes that share the collection declares it.
+
+    `deleting` is the policy by which MongoDB itself deletes, as far as this process knows: what was
+    declared in the beginning, and then what `ensure_indexes` saw to. None where it doesn't.
+    """
 
     def __init__(self, model: type, backend: Backend) -> None:
         """Remember the class; its ``__ttl__`` is read when a policy is asked for."""
         self.model = model
         self.backend: Backend = backend
+        self.deleting: Policy | None = None
         self._default = _declared(model)
 
     @property
     def policy(self) -> Policy:
         """How documents expire at this moment; functions have been asked for their defaults."""
-        return self._default.settled
+        policy, deleting = self._default.settled, self.deleting
+        if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
+            return policy
+        return deleting
 
     @property
     def enforced(self) -> Policy | None:
         """The same; None on Azure Cosmos DB, where the service does it."""
-        return self._default.settled if self.backend == "mongodb" else None
+        return self.policy if self.backend == "mongodb" else None
+
+    @property
+    def wanted(self) -> Policy:
+        """How they shall expire, as soon as MongoDB knows."""
+        return self._default.settled
 
     @property
     def is_time_series(self) -> bool:
@@ -85,6 +103,25 @@ def purge_of(model: type) -> Purge:
 def declared_policy(model: type) -> Policy:
     """Return the policy that a class declares, as it is meant for stored documents."""
     return _declared(model).policy
+
+
+def _lasts_no_longer(policy: Policy, other: Policy) -> bool:
+    """Say whether no document lives longer by one policy than by another."""
+    if isinstance(policy, TTL) and isinstance(other, TTL):
+        if other.limit is not None:
+            is_limited = policy.limit is not None and _lasts_no_longer(policy.limit, other.limit)
+            return is_limited and _lasts_no_longer(policy.unlimited, other.unlimited)
+        policy = policy.unlimited
+    return shape_of(policy) == shape_of(other) and _length(policy) <= _length(other)
+
+
+def _length(policy: Policy) -> float:
+    """Return the seconds of a default, or what is longer than all others."""
+    if not isinstance(policy, TTL):
+        return policy.seconds if isinstance(policy, ExpireAfter) else 0
+    if policy.default is None:  # ttls of documents don't count either
+        return math.inf
+    return MAX_TTL + 1 if policy.default == NEVER else policy.default
 
 
 def _declared(model: type) -> DeclaredTTL:
@@ -156,6 +193,10 @@ class Registry:
                 _check_same(known, binding, collection)
                 binding = binding if issubclass(old, model) else known
         _check_same(binding, binding, collection)  # reads both, and so checks them
+        if known is not None and known.model is model and known.deleting is not None:
+            binding.deleting = known.deleting
+        elif binding.purge == "native" and backend == "mongodb":
+            binding.deleting = binding.declared
         self._bindings[database, collection] = binding
         return binding
 
@@ -200,8 +241,11 @@ def collection_of(document: Any) -> Collection:
 
 
 def policy_of(model: type) -> Policy:
-    """Return the policy that a class declares at this moment."""
-    return _declared(model).settled
+    """Return how the documents of a class expire at this moment."""
+    binding = None
+    with suppress(CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
+        binding = _binding_at(collection_of(model))
+    return _declared(model).settled if binding is None else binding.policy
 
 
 def binding_of(model: type) -> Binding | None:
@@ -212,5 +256,9 @@ def binding_of(model: type) -> Binding | None:
         raise TTLConfigurationError(
             f"{model.__name__} has no collection yet: call init_beanie() first."
         ) from error
+    return _binding_at(collection)
+
+
+def _binding_at(collection: Collection) -> Binding | None:
     database = collection.database
     return registry_of(database.client).find(database.name, collection.name)
