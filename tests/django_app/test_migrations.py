@@ -200,6 +200,27 @@ def test_makemigrations_replaces_the_check_of_an_earlier_release(
 
 
 @pytest.mark.databases("sqlite")
+def test_two_lines_replace_the_check_of_an_earlier_add_ttl(backend: Backend) -> None:
+    earlier = detected()
+    for operation in earlier:
+        if isinstance(operation, migrations.AddField) and operation.name == "ttl":
+            operation.field = TTLField(null=True, blank=True)
+    run([PLAIN, *earlier], atomic=True)
+    raw("INSERT INTO shop_box (name, ttl) VALUES ('a', 20.5)")
+    raw("DELETE FROM shop_box")
+    state = state_of(PLAIN, AddTTL("box"))  # what the migrations say
+    for says in ({}, {"checks_type": True}):
+        before, field = state.clone(), TTLField(null=True, blank=True, **says)
+        operation = migrations.AlterField("box", "ttl", field)
+        operation.state_forwards("shop", state)
+        with connections["default"].schema_editor() as editor:
+            operation.database_forwards("shop", editor, before, state)
+    assert not MigrationAutodetector(state, state_of(PLAIN, AddTTL("box")))._detect_changes()
+    with pytest.raises(IntegrityError, match="CHECK"):
+        raw("INSERT INTO shop_box (name, ttl) VALUES ('a', 20.5)")
+
+
+@pytest.mark.databases("sqlite")
 def test_makemigrations_finds_nothing_new_in_this_app(backend: Backend) -> None:
     call_command("makemigrations", "ttl_odm", check=True, dry_run=True, verbosity=0)
 

@@ -12,7 +12,7 @@ from sqlalchemy import text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sqlalchemy import Engine, MetaData
+    from sqlalchemy import Connection, Engine, MetaData
 
 _ENV = """
 from alembic import context
@@ -187,3 +187,21 @@ _POSTGRESQL = (
     "SELECT tgname FROM pg_trigger WHERE tgrelid = CAST(:table AS regclass)",
     "SELECT polname FROM pg_policy WHERE polrelid = CAST(:table AS regclass)",
 )
+
+
+def put_earlier_check(connection: Connection, form: str = "inline") -> None:
+    """Let SQLite's table ``web_sessions`` have the CHECK of an earlier release.
+
+    As its column's, or as Alembic's batch mode leaves it, "copied" behind all columns.
+    """
+    query = "SELECT sql FROM sqlite_master WHERE tbl_name = 'web_sessions' AND sql IS NOT NULL"
+    check = "CONSTRAINT ck_web_sessions_ttl CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)"
+    definition, *indexes = connection.scalars(text(query)).all()
+    begin = definition.index("CONSTRAINT ck_web_sessions_ttl")
+    end = definition.index(", \n", begin)
+    if form == "inline":
+        old = f"{definition[:begin]}{check}{definition[end:]}"
+    else:
+        old = f"{definition[:begin]}{definition[end:].rstrip(')')}, {check})"
+    for statement in ("DROP TABLE web_sessions", old, *indexes):
+        connection.exec_driver_sql(statement)

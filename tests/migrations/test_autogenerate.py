@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import mapped_column
 
 from tests.migrations.conftest import fill, models
-from tests.migrations.projects import catalogue, lines
+from tests.migrations.projects import catalogue, lines, put_earlier_check
 from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.sqlalchemy import lease_table
 from ttl_odm.sqlalchemy.sweep.leases import NAME
@@ -128,18 +128,8 @@ def test_the_check_of_an_earlier_release_is_replaced(
     model = models(60)
     model.metadata.create_all(engine)
     made = catalogue(engine, "web_sessions")
-    query = "SELECT sql FROM sqlite_master WHERE tbl_name = 'web_sessions' AND sql IS NOT NULL"
-    check = "CONSTRAINT ck_web_sessions_ttl CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)"
     with engine.begin() as connection:
-        definition, *indexes = connection.scalars(text(query)).all()
-        begin = definition.index("CONSTRAINT ck_web_sessions_ttl")
-        end = definition.index(", \n", begin)
-        if form == "inline":
-            old = f"{definition[:begin]}{check}{definition[end:]}"
-        else:  # as Alembic's batch mode leaves it
-            old = f"{definition[:begin]}{definition[end:].rstrip(')')}, {check})"
-        for statement in ("DROP TABLE web_sessions", old, *indexes):
-            connection.exec_driver_sql(statement)
+        put_earlier_check(connection, form)
         connection.execute(text("INSERT INTO web_sessions (id, views, ttl) VALUES ('a', 1, 'x')"))
     here = project(model)
     assert lines(here.autogenerate())[0] == ["op.alter_ttl('web_sessions', 60)"]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
 
 from tests.backends import fresh
 from tests.migrations.conftest import fill, models
-from tests.migrations.projects import catalogue
+from tests.migrations.projects import catalogue, put_earlier_check
 from ttl_odm.alembic import MigrationRefusedError
 
 if TYPE_CHECKING:
@@ -96,6 +97,21 @@ def test_a_script_leaves_the_same_schema_and_rows(
         run(other, here.script("downgrade", revisions))
         here.downgrade(to)
         assert catalogue(other, "web_sessions") == catalogue(engine, "web_sessions")
+
+
+@pytest.mark.databases("sqlite")
+def test_a_script_replaces_the_check_of_an_earlier_release(engine: Engine, project: Any) -> None:
+    model = models(60)
+    model.metadata.create_all(engine)
+    made = catalogue(engine, "web_sessions")
+    with engine.begin() as connection:
+        put_earlier_check(connection)
+    here = project(model)
+    here.revision("op.alter_ttl('web_sessions', 60)")
+    run(engine, here.script())
+    assert catalogue(engine, "web_sessions") == made
+    with engine.connect() as connection, pytest.raises(IntegrityError, match="CHECK"):
+        connection.execute(text("INSERT INTO web_sessions (id, views, ttl) VALUES ('b', 1, 20.5)"))
 
 
 @pytest.mark.parametrize("option", ["backfill='created_at'", "max_expired_now=0.1"])

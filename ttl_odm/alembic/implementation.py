@@ -213,7 +213,9 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
     with runner.outside_transactions():
         steps = migration.steps()
-        if not runner.offline:
+        if runner.offline:
+            steps.replace_check()
+        else:
             steps.add_columns(never=False, note=lambda _: None)
             steps.settle()
         if op.sweep == "index":

@@ -76,11 +76,14 @@ class SQLiteSteps(Steps[SQLite]):
 
             self.run.patiently(lambda: self._redefine(change, check), "the file")
         if self.existing.check == "outdated":
-            self._replace_check()
+            self.replace_check()
 
-    def _replace_check(self) -> None:
+    def replace_check(self) -> None:
         """Ask in the stored definition for what this release asks for."""
         condition = self.target.condition(self.dialect)
+        if self.run.offline:
+            self._script([(f"CHECK ({self.target.check.sqltext})", f"CHECK ({condition})")])
+            return
 
         def check() -> None:
             if condition not in self._definition():

@@ -85,6 +85,9 @@ class Steps(ABC, Generic[F]):
     def settle(self) -> None:
         """Whatever has to follow once old rows have what they get."""
 
+    def replace_check(self) -> None:
+        """Let the CHECK be this release's; that of earlier ones differs on SQLite alone."""
+
     @abstractmethod
     def add_indexes(self) -> None:
         """Add what the sweeper finds expired rows by."""
