@@ -5,15 +5,16 @@ Nothing here talks to Azure: a real MongoDB runs what is sent, and the tests loo
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from beanie import Document
+from beanie import Document, init_beanie
 from pymongo import InsertOne, ReplaceOne, UpdateOne
 from pymongo.monitoring import CommandListener
 
 from tests.mongo.models import World, opened
-from ttl_odm import TTL, InvalidTTL
+from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
 
 if TYPE_CHECKING:
@@ -111,3 +112,48 @@ async def test_the_index_is_the_services(azure: World) -> None:
     index = azure.of(Held).index_information()[report.created[0]]
     assert (index["key"], index["expireAfterSeconds"]) == ([("_ts", 1)], 3600)
     assert "partialFilterExpression" not in index
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (ExpireAt("ends"), "expires documents by its own '_ts'"),
+        (ExpireAfter("ends", 60), "expires documents by its own '_ts'"),
+        (TTL(60, max_lifetime=3600, created="ends"), "counts from its own '_ts'"),
+        (TTL(60, override=None), "leave both out"),
+    ],
+)
+async def test_what_the_service_does_not_enforce_is_refused(
+    azure: World, policy: Any, reason: str
+) -> None:
+    class Refused(TTLMixin, Document):
+        __ttl__ = policy
+        ends: datetime | None = None
+
+    with pytest.raises(TTLConfigurationError, match=reason):
+        await init_beanie(database=azure.database, document_models=[Refused])
+
+
+async def test_helpers_that_need_the_services_stamp_say_so(
+    azure: World, commands: Commands
+) -> None:
+    held = await Held(id=1).insert()
+    commands.sent.clear()
+
+    for refused in (
+        held.touch(),
+        held.touch(at_most_every=60),
+        held.expire_in(0),
+        held.expire_in(60, only_if="longer"),
+        held.expire_at(datetime.now(timezone.utc)),
+    ):
+        with pytest.raises(TTLConfigurationError, match="Azure"):
+            await refused
+    assert commands.sent == []
+
+    assert await held.expire_in(60)
+    assert azure.stored(Held, 1) == {"_id": 1, "name": "", "ttl": 60}
+    await held.persist()
+    assert azure.stored(Held, 1)["ttl"] == -1
+    await held.inherit_ttl()
+    assert "ttl" not in azure.stored(Held, 1)

@@ -19,8 +19,8 @@ from ttl_odm.beanie.policy.binding import (
     registry_of,
 )
 from ttl_odm.beanie.policy.predicate import deciding_fields
+from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, check_purge
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
-from ttl_odm.beanie.policy.ttl_indexes import check_purge
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.time.formats import mark_durations
 from ttl_odm.core.declared import undeclared
@@ -86,10 +86,23 @@ def bind(model: type[Document], collection: Collection) -> Any:
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)
+    if database.ttl_backend == "cosmos":
+        _check_for_cosmos(model)
     binding = registry.bind(model, database.name, ours.name, database.ttl_backend)
     mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
     mark_durations(model)
     return ours
+
+
+def _check_for_cosmos(model: type[Document]) -> None:
+    """Refuse a policy that Azure Cosmos DB doesn't enforce, for there nobody else does."""
+    policy = declared_policy(model)
+    if not isinstance(policy, TTL):
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {policy!r}: Azure Cosmos DB expires documents by its own "
+            "'_ts' and their 'ttl' only: declare a number of seconds."
+        )
+    azure_indexes(policy, purge_of(model))
 
 
 def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:

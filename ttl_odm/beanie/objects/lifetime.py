@@ -22,7 +22,7 @@ from pymongo import ReturnDocument
 from ttl_odm import errors
 from ttl_odm.beanie.gate.writes import watching
 from ttl_odm.beanie.policy import predicate
-from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import stored, stored_expr
@@ -106,6 +106,7 @@ async def touch(
         raise TTLConfigurationError(
             f"{type(document).__name__} documents can't be touched: {policy!r}."
         )
+    _refuse_on_cosmos(document, "touch()", instead="any write starts its lifetime again")
     conditions = []
     if at_most_every is not None:
         apart = interval(at_most_every)
@@ -149,6 +150,8 @@ async def expire_in(
     policy, field = _with_own_ttl(document)
     seconds = life_seconds(life, where=f"{type(document).__name__}.{field}")
     now = formats.server_now()
+    if not seconds or only_if is not None:
+        _refuse_on_cosmos(document, "expire_in(0) and only_if", instead="delete it, or set its ttl")
     if seconds:
         end: Instant = {"$add": [now, seconds * 1000]}
         conditions = _conditions(only_if, policy, end)
@@ -183,6 +186,7 @@ async def expire_at(
         TTLConfigurationError: As for `expire_in`.
     """
     policy, field = _with_own_ttl(document)
+    _refuse_on_cosmos(document, "expire_at()", instead="expire_in() the seconds that are left")
     await _read_clock(document)
     now = _clock(document).reached
     instant = end_instant(instant, where=f"{type(document).__name__}.{field}", now=now)
@@ -223,6 +227,16 @@ def _with_own_ttl(document: Document) -> tuple[TTL, str]:
     raise TTLConfigurationError(
         f"{type(document).__name__} documents have no ttl of their own: {policy!r}."
     )
+
+
+def _refuse_on_cosmos(document: Document, what: str, *, instead: str) -> None:
+    """Refuse what needs ``_ts``, where the service keeps it and no command reads or sets it."""
+    binding = binding_of(type(document))
+    if binding is not None and binding.backend == "cosmos":
+        raise TTLConfigurationError(
+            f"{type(document).__name__}: {what} can't be had on Azure Cosmos DB, which keeps '_ts' "
+            f"for itself: {instead}."
+        )
 
 
 def _conditions(only_if: OnlyIf | None, policy: TTL, end: Instant) -> list[drivers.Document]:
