@@ -439,6 +439,14 @@ def test_rows_that_wait_in_a_table_without_an_index_are_reported(
     assert codes("--strict", status=0) == {}
 
 
+def test_a_table_without_expired_rows_has_no_oldest_one(engine: Engine, logins: Table) -> None:
+    run_sql(engine, f"UPDATE {logins.name} SET ends = 2147483647")  # noqa: S608 (a table of ours)
+    url = engine.url.render_as_string(hide_password=False)
+    status = CliRunner().invoke(cli, ["status", "--app", "tests.cli.shop:logins", "--url", url])
+    (row,) = (line for line in status.stdout.splitlines() if line.startswith(logins.name))
+    assert row.split()[-6:-2] == ["50", "50", "0", "-"]
+
+
 def deep(app: list[str], *, status: int) -> dict[str, Any]:
     listed = found(app, "--deep", status=status)
     return {code: finding for (code, target), finding in listed.items() if target == "carts"}

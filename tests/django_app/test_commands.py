@@ -117,7 +117,15 @@ def test_the_status_says_what_is_left_and_who_sweeps(
     call_command("ttl_status", "--model", "shop.Session")
     told = capsys.readouterr().out
     assert "nobody is sweeping, last swept" in told
-    assert "shop_session" in told
+    *_, row = (line for line in told.splitlines() if line.startswith("  shop_session"))
+    assert row.split() == ["shop_session", "1", "0", "-"]
+
+
+def test_the_status_of_no_model_says_so(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("ttl_status", "--model", "shop.Session", "--except", "shop.Session")
+    assert "No model with a policy" in capsys.readouterr().err
 
 
 def test_every_sweeps_one_database_until_a_signal(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Counts:
     """What is in a target; None for what could not be counted, with the problem.
 
-    `oldest` is seconds since the first of its expired rows has expired.
+    `oldest` is seconds since the first of its expired rows has expired, 0 where there are none.
     """
 
     target: Target
@@ -172,12 +172,13 @@ async def _snapshot(app: Application, lease_name: str | None) -> Snapshot:
             due = await answer(store.due(target.name))
             if due is not None:
                 rows = await answer(store.count(target.name))
+                oldest = rows.oldest if due.oldest is None else due.oldest
                 counts = Counts(
                     target,
                     rows=rows.rows,
                     is_estimated=rows.is_estimated,
                     expired=rows.due,
-                    oldest=rows.oldest if due.oldest is None else due.oldest,
+                    oldest=oldest if rows.due else 0.0,
                 )
         except StoreError as error:
             counts = Counts(target, problem=in_one_line(error))

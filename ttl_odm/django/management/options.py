@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import BooleanOptionalAction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -14,6 +14,8 @@ from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+NO_MODELS: Final = "No model with a policy is in these databases."
 
 
 def add_option(parser: ArgumentParser, name: str, **settings: Any) -> None:
@@ -37,7 +39,7 @@ def add_selection(parser: ArgumentParser) -> None:
         action="append",
         choices=tuple(connections),
         metavar="ALIAS",
-        help="This database; may be repeated (default).",
+        help=f"This database only; may be repeated (default: {DEFAULT_DB_ALIAS}).",
     )
     add_option(parser, "model", help="This model (app_label.Model) or table only; may be repeated.")
     add_option(parser, "except", dest="excepted")

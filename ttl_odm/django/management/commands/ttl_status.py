@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import BaseCommand
 
-from ttl_odm.django.management.options import add_option, add_selection, stores
+from ttl_odm.django.management.options import NO_MODELS, add_option, add_selection, stores
 from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.options import LEASE_NAME
-from ttl_odm.sweeper.text import visible
+from ttl_odm.sweeper.text import age, visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -36,8 +36,10 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         """Look at one database after the other."""
-        failed = False
-        for alias, store in stores(options).items():
+        failed, selected = False, stores(options)
+        if not selected:
+            self.stderr.write(NO_MODELS)
+        for alias, store in selected.items():
             try:
                 content = _read(store, options["lease_name"], is_deep=options["deep"])
             except StoreError as error:
@@ -60,14 +62,14 @@ class Command(BaseCommand):
         if lease["paused"]:
             parts.append("sweepers are paused")
         ago = lease["last_sweep_ago"]
-        parts.append("never swept" if ago is None else f"last swept {_seconds(ago)} ago")
+        parts.append("never swept" if ago is None else f"last swept {age(ago)} ago")
         self.stdout.write(f"{alias}: {', '.join(parts)}")
         names = [visible(target["table"]) for target in targets]
         width = max(map(len, names))
         self.stdout.write(f"  {'table'.ljust(width)}  {'rows':>10}  {'expired':>10}  oldest")
         for name, target in zip(names, targets, strict=True):
             oldest = target["oldest"]
-            state = "TTL is off" if target["off"] else "?" if oldest is None else _seconds(oldest)
+            state = "TTL is off" if target["off"] else age(oldest)
             rows, due = (
                 "?" if target[number] is None else f"{target[number]:,}"
                 for number in ("rows", "due")
@@ -106,10 +108,3 @@ def _read(store: DjangoStore, lease_name: str, *, is_deep: bool) -> dict[str, An
         "last_sweep_ago": state.recorded_ago,
     }
     return {"targets": targets, "lease": lease}
-
-
-def _seconds(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import BaseCommand, CommandError
 
-from ttl_odm.django.management.options import add_option, add_selection, stores
+from ttl_odm.django.management.options import NO_MODELS, add_option, add_selection, stores
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import LIMITS, Status, report_text, status_of
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         except TTLConfigurationError as error:
             raise CommandError(str(error), returncode=Status.USAGE) from error
         if not sweepers:
-            self.stderr.write("No model with a policy is in these databases.")
+            self.stderr.write(NO_MODELS)
             return
         if every is not None and len(sweepers) > 1:
             raise CommandError(
