@@ -113,6 +113,17 @@ class Cached(TTLMixin, Document):
         cache_expiration_time = timedelta(hours=2)
 
 
+class CachedTicket(TTLMixin, Document):
+    __ttl__ = 86_400
+    id: int
+    event: Link[Event] | None = None
+
+    class Settings:
+        name = "cached_tickets"
+        use_cache = True
+        cache_expiration_time = timedelta(hours=2)
+
+
 class Plain(Document):
     id: int
     event: Link[Event] | None = None
@@ -129,7 +140,19 @@ class Names(View):
         pipeline = [{"$project": {"name": 1}}]
 
 
-MODELS = [Event, Tracked, Swept, Strict, Visit, Voucher, Adopted, Cached, Plain, Names]
+MODELS = [
+    Event,
+    Tracked,
+    Swept,
+    Strict,
+    Visit,
+    Voucher,
+    Adopted,
+    Cached,
+    CachedTicket,
+    Plain,
+    Names,
+]
 
 
 @dataclass(frozen=True)

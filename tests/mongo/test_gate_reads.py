@@ -10,10 +10,19 @@ import pytest
 from beanie import Document, Link, View, init_beanie
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pymongo.errors import DuplicateKeyError
 
-from tests.mongo.models import LONG_AGO, Cached, Event, Names, Plain, World, collection_of
+from tests.mongo.models import (
+    LONG_AGO,
+    Cached,
+    CachedTicket,
+    Event,
+    Names,
+    Plain,
+    World,
+    collection_of,
+)
 from tests.mongo.scratch import connect
 from ttl_odm import TTL, TTLError
 from ttl_odm.beanie import TTLMixin, ttl_database
@@ -284,6 +293,45 @@ async def test_what_does_not_say_when_it_expires_is_not_cached(world: World) -> 
 
     assert await Cached.find(projection_model=Name).to_list() == []
     assert await Cached.find().sum("_id") is None
+
+
+class NameAndAge(BaseModel):
+    name: str
+    last_modified: datetime = Field(alias="_ts")
+
+
+async def test_a_projection_without_the_ttl_is_not_cached(world: World) -> None:
+    await Cached(id=1, name="a", ttl=60).insert()
+    assert await Cached.find(projection_model=NameAndAge).to_list()
+    assert await Cached.find_one(Cached.id == 1, projection_model=NameAndAge)
+    assert await Cached.find().project(NameAndAge).to_list()
+    assert await Cached.find().aggregate([{"$project": {"_ts": 1}}]).to_list()
+
+    world.age(Cached, 1, 600)
+
+    assert await Cached.find(projection_model=NameAndAge).to_list() == []
+    assert await Cached.find_one(Cached.id == 1, projection_model=NameAndAge) is None
+    assert await Cached.find().project(NameAndAge).to_list() == []
+    assert await Cached.find().aggregate([{"$project": {"_ts": 1}}]).to_list() == []
+
+
+async def test_linked_and_joined_documents_are_not_cached(world: World) -> None:
+    lookup = {"from": "events", "localField": "_id", "foreignField": "_id", "as": "events"}
+    await Event(id=1, name="e").insert()
+    await CachedTicket(id=1, event=Event.link_from_id(1)).insert()
+
+    async def reads() -> list[Any]:
+        found = await CachedTicket.find(fetch_links=True).to_list()
+        one = await CachedTicket.find_one(CachedTicket.id == 1, fetch_links=True)
+        joined = await CachedTicket.aggregate([{"$lookup": lookup}]).to_list()
+        return [found[0].event, one.event, *joined[0]["events"]]
+
+    assert len(await reads()) == 3
+    assert all(isinstance(event, Event) for event in (await reads())[:2])
+
+    world.age(Event, 1)
+
+    assert [event for event in await reads() if isinstance(event, (Event, dict))] == []
 
 
 async def test_expired_documents_neither_come_from_the_cache_nor_get_into_it(

@@ -2,7 +2,8 @@
 
 Beanie lets a class name its query classes; ours see to it that the class's cache is one that
 forgets results as soon as one of their documents has expired, and that queries which want expired
-documents leave the cache alone.
+documents leave the cache alone. What doesn't say when it expires (projections, fetched links,
+aggregations) is not cached.
 
 This module must not know how the gate works.
 """
@@ -76,6 +77,19 @@ class _Query(_AnyQuery):  # type: ignore[misc]
         if isinstance(cache, LRUCache) and not isinstance(cache, ExpiringCache):
             document_model._cache = ExpiringCache(cache, document_model)
 
+    @property
+    def ignore_cache(self) -> bool:
+        """Whether the cache is left alone: it is for whole documents of the class, by themselves.
+
+        A part of one may not say when it expires, and of others nobody can tell.
+        """
+        is_whole = self.projection_model is self.document_model and not self.fetch_links
+        return self._ignores_cache or not is_whole or _wants_expired(self)
+
+    @ignore_cache.setter
+    def ignore_cache(self, value: bool) -> None:
+        self._ignores_cache = value
+
     async def count(self) -> int:
         """Count what the query finds."""
         if _wants_expired(self) and not self.fetch_links:  # Beanie 1 would forget the wish
@@ -106,12 +120,6 @@ class _Query(_AnyQuery):  # type: ignore[misc]
 class TTLFindOne(_Query, FindOne[Any]):
     """Beanie's query for one document."""
 
-    def find_one(self, *args: Any, **kwargs: Any) -> Any:
-        """Find one document; ``include_expired=True`` finds expired ones too."""
-        query = super().find_one(*args, **kwargs)
-        query.ignore_cache = query.ignore_cache or _wants_expired(query)
-        return query
-
     async def replace_one(self, *args: Any, **kwargs: Any) -> Any:
         """Replace what the query finds."""
         _refuse_expired(self)
@@ -121,18 +129,12 @@ class TTLFindOne(_Query, FindOne[Any]):
 class TTLFindMany(_Query, FindMany[Any]):
     """Beanie's query for many documents."""
 
-    def find_many(self, *args: Any, **kwargs: Any) -> Any:
-        """Find documents; ``include_expired=True`` finds expired ones too."""
-        query = super().find_many(*args, **kwargs)
-        query.ignore_cache = query.ignore_cache or _wants_expired(query)
-        return query
-
     def aggregate(self, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline over what the query finds."""
         if _wants_expired(self):
             kwargs.setdefault("include_expired", True)
         query = super().aggregate(*args, **kwargs)
-        query.ignore_cache = query.ignore_cache or _wants_expired(query)
+        query.ignore_cache = True  # it may give parts of documents, and those of other classes
         return query
 
 
