@@ -36,8 +36,9 @@ def is_refused(error: DatabaseError) -> bool:
 
 def is_restricted(error: DatabaseError) -> bool:
     """Whether rows elsewhere refer to it."""
-    by_django = isinstance(error, (ProtectedError, RestrictedError))
-    return by_django or errors.is_restricted(error.__cause__ or error)
+    kinds = (ProtectedError, RestrictedError)
+    cause = error.__cause__ or error
+    return isinstance(error, kinds) or isinstance(cause, kinds) or errors.is_restricted(cause)
 
 
 def in_short(error: DatabaseError | InterfaceError) -> str:

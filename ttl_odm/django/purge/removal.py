@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, connections, transaction
@@ -31,7 +32,7 @@ from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from django.db.models import Model as Instance
 
@@ -77,6 +78,11 @@ class Removal:
         self._root = self.model if binding is None else binding.model
         self._sink = sink_of(self._root, self.using)
         self._table = self._root._meta.db_table
+
+    @property
+    def is_referred(self) -> bool:
+        """Whether rows that may have expired can refer to these."""
+        return bool(_referring(self.model))
 
     @property
     def is_plain(self) -> bool:
@@ -157,11 +163,13 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
     hooks = hooks_of(binding.model, binding.model._meta.db_table)
     removal = Removal(model, using, hooks, reason="displaced")
     removed = 0
+    # The database asks what refers to a row, even where Django was told to do nothing about it.
+    takes_statements = removal.is_plain and not removal.is_referred
     for condition in conditions:
         expired = rows_of(model, using).filter(condition)
-        if not removal.is_plain:
+        if not takes_statements:
             take_file(model, using)
-            objs = list(locked(expired, using))
+            objs = _with_referring(model, using, list(locked(expired, using)))
             try:
                 removal.by_objects(objs)
             except (ProtectedError, RestrictedError) as error:
@@ -178,6 +186,31 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
             by_key = rows_of(model, using).filter(pk__in=keys)
             removed += removal.by_statement(by_key, by_key=True)
     return removed
+
+
+def _with_referring(model: Model, using: str, objs: list[Instance]) -> list[Instance]:
+    """Rows, and the expired ones of the same table that refer to them, however long the chain.
+
+    Those that can go together, that is; of others each goes before what it refers to.
+    """
+    is_deferred = connections[using].features.can_defer_constraint_checks
+    fields = [
+        relation.field
+        for relation in _referring(model)
+        if relation.related_model is model and (is_deferred or relation.field.null)
+    ]
+    known, layer = _being_removed(model) | {obj.pk for obj in objs}, objs
+    while fields and layer:
+        refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
+        rows = locked(rows_of(model, using).filter(refers), using)
+        layer = [obj for obj in rows if obj.pk not in known]
+        known |= {obj.pk for obj in layer}
+        objs = [*objs, *layer]
+    return objs
+
+
+def _being_removed(model: Model) -> set[Any]:
+    return {pk for owner, pk in _doomed.get() if owner is model}
 
 
 def take_file(model: Model, using: str) -> None:
@@ -211,17 +244,15 @@ def install() -> None:
 
     @functools.wraps(original)
     def delete(self: Collector) -> tuple[int, dict[str, int]]:
-        referring = list(_referring(self))
-        if not referring:
+        relations = list(_expiring_relations(self))
+        if not relations:
             return original(self)
         rows = {(model, obj.pk) for model, objs in self.data.items() for obj in objs}
         token = _doomed.set(_doomed.get() | rows)
         try:
             with transaction.atomic(using=self.using, savepoint=False):
-                for model, condition in referring:
-                    removed = displace(model, self.using, [condition])
-                    if removed and (counts := _referring_rows.get()) is not None:
-                        counts[model._meta.db_table] += removed
+                for relation, instances in relations:
+                    _make_way(relation, instances, self.using)
                 return original(self)
         finally:
             _doomed.reset(token)
@@ -230,17 +261,36 @@ def install() -> None:
     Collector.delete = delete  # type: ignore[method-assign]
 
 
-def _referring(collector: Collector) -> Iterator[tuple[Model, Q]]:
-    """Rows that may have expired and refer to what is about to be deleted."""
+def _expiring_relations(collector: Collector) -> Iterator[tuple[Any, list[Instance]]]:
+    """How rows that may have expired can refer to what is about to be deleted."""
     for model, instances in collector.data.items():
-        if not instances or is_historical(model):
-            continue
-        relation: Any
-        for relation in relations_of(model._meta):
-            other, field = relation.related_model, relation.field
-            if table_policy(other._meta.db_table) is None:
-                continue
-            known = {pk for owner, pk in _doomed.get() if owner is other}
-            known |= {obj.pk for obj in collector.data.get(other, ())}
-            referred = Q((f"{field.name}__in", list(instances)))
-            yield other, referred & ~Q(pk__in=known) if known else referred
+        if instances and not is_historical(model):
+            for relation in _referring(model):
+                yield relation, list(instances)
+
+
+def _referring(model: Model) -> list[Any]:
+    relations: Iterable[Any] = relations_of(model._meta)
+    return [
+        relation
+        for relation in relations
+        if table_policy(relation.related_model._meta.db_table) is not None
+    ]
+
+
+def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
+    """Purge the expired rows that refer to others, but for those that are being removed already.
+
+    InnoDB checks foreign keys row by row, so what can be NULL in these doesn't refer any more.
+    """
+    model: Model = relation.related_model
+    field = relation.field
+    doomed = _being_removed(model)
+    referred = Q((f"{field.name}__in", instances))
+    is_deferred = connections[using].features.can_defer_constraint_checks
+    if doomed and not is_deferred and field.null and field.db_constraint:
+        rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
+        options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
+    removed = displace(model, using, [referred & ~Q(pk__in=doomed) if doomed else referred])
+    if removed and (counts := _referring_rows.get()) is not None:
+        counts[model._meta.db_table] += removed

@@ -55,7 +55,14 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     resume = places[-1] if len(places) == request.size else None
     batch, keys = _Batch(binding, using, request, resume), [pk for _, pk in places]
     try:
-        return batch.run(keys)
+        try:
+            return batch.run(keys)
+        except DatabaseError as error:
+            removal = Removal(binding.model, using, request.hooks)
+            if not (is_restricted(error) and removal.is_plain and removal.is_referred):
+                raise
+        # Expired rows may be what refers to these, which Django was told to do nothing about.
+        return batch.run(keys, as_objects=True)
     except HookError as error:
         return batch.undone(keys, Skip.HOOK, error)
     except DatabaseError as error:
@@ -97,13 +104,13 @@ class _Batch:
     request: BatchRequest
     resume: Place | None
 
-    def run(self, keys: Sequence[Any]) -> BatchResult:
+    def run(self, keys: Sequence[Any], *, as_objects: bool = False) -> BatchResult:
         """Remove what nobody holds, report it, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
         with self.limited():
             chosen = self._rows(keys)
-            if removal.is_plain:
+            if removal.is_plain and not as_objects:
                 free = keys
                 if connections[self.using].features.has_select_for_update_skip_locked:
                     with phase("find"):

@@ -5,6 +5,7 @@
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
 - `partitions`: the partitions of a table on PostgreSQL, each of which is swept by itself.
 - `batch`: purging one batch of expired rows.
+- `rings`: expired rows that stay only because expired rows refer to them.
 - `stored_indexes`: the indexes that a table really has, and those that a sweep needs.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.
 - `counts`: how many rows a table has, and how many of them have expired.
