@@ -11,7 +11,7 @@ from typing import Any
 
 from click import testing
 
-TIMEOUT = 600
+from tests.guard import GUARD
 
 
 class CliRunner(testing.CliRunner):
@@ -29,7 +29,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT,
+        timeout=GUARD,
         env=variables(**environment),
     )
 

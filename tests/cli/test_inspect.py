@@ -27,7 +27,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import ttl_odm
 from tests.cli import legacy
-from tests.cli.running import TIMEOUT, CliRunner, as_json, run, variables
+from tests.cli.running import CliRunner, as_json, run, variables
+from tests.guard import GUARD
 from ttl_odm import ExpireAt
 from ttl_odm.cli.commands import cli
 from ttl_odm.inspection.readers import sql
@@ -79,7 +80,7 @@ def test_documents_without_a_url_have_nothing_to_judge(code: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT,
+        timeout=GUARD,
         env=variables(),
     )
     assert finished.returncode == 2

@@ -18,7 +18,8 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, command, variables
+from tests.cli.running import command, variables
+from tests.guard import GUARD
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 
@@ -100,7 +101,7 @@ def end_of(process: subprocess.Popen[str]) -> str:
     """Its last words; it can still read, so that nothing but the signal ends it."""
     assert process.stderr is not None
     errors = process.stderr.read()
-    process.wait(TIMEOUT)
+    process.wait(GUARD)
     return errors
 
 
@@ -171,7 +172,7 @@ def test_an_interrupt_at_the_question_is_no(engine: Engine, url: str, app: str) 
                 while typed:
                     os.write(ours, typed.pop(0))
     os.close(ours)
-    assert process.wait(TIMEOUT) == 1, screen
+    assert process.wait(GUARD) == 1, screen
     assert b"Aborted!" in screen
     assert stored(engine) == 15
 

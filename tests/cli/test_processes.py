@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, CliRunner, as_json, command, run, variables
+from tests.cli.running import CliRunner, as_json, command, run, variables
+from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.errors import in_one_line, without_passwords
 from ttl_odm.cli.run import log_to
@@ -84,7 +85,7 @@ def test_a_shell_completes_commands_and_options(
             capture_output=True,
             text=True,
             check=True,
-            timeout=TIMEOUT,
+            timeout=GUARD,
             env=variables(_TTL_ODM_COMPLETE=f"{shell}_{mode}", **environment),
         ).stdout
 
@@ -104,7 +105,7 @@ def test_bash_takes_the_script_and_completes_with_it() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT,
+        timeout=GUARD,
         env=variables(PATH=f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"),
     )
     assert finished.stdout == "inspect\n", finished.stderr
@@ -144,7 +145,7 @@ def test_a_full_standard_output_is_one_line_and_no_error_of_the_database(words: 
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=TIMEOUT,
+            timeout=GUARD,
             env=variables(),
         )
     said = "Error: Standard output can't be written: No space left on device.\n"
@@ -160,7 +161,7 @@ def test_a_closed_standard_error_is_no_terminal(engine: Engine) -> None:
         ["/bin/sh", "-c", 'exec "$@" 2>&-', "-", *words],
         stdout=subprocess.PIPE,
         check=True,
-        timeout=TIMEOUT,
+        timeout=GUARD,
         env=variables(),
     )
     assert json.loads(finished.stdout)["deleted"] == 20
@@ -197,7 +198,7 @@ def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT,
+        timeout=GUARD,
         cwd=tmp_path,
         env=variables(PYTHONPATH=str(Path(__file__).parents[2])),
     )

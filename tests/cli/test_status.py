@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import text
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, CliRunner, command, variables
+from tests.cli.running import CliRunner, command, variables
+from tests.guard import GUARD
 from ttl_odm.cli.application import Target
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.output import aligned
@@ -81,7 +82,7 @@ def test_watching_looks_again_until_it_is_interrupted(app: list[str]) -> None:
             assert line, process.stderr and process.stderr.read()
             heads += [line] if line.startswith("target ") else []
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=TIMEOUT)
+        _, errors = process.communicate(timeout=GUARD)
     assert (process.returncode, errors) == (0, "")
     assert ["change" in each for each in heads] == [False, True]
 

@@ -15,7 +15,8 @@ import pytest
 from sqlalchemy import func, select, text
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, CliRunner, as_json, command, run, variables
+from tests.cli.running import CliRunner, as_json, command, run, variables
+from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
@@ -148,7 +149,7 @@ def test_a_signal_lets_a_sweep_finish_its_batch(engine: Engine, url: str) -> Non
         while stored(engine, shop.Cart) == 15:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=TIMEOUT)
+        said, _ = process.communicate(timeout=GUARD)
     report = json.loads(said)
     assert process.returncode == 0
     assert report["ended"] == "stopped"
@@ -163,7 +164,7 @@ def test_run_sweeps_until_it_is_told_to_end(engine: Engine, url: str) -> None:
         assert process.stdout is not None
         first, second = (json.loads(process.stdout.readline()) for _ in range(2))
         process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=TIMEOUT)
+        _, log = process.communicate(timeout=GUARD)
     assert (process.returncode, first["deleted"], second["deleted"]) == (0, 20, 0)
     assert "INFO Swept 2 tables" in log
     assert "Traceback" not in log
@@ -202,7 +203,7 @@ def test_on_a_terminal_it_counts_asks_and_shows_a_bar(
             os.write(ours, reply)
             reply = b""
     os.close(ours)
-    assert process.wait(TIMEOUT) == 0, screen
+    assert process.wait(GUARD) == 0, screen
     assert b"20 rows expired" in screen
     assert (b"10/10" in screen) is (left == 5)
     assert (b"Nothing was deleted" in screen) is (left == 15)

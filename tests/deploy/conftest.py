@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.guard import GUARD
 from tools.promtool import NoPromtoolError, promtool
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
     def run(*words: str) -> str:
         finished = subprocess.run(
-            [program, *words], capture_output=True, text=True, check=False, timeout=600
+            [program, *words], capture_output=True, text=True, check=False, timeout=GUARD
         )
         said = finished.stdout + finished.stderr
         assert finished.returncode == 0, said

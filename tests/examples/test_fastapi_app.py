@@ -16,6 +16,7 @@ from asgi_lifespan import LifespanManager
 from sqlalchemy import text
 
 from tests.examples.test_seat_holds import fresh_database
+from tests.guard import GUARD
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -77,7 +78,7 @@ async def world(mongodb_url: str, tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + GUARD
     while not await holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.guard import GUARD
 from tests.stores.test_memory import MemoryRig
 from ttl_odm.sweeper import ArchiveSink, Leases, Pacing, Sweeper
 from ttl_odm.testing import InMemoryStore, StoreRig
@@ -34,7 +35,7 @@ def output_of(example: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=GUARD,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.splitlines()

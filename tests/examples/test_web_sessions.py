@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.guard import GUARD
+
 if TYPE_CHECKING:
     from tests.backends import Backend
 
@@ -20,7 +22,7 @@ def test_sessions_end_when_their_user_logs_out(backend: Backend) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=GUARD,
     )
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()

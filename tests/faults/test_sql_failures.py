@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import create_engine, event, make_url, text
 
 from tests.faults.carts import HOUR, add, cart, create, kept_keys, left
+from tests.guard import GUARD
 from ttl_odm.sqlalchemy.sweep import transactions
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sweeper import Pace, Sweeper, TransientStoreError
@@ -183,12 +184,12 @@ def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch)
             held.set()
             _wait_for_waiting(engine)
             connection.execute(text("SELECT id FROM carts WHERE id = 0 FOR UPDATE"))
-            done.wait(600)
+            done.wait(GUARD)
             connection.rollback()
 
     thread = threading.Thread(target=rival)
     thread.start()
-    assert held.wait(600)
+    assert held.wait(GUARD)
     with errors_of(engine) as met:
         report = Sweeper(engine, model).run_once()
     done.set()

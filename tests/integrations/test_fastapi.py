@@ -17,6 +17,7 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from starlette.applications import Starlette
 
+from tests.guard import GUARD
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm import ExpiredError, TTLConfigurationError
 from ttl_odm.integrations.fastapi import Sweeping
@@ -77,7 +78,7 @@ async def shop(async_engine: AsyncEngine) -> Shop:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + GUARD
     while not await holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

@@ -18,6 +18,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Mapped, mapped_column
 
+from tests.guard import GUARD
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm import TTLConfigurationError
 from ttl_odm.integrations.flask import TTL
@@ -87,7 +88,7 @@ def rows_of(app: Flask, db: Any, model: Any) -> set[Any]:
 
 def wait_until(holds: Callable[[], bool]) -> None:
     """Wait for another thread or process; a minute means that it is never going to happen."""
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + GUARD
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -397,7 +398,7 @@ def test_run_sweeps_until_sigterm_and_gives_the_lease_back(app: Flask, tmp_path:
     try:
         wait_until(lambda: rows_of(app, db, model) == {0})
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=600)
+        output, _ = process.communicate(timeout=GUARD)
     finally:
         process.kill()
     assert process.returncode == 0

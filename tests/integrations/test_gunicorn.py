@@ -16,6 +16,7 @@ import httpx
 import pytest
 from sqlalchemy import select, text
 
+from tests.guard import GUARD
 from tests.integrations.gunicorn_shop import Batch, Cart, db
 from tests.sql.sweeping import HOUR, add, left
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -36,7 +37,7 @@ START = "def post_worker_init(worker): worker.wsgi.extensions['ttl_odm'].start()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + GUARD
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -57,11 +58,11 @@ def gunicorn(url: str, folder: Path, *options: str) -> Iterator[tuple[Any, httpx
     transport = httpx.HTTPTransport(uds=str(folder / "shop.sock"), retries=3)
     try:
         wait_until((folder / "shop.sock").exists)
-        with httpx.Client(transport=transport, base_url="http://shop", timeout=600) as client:
+        with httpx.Client(transport=transport, base_url="http://shop", timeout=GUARD) as client:
             yield process, client
     finally:
         process.terminate()
-        process.wait(600)
+        process.wait(GUARD)
         assert process.stderr is not None
         process.stderr.close()
 
@@ -159,4 +160,4 @@ def takes_over(shop: Shop, server: Any, client: httpx.Client) -> None:
     assert second != first
     assert shop.sweeper.status().token == 2
     server.terminate()
-    assert server.wait(600) == 0
+    assert server.wait(GUARD) == 0

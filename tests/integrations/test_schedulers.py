@@ -26,6 +26,7 @@ from procrastinate.testing import InMemoryConnector
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from tests.guard import GUARD
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm import TTLConfigurationError
 from ttl_odm.integrations import apscheduler as for_apscheduler
@@ -104,13 +105,13 @@ def test_the_beat_of_celery_sends_a_task_that_sweeps_or_tells_what_failed(
     task = celery.tasks[entry.task]
     with start_worker(celery, perform_ping_check=False):
         result = task.AsyncResult(beat.apply_async(entry, advance=False).id)
-        report = result.get(timeout=600)
+        report = result.get(timeout=GUARD)
         assert (report["ended"], report["deleted"]) == ("finished", 3)
         assert shop.rows() == 0
         shop.spoil()
         result = task.delay()
         with pytest.raises(Exception, match="no such column"):
-            result.get(timeout=600)
+            result.get(timeout=GUARD)
     assert result.state == "FAILURE"
 
 
@@ -153,7 +154,7 @@ async def test_a_job_of_apscheduler_may_be_asynchronous(shop: Shop) -> None:
     for_apscheduler.add_sweep(scheduler, shop.async_sweeper, next_run_time=now)
     scheduler.start()
     try:
-        await asyncio.wait_for(done.wait(), 600)
+        await asyncio.wait_for(done.wait(), GUARD)
     finally:
         scheduler.shutdown()
     assert shop.rows() == 0
@@ -212,7 +213,7 @@ async def test_an_actor_of_dramatiq_sweeps(shop: Shop, broker: StubBroker, kind:
     worker.start()
     try:
         sweep.send()
-        await asyncio.to_thread(broker.join, "maintenance", timeout=600_000)
+        await asyncio.to_thread(broker.join, "maintenance", timeout=1_000 * GUARD)
         if kind == "async_sweeper":
             # Its connections belong to the loop of the worker.
             future = asyncio.run_coroutine_threadsafe(
@@ -234,7 +235,7 @@ def test_an_actor_of_dramatiq_fails_once_with_what_failed(shop: Shop, broker: St
     try:
         sweep.send()
         with pytest.raises(SweepError, match="no such column"):
-            broker.join(sweep.queue_name, timeout=600_000)
+            broker.join(sweep.queue_name, timeout=1_000 * GUARD)
     finally:
         worker.stop()
     assert len(broker.dead_letters) == 1

@@ -14,7 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.cli import shop
-from tests.cli.running import TIMEOUT, CliRunner, command, variables
+from tests.cli.running import CliRunner, command, variables
+from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.metrics.prometheus import SweeperMetrics
 from ttl_odm.sweeper import Ending, FuseError, Skip, Sweeper, SweepReport, TargetReport
@@ -105,10 +106,10 @@ def test_run_serves_them(engine: Engine) -> None:
         assert json.loads(process.stdout.readline())["deleted"] == 20
         found = re.search(r"http://\S+", served)
         assert found, served
-        with urlopen(found[0], timeout=TIMEOUT) as reply:  # noqa: S310 (our own)
+        with urlopen(found[0], timeout=GUARD) as reply:  # noqa: S310 (our own)
             content = reply.read().decode()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=TIMEOUT)
+        process.communicate(timeout=GUARD)
     assert process.returncode == 0
     assert 'ttl_odm_rows_deleted_total{backend="sqlite",table="carts"} 10.0' in content
     assert "ttl_odm_leader" in content

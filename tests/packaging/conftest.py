@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.guard import GUARD
+
 ROOT = Path(__file__).resolve().parents[2]
 HAS_UV = importlib.util.find_spec("uv") is not None
 
@@ -89,7 +91,7 @@ class Installed:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=GUARD,
             env=OUTSIDE,
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.guard import GUARD
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import (
     AsyncStore,
@@ -326,7 +327,7 @@ def test_a_stop_from_a_thread_ends_a_sweeper_that_waits() -> None:
     runner = threading.Thread(target=made.run_forever, kwargs={"interval": 3600})
     runner.start()
     made.stop()
-    runner.join(600)
+    runner.join(GUARD)
     assert not runner.is_alive()
     assert made.run_forever() is None
 
