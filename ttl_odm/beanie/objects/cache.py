@@ -117,7 +117,7 @@ class _Query(_AnyQuery):  # type: ignore[misc]
         return super().delete(*args, **kwargs)
 
 
-class TTLFindOne(_Query, FindOne[Any]):
+class TTLFindOne(_Query, FindOne[Any]):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Beanie's query for one document."""
 
     async def replace_one(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ class TTLFindOne(_Query, FindOne[Any]):
         return await super().replace_one(*args, **kwargs)
 
 
-class TTLFindMany(_Query, FindMany[Any]):
+class TTLFindMany(_Query, FindMany[Any]):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Beanie's query for many documents."""
 
     def aggregate(self, *args: Any, **kwargs: Any) -> Any:
