@@ -148,16 +148,20 @@ async def _(w: World) -> Any:
     return keys(await w.Cached.find({"_id": {"$gt": 0}}).to_list())
 
 
-@path("include_expired on find() does not let update() reach expired documents")
+@ours("include_expired on find() before update()", ("TTLError", []))
 async def _(w: World) -> Any:
-    result = await w.Event.find({"kind": "c"}, **w.everything).update(SET)
-    return result.matched_count, w.after(w.Event)
+    async def update() -> Any:
+        return await w.Event.find({"kind": "c"}, **w.everything).update(SET)
+
+    return await failure(update()), w.changed(w.Event)
 
 
-@path("include_expired on find() does not let delete() reach expired documents")
+@ours("include_expired on find() before delete()", ("TTLError", []))
 async def _(w: World) -> Any:
-    result = await w.Event.find({"kind": {"$in": ["b", "c"]}}, **w.everything).delete()
-    return result.deleted_count, w.after(w.Event)
+    async def delete() -> Any:
+        return await w.Event.find({"kind": {"$in": ["b", "c"]}}, **w.everything).delete()
+
+    return await failure(delete()), w.changed(w.Event)
 
 
 @ours("a document that was read with include_expired: set()", "ExpiredError")
