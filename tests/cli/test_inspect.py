@@ -192,8 +192,19 @@ def test_an_asynchronous_driver_does_as_well(async_backend: Backend) -> None:
 def test_models_are_named_and_are_enough_by_themselves() -> None:
     finished = CliRunner().invoke(cli, ["inspect", "--models", "tests.cli.legacy:METADATA"])
     assert finished.exit_code == 0, finished.output
-    assert 'enable(LoginSessions, ExpireAt("expires_at"))  # your class of table' in finished.stdout
+    assert "from tests.cli.legacy import SESSIONS\n" in finished.stdout
+    assert 'enable(SESSIONS, ExpireAt("expires_at"))\n' in finished.stdout
+    assert "class LoginSessions" not in finished.stdout
     assert "text, and there is no row" in finished.stdout
+
+
+def test_a_table_that_no_module_holds_gets_a_name_and_a_remark(monkeypatch: Any) -> None:
+    reflected = MetaData()
+    Table("inspected_leases", reflected, Column("expires_at", DateTime))
+    monkeypatch.setattr("tests.cli.legacy.METADATA", reflected)
+    finished = CliRunner().invoke(cli, ["inspect", "--models", "tests.cli.legacy:METADATA"])
+    assert "class InspectedLeases(...):  # your model of table" in finished.stdout
+    assert 'enable(InspectedLeases, ExpireAt("expires_at"))  # your class of' in finished.stdout
 
 
 class Base(DeclarativeBase):

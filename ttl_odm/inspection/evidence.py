@@ -67,7 +67,8 @@ class Table:
     that might say something, at least all that hold dates; the sample is a few hundred of its rows,
     as the driver gave them, to see by what kinds of values there are: how many there are of which,
     `ttl_odm.forecast` is asked. `references` name the columns of rows that refer to this table's.
-    `module` is where the class is imported from, `django` the label of Django's model.
+    `module` is where the class is imported from, or, where there is none, the application's own
+    Table, by its name `variable`; `django` is the label of Django's model.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Table:
     problem: str | None = None
     references: Sequence[str] = ()
     module: str | None = None
+    variable: str | None = None
     django: str | None = None
 
     def values(self, field: str) -> list[object]:

@@ -76,6 +76,8 @@ def _on_classes(proposals: Sequence[Proposal]) -> str:
         lines += [f"from {adapter} import TTLMixin"]
     for proposal in proposals:
         table = proposal.table
+        if table.variable is not None:  # it has no class
+            continue
         name, model = _printable(table.name), table.model or _class_name(table.name)
         head = f"class {model}(...):  # {'table' if table.model else 'your model of table'} {name}"
         field = proposal.field.name
@@ -89,9 +91,10 @@ def _on_classes(proposals: Sequence[Proposal]) -> str:
             head = f"class {model}(TTLMixin, Document):  # collection {name}"
         declaration = f"    __ttl__ = {as_source(proposal.policy)}{_doubt(proposal)}"
         lines += ["", head, declaration]
-    lines += ["", "# Or, without touching the models:"]
+    has_classes = any(proposal.table.variable is None for proposal in proposals)
+    lines += ["", "# Or, without touching the models:"] if has_classes else []
     lines += [
-        f"from {proposal.table.module} import {proposal.table.model}"
+        f"from {proposal.table.module} import {proposal.table.model or proposal.table.variable}"
         for proposal in proposals
         if proposal.table.module is not None
     ]
@@ -106,7 +109,7 @@ def as_enabled(proposal: Proposal) -> str:
     application's own class or Table, and no second Table of the same table.
     """
     table = proposal.table
-    target, which = table.model, ""
+    target, which = table.model or table.variable, ""
     if target is None:
         target = _class_name(table.name)
         kind = "collection" if table.is_collection else "table"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table as SQLTable
@@ -40,13 +41,24 @@ def tables_of(target: Any) -> Iterator[Table]:
                 note=note_of(column.name, type_),
             )
             fields.append(field)
+        module, variable = (module_of(model), None) if model else _place_of(table)
         yield Table(
             table.fullname,
             fields,
             model=None if model is None else model.__name__,
-            module=module_of(model),
+            module=module,
+            variable=variable,
             references=references.get(table.fullname, ()),
         )
+
+
+def _place_of(table: SQLTable) -> tuple[str, str] | tuple[None, None]:
+    """Return the module that holds a Table, and its name there; nothing for a reflected one."""
+    for module, holder in list(sys.modules.items()):
+        for name, value in list(getattr(holder, "__dict__", {}).items()):
+            if value is table:
+                return module, name
+    return None, None
 
 
 def models_of(target: Any) -> dict[SQLTable, type | None]:

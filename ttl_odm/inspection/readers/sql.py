@@ -118,6 +118,7 @@ def tables(
             table,
             model=declared.model,
             module=declared.module,
+            variable=declared.variable,
             django=declared.django,
             references=sorted({*declared.references, *references.get(name, ())}),
         )
