@@ -69,10 +69,12 @@ def check_collection(model: type[Document]) -> None:
 
 def check_fields(model: type[Document], mixin: type[Document]) -> None:
     """Refuse a class in which a field of its own has the place of one that its policy is about."""
-    policy = declared_policy(model)
+    deciding, annotated = deciding_fields(declared_policy(model)), _annotated(model, mixin)
     for name, field in mixin.model_fields.items():
         stored, own = field.alias or name, model.model_fields.get(name)
-        if stored not in deciding_fields(policy) or own is None or (own.alias or name) == stored:
+        if stored not in deciding or own is None or (own.alias or name) == stored:
+            continue
+        if name not in annotated:  # init_beanie() has been there before its class was derived
             continue
         raise TTLConfigurationError(
             f"{model.__name__}.{name} is stored as {own.alias or name!r}, in the place of "
@@ -105,16 +107,21 @@ def _check_for_cosmos(model: type[Document]) -> None:
     azure_indexes(policy, purge_of(model))
 
 
-def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:
-    """Take `last_modified` and `ttl` out of a class whose policy is about other fields."""
-    policy = declared_policy(model)
-    used = {policy.last_modified, policy.override} if isinstance(policy, TTL) else set()
-    annotated = {  # by the user's own classes
+def _annotated(model: type[Document], mixin: type[Document]) -> set[str]:
+    """The fields of a class that the user's own classes declare."""
+    return {
         name
         for base in model.__mro__
         if base is not mixin and issubclass(base, Document) and base is not Document
         for name in inspect.get_annotations(base)
     }
+
+
+def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:
+    """Take `last_modified` and `ttl` out of a class whose policy is about other fields."""
+    policy = declared_policy(model)
+    used = {policy.last_modified, policy.override} if isinstance(policy, TTL) else set()
+    annotated = _annotated(model, mixin)
     unused = [
         name
         for name, field in mixin.model_fields.items()
