@@ -22,10 +22,11 @@ from tests.mongo.models import (
     Plain,
     World,
     collection_of,
+    opened,
 )
 from tests.mongo.scratch import connect
 from ttl_odm import TTL, TTLError
-from ttl_odm.beanie import TTLMixin, ttl_database
+from ttl_odm.beanie import TTLMixin, disable, enable, ttl_database
 from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.policy.predicate import live_expr
 from ttl_odm.beanie.rewrite import filters, pipelines
@@ -33,7 +34,7 @@ from ttl_odm.beanie.time import clock as server_clock
 from ttl_odm.beanie.time.clock import ServerClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 HOUR = timedelta(hours=1)
 
@@ -313,6 +314,40 @@ async def test_a_projection_without_the_ttl_is_not_cached(world: World) -> None:
     assert await Cached.find_one(Cached.id == 1, projection_model=NameAndAge) is None
     assert await Cached.find().project(NameAndAge).to_list() == []
     assert await Cached.find().aggregate([{"$project": {"_ts": 1}}]).to_list() == []
+
+
+class Pass(Document):
+    """Says itself when it expires, under the mixin's name for it, and not what its own ttl is."""
+
+    id: int
+    changed: datetime | None = None
+    expires_at: str = "by the end of May"
+
+    class Settings:  # noqa: D106 (Beanie's)
+        name = "passes"
+        use_cache = True
+        cache_expiration_time = timedelta(hours=2)
+
+
+@pytest.fixture
+async def passes(mongodb_url: str) -> AsyncIterator[World]:
+    enable(Pass, TTL(3600, last_modified="changed"))
+    async with opened(mongodb_url, [Pass]) as world:
+        yield world
+    disable(Pass)
+
+
+async def test_a_class_without_the_ttl_among_its_fields_is_not_cached(passes: World) -> None:
+    await Pass(id=1).insert()
+    passes.of(Pass).update_one({"_id": 1}, {"$set": {"ttl": 60}})
+    assert len(await Pass.find().to_list()) == 1
+    assert await Pass.find_one(Pass.id == 1) is not None
+
+    ago = {"$subtract": ["$$NOW", 600_000]}
+    passes.of(Pass).update_one({"_id": 1}, [{"$set": {"changed": ago}}])
+
+    assert await Pass.find().to_list() == []
+    assert await Pass.find_one(Pass.id == 1) is None
 
 
 async def test_linked_and_joined_documents_are_not_cached(world: World) -> None:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from beanie.odm.cache import LRUCache
 from beanie.odm.queries.find import FindMany, FindOne
+from beanie.odm.utils.projection import get_projection
 
 from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, has, never_expires
+from ttl_odm.beanie.rewrite.pipelines import keeps
 from ttl_odm.core.expiry import is_expired
 from ttl_odm.errors import TTLError
 
@@ -54,6 +56,8 @@ class ExpiringCache(LRUCache):
         policy = policy_of(self._model)
         if value is None or never_expires(policy):
             return True
+        if not _is_told(self._model, policy):
+            return False
         client = collection_of(self._model).database.client
         clock = registry_of(client).clock
         if not clock.is_known:
@@ -150,13 +154,18 @@ def _refuse_expired(query: Any) -> None:
         )
 
 
-def _lives(result: Any, policy: Policy, now: datetime) -> bool:
-    if isinstance(result, Mapping):
-        if not has(result, deciding_fields(policy)[0]):
-            return False  # nobody can tell
-        end = end_of(result, policy)
-    elif hasattr(result, "expires_at"):
-        end = result.expires_at
-    else:
-        return False
+def _is_told(model: type[Document], policy: Policy) -> bool:
+    """Say whether the documents of a class, as Beanie asks for them, say when they expire.
+
+    Without its `ttl` a document looks like one that inherits the default.
+    """
+    projection = get_projection(model)
+    fields = tuple({field.partition(".")[0] for field in deciding_fields(policy)})
+    return projection is None or keeps({"$project": projection}, fields)
+
+
+def _lives(result: object, policy: Policy, now: datetime) -> bool:
+    if not isinstance(result, Mapping) or not has(result, deciding_fields(policy)[0]):
+        return False  # nobody can tell
+    end = end_of(result, policy)
     return end is None or not is_expired(end, now)
