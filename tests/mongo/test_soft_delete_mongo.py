@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from beanie import DeleteRules
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from beanie.odm.documents import DocumentWithSoftDelete
 
@@ -47,7 +48,7 @@ MEMOS: list[Any] = [Memo, RevisedMemo, ForeignMemo]
 @pytest.fixture
 async def memos(mongodb_url: str) -> AsyncIterator[World]:
     enable(ForeignMemo, 3600)
-    async with opened(mongodb_url, MEMOS) as world:
+    async with opened(mongodb_url, [*MEMOS, CountedMemo]) as world:
         yield world
     disable(ForeignMemo)
 
@@ -73,6 +74,26 @@ async def test_delete_of_an_expired_document_stores_nothing(memos: World, model:
         await memo.delete()
 
     assert memos.stored(model, memo.id) == before
+
+
+class CountedMemo(Memo):
+    """Overrides `hard_delete`."""
+
+    async def hard_delete(self, *args: Any, **kwargs: Any) -> Any:
+        return await super().hard_delete(*args, **kwargs)
+
+
+@pytest.mark.parametrize("model", [Memo, RevisedMemo, CountedMemo])
+async def test_hard_delete_says_what_has_expired_as_delete_does(memos: World, model: Any) -> None:
+    live, over = await model(text="a").insert(), await model(text="b").insert()
+    memos.age(model, over.id)
+
+    assert (await live.hard_delete()).deleted_count == 1
+    with pytest.raises(ExpiredError):
+        await over.hard_delete()
+    assert await over.hard_delete(link_rule=DeleteRules.DELETE_LINKS) is None
+
+    assert memos.keys(model) == [over.id]
 
 
 @pytest.mark.parametrize("model", MEMOS)

@@ -8,7 +8,6 @@ and query classes that know when to leave Beanie's cache alone; and one with Bea
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from beanie import Document
@@ -101,22 +100,12 @@ def _machinery(target: type[Document]) -> dict[str, object]:
     set_collection.is_enabled_by_ttl_odm = True  # type: ignore[attr-defined]
     attributes: dict[str, object] = {"set_collection": classmethod(set_collection)}
     if issubclass(target, DocumentWithSoftDelete):
-        attributes["delete"] = _soft_delete_of(target)
+        attributes["delete"] = lifetime.deleting(target.delete)  # it saves
     if target._find_one_query_class is FindOne:
         attributes["_find_one_query_class"] = TTLFindOne
     if target._find_many_query_class is FindMany:
         attributes["_find_many_query_class"] = TTLFindMany
     return attributes
-
-
-def _soft_delete_of(target: type[DocumentWithSoftDelete]) -> Any:
-    """Return the class's own `delete`, which saves, so that it stores nothing anew."""
-    plain: Any = target.delete
-
-    async def delete(self: DocumentWithSoftDelete, *args: Any, **kwargs: Any) -> Any:
-        return await lifetime.delete(self, partial(plain, self), *args, **kwargs)
-
-    return delete
 
 
 def _check(target: type[Document]) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
 
+from beanie.odm.documents import DocumentWithSoftDelete
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
@@ -92,6 +93,8 @@ class TTLMixin(_Base):
         super().__pydantic_init_subclass__(**kwargs)
         declaration.check(cls)
         declaration.drop_unused_fields(cls, TTLMixin)
+        if issubclass(cls, DocumentWithSoftDelete):  # goes past `delete`, to Document's own
+            cls.hard_delete = lifetime.deleting(cls.hard_delete)  # type: ignore[method-assign]
 
     @classmethod
     def set_database(cls, database: Database) -> None:

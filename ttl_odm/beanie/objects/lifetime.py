@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from beanie import DeleteRules
@@ -341,6 +342,16 @@ async def delete(
             if DeleteRules.DELETE_LINKS not in (*args, *kwargs.values()):
                 raise
             return None
+
+
+def deleting(method: Any) -> Any:
+    """Return an instance method of Beanie's that deletes, run as `delete` runs one."""
+
+    @wraps(method)
+    async def run(document: Document, *args: Any, **kwargs: Any) -> Any:
+        return await delete(document, partial(method, document), *args, **kwargs)
+
+    return run
 
 
 async def _is_gone(document: Document, session: Session) -> ExpiredError | None:
