@@ -183,9 +183,12 @@ async def repair_in(collection: Collection, policy: Policy) -> int:
 
 async def _next_keys(collection: Collection, wrong: Expression, after: Document) -> list[object]:
     """Return a batch of keys in their order, those after a key, whatever its type."""
+    # An expression's $gt is a bound of the index that types don't limit, as {_id: {$gt: ...}} would
+    # be, and unlike `min` it is in the stable API.
+    later = [{"$gt": ["$_id", {"$literal": after["_id"]}]}] if after else []
     command: Document = {
         "find": collection.name,
-        "filter": {"$expr": wrong, **({"_id": {"$ne": after["_id"]}} if after else {})},
+        "filter": {"$expr": {"$and": [*later, wrong]}},
         "projection": {"_id": 1},
         "sort": {"_id": 1},
         "hint": BY_KEY,
@@ -193,8 +196,6 @@ async def _next_keys(collection: Collection, wrong: Expression, after: Document)
         "batchSize": _BATCH,
         "singleBatch": True,
     }
-    if after:  # a bound of the index, as {_id: {$gt: ...}} would leave out other types of keys
-        command["min"] = after
     return [row["_id"] for row in await first_batch(collection, command)]
 
 

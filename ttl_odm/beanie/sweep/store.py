@@ -181,4 +181,12 @@ def _target_of(model: type) -> _Target:
             f"{model.__name__} is on Azure Cosmos DB, which deletes expired documents by itself: "
             "no sweeper works there."
         )
-    return _Target(collection_of(model), binding)
+    collection = collection_of(model)
+    api = collection.database.client.options.pool_options.server_api
+    if api is not None and api.strict:
+        raise TTLConfigurationError(
+            f"{model.__name__} is on a client with a strict server API. A sweeper finds what has "
+            "expired by ranges of indexes (min and max), which are in no version of that API: give "
+            "the process that sweeps a client without strict."
+        )
+    return _Target(collection, binding)
