@@ -212,6 +212,21 @@ def present(
     return [tuple(row) for row in connection.execute(statement)]
 
 
+def error_if_gone(
+    uow: UOWTransaction | None,
+    mapper: Mapper[Any],
+    binding: Binding,
+    keys: list[Key],
+    connection: Connection,
+) -> ExpiredError | None:
+    """The error for rows of which an UPDATE by key has not found all; None if all are live.
+
+    Then somebody else has changed a version id, and SQLAlchemy's own error is right.
+    """
+    gone = missing(binding, keys, connection)
+    return gone_error(uow, mapper, gone, "updated") if gone else None
+
+
 def gone_error(
     uow: UOWTransaction | None, mapper: Mapper[Any], keys: list[Key], verb: str
 ) -> ExpiredError:

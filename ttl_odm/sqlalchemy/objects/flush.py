@@ -25,6 +25,7 @@ from ttl_odm.sqlalchemy.objects.ends import (
     MARGIN,
     NO_NOTE,
     ExpiredError,
+    error_if_gone,
     gone_error,
     known_of,
     look_at,
@@ -136,10 +137,10 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 emit(base_mapper, uow, mapper, table, batch, **options)
             except StaleDataError as error:
                 keys = [compat.updated_key(mapper, table, binding.table, r) for r in batch]
-                gone = missing(binding, keys, batch[0][compat.CONNECTION])
-                if not gone:  # all are live: somebody else changed a version id
+                expired = error_if_gone(uow, mapper, binding, keys, batch[0][compat.CONNECTION])
+                if expired is None:
                     raise
-                raise gone_error(uow, mapper, gone, "updated") from error
+                raise expired from error
             finally:
                 base_row_written.reset(token)
             if uow is not None:
@@ -169,10 +170,10 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 emit(base_mapper, uow, mapper, table, batch)
             except StaleDataError as error:
                 keys = [state.key[1] for state, *_ in batch]
-                gone = missing(binding, keys, batch[0][3])
-                if not gone:
+                expired = error_if_gone(uow, mapper, binding, keys, batch[0][3])
+                if expired is None:
                     raise
-                raise gone_error(uow, mapper, gone, "updated") from error
+                raise expired from error
 
     return emit_post_updates
 
