@@ -16,6 +16,7 @@ from sqlalchemy import (
     Table,
     create_engine,
     insert,
+    inspect,
     select,
     text,
     update,
@@ -422,7 +423,8 @@ def test_missing_columns_are_named_with_the_ways_to_add_them(columns: Any, missi
 
 def test_a_column_that_a_policy_names_must_be_there() -> None:
     table = core(None)  # type: ignore[arg-type]
-    with pytest.raises(TTLConfigurationError, match=r"no column 'born'. It has 'id', 'kind'"):
+    refusal = r"^enable\(Table 'tokens'\): .*no column 'born'. It has 'id', 'kind'"
+    with pytest.raises(TTLConfigurationError, match=refusal):
         enable(table, TTL(5, last_modified="born"))
 
 
@@ -430,6 +432,13 @@ def test_a_column_that_a_policy_names_must_be_there() -> None:
 def test_what_is_no_class_and_no_table_is_refused(target: Any) -> None:
     with pytest.raises(TTLConfigurationError, match="is no mapped class and no Table"):
         enable(target, 60)
+
+
+def test_a_mapper_and_an_alias_are_refused_by_the_name_of_their_class() -> None:
+    token = declared(None)  # type: ignore[arg-type]
+    for target in (inspect(token), aliased(token)):
+        with pytest.raises(TTLConfigurationError, match=r"^Token is no .* mapper, give the class"):
+            enable(target, 60)
 
 
 def test_a_number_that_is_no_ttl_is_refused_before_anything_happens() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Column, Integer, MetaData, Table, inspect, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
@@ -177,11 +178,19 @@ def test_the_helpers_refuse_a_class_without_ttl(session: Session) -> None:
         __tablename__ = "plain"
         id: Mapped[int] = mapped_column(primary_key=True)
 
-    for helper in (live, expired, expires_at):
-        with pytest.raises(TTLConfigurationError, match=r"Plain.*has no TTL"):
-            helper(Plain)
+    targets = (Plain, inspect(Plain), aliased(Plain))
+    for helper, target in product((live, expired, expires_at), targets):
+        with pytest.raises(TTLConfigurationError, match=r"^Plain has no TTL"):
+            helper(target)
     with pytest.raises(TTLConfigurationError, match="has no TTL"):
         touch(Plain(id=1))
+
+
+def test_the_helpers_name_a_table_without_ttl() -> None:
+    table = Table("plain", MetaData(schema="app"), Column("id", Integer, primary_key=True))
+    for helper, target in product((live, expired, expires_at), (table, table.alias("p"))):
+        with pytest.raises(TTLConfigurationError, match=r"^Table 'app\.plain' has no TTL"):
+            helper(target)
 
 
 def test_a_detached_row_still_tells_its_age(session: Session, model: Any) -> None:

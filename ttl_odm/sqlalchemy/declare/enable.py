@@ -23,6 +23,7 @@ from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
+from ttl_odm.sqlalchemy.rewrite.from_clauses import target_name
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
@@ -86,7 +87,8 @@ def enable(  # noqa: PLR0913 (what a class may declare)
         TTLConfigurationError: The table lacks a column that the policy needs, the target is the
             joined subclass of another class, or no class or Table at all.
     """
-    as_policy(policy, where=f"enable({_name(target)})")  # raises before anything happens
+    where = f"enable({target_name(target)})"
+    as_policy(policy, where=where)  # raises before anything happens
     modes = declarations(purge=purge, archive=archive, on_purged=on_purged, sweep=sweep)
     with _lock:
         resolved = _Target.of(target)
@@ -94,7 +96,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
         policy = resolved.completed(policy)
         is_default_alone = not modes and resolved.differs_by_default(policy)
         if not is_default_alone and (resolved.is_whole or isinstance(policy, Policy)):
-            resolved.check_columns(as_policy(policy))
+            resolved.check_columns(as_policy(policy), where=where)
         attributes = {"__ttl__": policy, **modes}
         with _overlay.put(resolved.owner, attributes, undone=resolved.bind_again):
             if not is_default_alone:
@@ -110,7 +112,7 @@ def disable(target: Any) -> None:
     with _lock:
         resolved = _Target.of(target)
         resolved.settle()
-        _overlay.remove(resolved.owner, name=_name(target))
+        _overlay.remove(resolved.owner, name=target_name(target))
         resolved.bind_again()
 
 
@@ -137,21 +139,22 @@ class _Target:
         mapper = compat.mapper_of(target)
         if mapper is None:
             raise TTLConfigurationError(
-                f"{_name(target)} is no mapped class and no Table, so it can't be enabled (an "
-                "automapped class is one after Base.prepare(); of an instance, give the class)."
+                f"{target_name(target)} is no mapped class and no Table, so it can't be enabled "
+                "(an automapped class is one after Base.prepare(); of an instance, an alias or a "
+                "mapper, give the class)."
             )
         root = _root(mapper)
         table = root.local_table
         if not isinstance(table, Table):
             raise TTLConfigurationError(
-                f"{_name(target)} is mapped to {type(table).__name__}, not to a Table; enable the "
-                "tables inside it."
+                f"{target_name(target)} is mapped to {type(table).__name__}, not to a Table; "
+                "enable the tables inside it."
             )
         if mapper is root:
             return cls._of_table(table, target)
         if mapper.local_table is not table and not mapper.single:
             raise TTLConfigurationError(
-                f"{_name(target)} is a joined subclass: it shares its rows with "
+                f"{target_name(target)} is a joined subclass: it shares its rows with "
                 f"{root.class_.__name__}, and they live and die together. Enable "
                 f"{root.class_.__name__}."
             )
@@ -222,7 +225,7 @@ class _Target:
             return policy.shape == binding.policy.shape
         return not isinstance(policy, Policy)  # a number always does
 
-    def check_columns(self, policy: Policy) -> None:
+    def check_columns(self, policy: Policy, *, where: str) -> None:
         """See that the columns are there."""
         names: tuple[str | None, ...]
         if isinstance(policy, TTL):
@@ -233,7 +236,7 @@ class _Target:
         if not missing:
             return
         columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
-        message = f"enable({_name(self.owner)}): table {self.table.fullname!r} has no {columns}. "
+        message = f"{where}: table {self.table.fullname!r} has no {columns}. "
         if (
             isinstance(policy, TTL)
             and missing == [policy.override]
@@ -323,9 +326,3 @@ def roots_of(table: Table) -> tuple[Mapper[Any], ...]:
         for mapper in compat.mappers()
         if mapper.local_table is table and mapper is _root(mapper)
     )
-
-
-def _name(target: Any) -> str:
-    if isinstance(target, Table):
-        return f"Table {target.fullname!r}"
-    return getattr(target, "__name__", None) or repr(target)

@@ -17,7 +17,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import mapper_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, leaves
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, leaves, target_name
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified, UnwrappedConfigurationError
 
@@ -134,6 +134,6 @@ def _bound(target: Any) -> tuple[Binding, SourceColumns]:
         if binding is not None:
             return binding, binding.columns_of(candidate)
     raise TTLConfigurationError(
-        f"{target!r} has no TTL; declare __ttl__ on the model, as in "
+        f"{target_name(target)} has no TTL; declare __ttl__ on the model, as in "
         "class Model(TTLMixin, Base): __ttl__ = 3600, or enable() it."
     )

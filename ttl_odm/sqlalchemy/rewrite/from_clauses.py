@@ -23,10 +23,13 @@ from sqlalchemy import (
     Table,
     TableSample,
     exists,
+    inspect,
     literal_column,
     select,
 )
 from sqlalchemy.exc import CompileError
+from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.util import AliasedClass
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause, Grouping
 from sqlalchemy.sql.selectable import FromGrouping
@@ -257,3 +260,13 @@ def table_of(source: object) -> object:
     while isinstance(source, (Alias, TableSample)):
         source = source.element
     return original(source)
+
+
+def target_name(target: object) -> str:
+    """What messages call a class (also where its mapper or an alias was given) or a Table."""
+    table = table_of(target)
+    if isinstance(table, Table):
+        return f"Table {table.fullname!r}"
+    if isinstance(target, (Mapper, AliasedClass)):
+        target = inspect(target).mapper.class_
+    return getattr(target, "__name__", None) or repr(target)

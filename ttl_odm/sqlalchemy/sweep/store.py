@@ -23,7 +23,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep.batch import purge
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
@@ -149,10 +149,9 @@ def _bound(target: Any, tables: Iterable[Any]) -> Table:
         binding = binding_of_source(table)
         if binding is not None:
             return binding.first.table
-    name = target.__name__ if isinstance(target, type) else f"Table {target.fullname!r}"
     raise TTLConfigurationError(
-        f"{name} has no TTL, so there is nothing to sweep: declare __ttl__ on the model, enable() "
-        "it, or leave it out."
+        f"{target_name(target)} has no TTL, so there is nothing to sweep: declare __ttl__ on the "
+        "model, enable() it, or leave it out."
     )
 
 
