@@ -21,4 +21,13 @@ class Plain(Document):
     id: int
 
 
+class Left(TTLMixin, Document):
+    """Is not among the `MODELS`."""
+
+    __ttl__ = 3600
+
+    class Settings:
+        name = "left_out_events"
+
+
 MODELS = [Event, Plain]

@@ -377,6 +377,22 @@ def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any
     assert {code for code, _ in found(app, status=1)} == {"missing-index", "too-late"}
 
 
+def test_collections_whose_documents_expire_without_a_class_here_are_named(mongodb: Any) -> None:
+    url, database = mongodb
+    database["sessions"].create_index("_ts", name="__ttl_default", expireAfterSeconds=60)
+    database["left_out_events"].insert_one({})
+    database["others"].create_index("_ts", expireAfterSeconds=60)
+    database.command({"create": "seen", "viewOn": "sessions", "pipeline": []})
+
+    codes = found(["--app", "tests.cli.documents:MODELS", "--url", url], status=1)
+
+    forgotten = {name: finding for (code, name), finding in codes.items() if "forgotten" in code}
+    assert forgotten.keys() == {"sessions", "left_out_events"}
+    assert forgotten["sessions"]["message"].endswith("has __ttl_default")
+    assert "tests.cli.documents.Left was not" in forgotten["left_out_events"]["message"]
+    assert {finding["severity"] for finding in forgotten.values()} == {"warning"}
+
+
 def run_in_mongosh(database: Any, line: str) -> None:
     """Run ``db['events'].updateMany(filter, update)``: what is JSON but for its quotes."""
     head = "db['events'].updateMany("

@@ -236,6 +236,32 @@ async def test_classes_of_a_union_share_one_policy(world: World) -> None:
         await initialised(world, Union, A, B)
 
 
+async def test_a_plain_class_of_a_union_shares_the_policy_of_the_others(world: World) -> None:
+    class Mixed(UnionDoc):
+        class Settings:
+            name = "mixed"
+
+    class Lasting(Document):
+        class Settings:
+            union_doc = Mixed
+
+    class Passing(TTLMixin, Document):
+        __ttl__ = 3600
+
+        class Settings:
+            union_doc = Mixed
+
+    await initialised(world, Mixed, Lasting, Passing)
+    await Lasting().insert()
+    assert await Lasting.count() == 1
+
+    past = {"$subtract": ["$$NOW", 7_200_000]}
+    world.raw["mixed"].update_one({"_ts": {"$type": "date"}}, [{"$set": {"_ts": past}}])
+
+    assert await Lasting.count() == 0
+    world.raw["mixed"].drop()
+
+
 async def test_a_class_that_is_defined_again_replaces_its_old_self(world: World) -> None:
     def define(seconds: int) -> Any:
         class Cell(TTLMixin, Document):

@@ -105,7 +105,7 @@ async def _of_database(app: Application, max_age: float, *, deep: bool) -> list[
     if app.is_mongodb:
         from ttl_odm.cli import checks_mongodb  # noqa: PLC0415 (needs the extra)
 
-        return await checks_mongodb.check(app.targets, deep=deep)
+        return await checks_mongodb.check(app.engine, app.targets, deep=deep)
     from ttl_odm.cli import checks_sql  # noqa: PLC0415 (needs the extra)
 
     look = partial(checks_sql.check, targets=app.targets, max_age=max_age, deep=deep)

@@ -1,4 +1,7 @@
-"""What `ttl-odm check` looks at in MongoDB: TTL indexes against declarations, and strays."""
+"""What `ttl-odm check` looks at in MongoDB: TTL indexes against declarations, and strays.
+
+And collections of which nobody has declared here that their documents expire.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
+from ttl_odm.beanie.policy.forgotten import sign_of_ttl
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field
@@ -32,12 +36,30 @@ _STEPS: Final = {
 _ERRORS: Final = (Inconsistency.TOO_EARLY, Inconsistency.SEVERAL_DATES)
 
 
-async def check(targets: Sequence[Target], *, deep: bool) -> list[Finding]:
-    """Look at all targets; if deep, read whole collections, however big."""
-    findings = []
+async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list[Finding]:
+    """Look at all targets, and for what is none; if deep, read whole collections, however big."""
+    findings = await _forgotten(database)
     for target in targets:
         findings += await _indexes(target)
         findings += await _strays(target, deep=deep)
+    return findings
+
+
+async def _forgotten(database: Any) -> list[Finding]:
+    """See whether documents expire in collections that no class with a policy has."""
+    registry, findings = registry_of(database.client), []
+    listed = await database.list_collection_names(authorizedCollections=True)
+    for name in sorted(listed):
+        if registry.find(database.name, name) is not None:
+            continue
+        sign = await sign_of_ttl(database[name])
+        if sign is not None:
+            message = f"reads show what has expired, and nothing is stamped: {sign}"
+            fix = (
+                "give its class to init_beanie() and --app; if it has no ttl any more: "
+                "await ensure_indexes(...) of the class"
+            )
+            findings.append(Finding(Severity.WARNING, "forgotten-class", name, message, fix))
     return findings
 
 

@@ -19,14 +19,13 @@ from ttl_odm.beanie.declare import declaration
 from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
-from ttl_odm.beanie.policy.binding import collection_of, registry_of
+from ttl_odm.beanie.policy.binding import collection_of, registry_of, subclasses_of
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.core.overlay import Overlay
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import declarations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import timedelta
 
     from ttl_odm.beanie.drivers import Collection
@@ -129,7 +128,7 @@ def _check(target: type[Document]) -> None:
 
 def _bind_again(target: type[Document]) -> None:
     """Put the policy on the collections of a class, and of those under it, that have one."""
-    for model in (target, *_under(target)):
+    for model in (target, *subclasses_of(target)):
         try:
             collection = collection_of(model)
         except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
@@ -144,9 +143,3 @@ def _bind_again(target: type[Document]) -> None:
 def is_enabled(model: type) -> bool:
     """Say whether a class has a policy, declared or given."""
     return issubclass(model, TTLMixin) or hasattr(model, "__ttl__")
-
-
-def _under(base: type[Document]) -> Iterator[type[Document]]:
-    for model in base.__subclasses__():
-        yield model
-        yield from _under(model)

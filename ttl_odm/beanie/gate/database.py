@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.binding import Backend
 
 
-def ttl_database(database: Any, *, backend: Literal["mongodb", "cosmos"] = "mongodb") -> Any:
+def ttl_database(
+    database: Any, *, backend: Literal["mongodb", "cosmos"] = "mongodb", guard: bool = False
+) -> Any:
     """Return the same database, whose collections show and change live documents only.
 
     ``await init_beanie(database=ttl_database(client.app), document_models=[...])``
@@ -22,6 +24,9 @@ def ttl_database(database: Any, *, backend: Literal["mongodb", "cosmos"] = "mong
     Args:
         database: PyMongo's AsyncDatabase, or Motor's AsyncIOMotorDatabase for Beanie 1.
         backend: "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents itself.
+        guard: Whether to refuse, with a TTLConfigurationError, what reaches a collection whose
+            documents expire but whose class was not given to `init_beanie`. Asks once for the
+            indexes of each collection without a policy.
 
     Returns:
         A subclass of the same class.
@@ -34,14 +39,14 @@ def ttl_database(database: Any, *, backend: Literal["mongodb", "cosmos"] = "mong
             f"ttl_database(backend={backend!r}): give 'mongodb' or 'cosmos'."
         )
     if isinstance(database, AsyncDatabase):
-        return TTLDatabase(database, backend)
+        return TTLDatabase(database, backend, guard=guard)
     if _is_motor(database):
         from motor.motor_asyncio import AsyncIOMotorDatabase  # noqa: PLC0415 - Beanie 2 has none
 
         from ttl_odm.beanie.gate.motor import TTLMotorDatabase  # noqa: PLC0415 - as above
 
         if isinstance(database, AsyncIOMotorDatabase):
-            return TTLMotorDatabase(database, backend)
+            return TTLMotorDatabase(database, backend, guard=guard)
     raise TTLConfigurationError(
         f"ttl_database({database!r}): give an AsyncDatabase of PyMongo, or for Beanie 1 an "
         "AsyncIOMotorDatabase of Motor."

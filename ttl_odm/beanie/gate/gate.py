@@ -225,6 +225,12 @@ class Gate(Handle):
         """Write many things, each as its own method does."""
         return await bulk.write(self, requests, options, ordered=ordered)
 
+    async def run(self, name: str, arguments: Document) -> Any:
+        """Run one of the methods that are `HANDED_OVER`."""
+        if name != "index_information":  # Beanie asks before all classes have their collections
+            await self.check_reach()
+        return await getattr(self, name)(**arguments)
+
     def _shows(self, options: Document) -> Lifetime:
         """Make the projection of a find_one_and_... the one to send; return how it is judged."""
         projection = options.get("projection")

@@ -23,9 +23,11 @@ from bson.codec_options import DatetimeConversion, TypeRegistry
 from pymongo import WriteConcern
 
 from ttl_odm.beanie.gate import views
+from ttl_odm.beanie.policy.forgotten import sign_of_ttl
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 from ttl_odm.beanie.rewrite.stamps import stamping_of
+from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,11 +68,15 @@ def takes_expired(options: Document) -> bool:
 class Handle:
     """One collection, and what the gate has to know to read and write it."""
 
-    def __init__(self, plain: Collection, registry: Registry, database: str) -> None:
+    def __init__(
+        self, plain: Collection, registry: Registry, database: str, *, guard: bool = False
+    ) -> None:
         """Remember them; the policy is looked up at each operation."""
         self.plain = plain
         self.registry = registry
         self.database = database
+        # What a guarded one reaches: itself, and what its pipelines have named so far.
+        self._reached = {(database, plain.name)} if guard else None
         options = plain.codec_options
         self.gives_plain_documents = (
             issubclass(options.document_class, MutableMapping)
@@ -103,7 +109,10 @@ class Handle:
 
     def policy_named(self, database: str | None, collection: str) -> Policy | None:
         """Return the policy of any collection of the client; see `pipelines.Policies`."""
-        binding = self.registry.find(database or self.database, collection)
+        place = database or self.database, collection
+        if self._reached is not None:
+            self._reached.add(place)
+        binding = self.registry.find(*place)
         return None if binding is None else binding.enforced
 
     def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
@@ -127,6 +136,23 @@ class Handle:
             await self.registry.clock.refresh(self.plain.database)
         else:
             await views.ensure(self.plain, self.registry, self)
+        await self.check_reach()
+
+    async def check_reach(self) -> None:
+        """Refuse collections without a policy whose documents expire, if this one is guarded."""
+        if self._reached is None:
+            return
+        known = self.registry.without_ttl
+        for database, name in self._reached - known:
+            if self.registry.find(database, name) is not None:
+                continue
+            why = await sign_of_ttl(self.plain.database.client[database][name])
+            if why is not None:
+                raise TTLConfigurationError(
+                    f"{f'{database}.{name}'!r} is read and written without its ttl: {why}. Give "
+                    "its class to init_beanie(document_models=[...])."
+                )
+            known.add((database, name))
 
     def filter_for(self, filter: object, *, expired: bool) -> Filter:
         """Return the filter for a read, from a filter, an ``_id`` or None."""

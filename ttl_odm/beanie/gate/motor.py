@@ -59,10 +59,11 @@ _MotorCommandCursor: Any = AsyncIOMotorLatentCommandCursor
 class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
     """A database whose collections show live documents only."""
 
-    def __init__(self, database: Any, backend: Backend) -> None:
+    def __init__(self, database: Any, backend: Backend, *, guard: bool = False) -> None:
         """Take over a database with all its options."""
         super().__init__(database.client, database.name, _delegate=database.delegate)
         self.ttl_backend: Backend = backend
+        self.ttl_guard = guard
         plain = _MotorCollection(database, "$cmd")
         self._handle = Handle(plain, registry_of(database.client), database.name)
 
@@ -75,7 +76,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             return TTLMotorCollection(self, obj.name, _delegate=obj)
         if obj.__class__ is Database:
             plain = _MotorDatabase(self.client, obj.name, _delegate=obj)
-            return TTLMotorDatabase(plain, self.ttl_backend)
+            return TTLMotorDatabase(plain, self.ttl_backend, guard=self.ttl_guard)
         return super().wrap(obj)
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +107,8 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Gate a collection of Motor's."""
         super().__init__(database, name, _delegate=_delegate)
         plain = _MotorCollection(database, name, _delegate=self.delegate)
-        self._gate = Gate(plain, registry_of(database.client), database.name)
+        registry = registry_of(database.client)
+        self._gate = Gate(plain, registry, database.name, guard=database.ttl_guard)
 
     def __getitem__(self, name: str) -> TTLMotorCollection:
         full_name = f"{self.name}.{name}"
@@ -167,7 +169,7 @@ def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
     @wraps(getattr(AsyncIOMotorCollection, name))
     def method(self: TTLMotorCollection, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        return self._start(getattr(self._gate, name)(**arguments))
+        return self._start(self._gate.run(name, arguments))
 
     return method
 

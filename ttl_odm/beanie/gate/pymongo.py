@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 class TTLDatabase(AsyncDatabase[Any]):
     """A database whose collections show live documents only."""
 
-    def __init__(self, database: AsyncDatabase[Document], backend: Backend) -> None:
+    def __init__(
+        self, database: AsyncDatabase[Document], backend: Backend, *, guard: bool = False
+    ) -> None:
         """Take over a database with all its options."""
         super().__init__(
             database.client,
@@ -54,6 +56,7 @@ class TTLDatabase(AsyncDatabase[Any]):
             database.read_concern,
         )
         self.ttl_backend: Backend = backend
+        self.ttl_guard = guard
         plain = AsyncCollection(database, "$cmd")
         self._handle = Handle(plain, registry_of(database.client), database.name)
 
@@ -71,7 +74,8 @@ class TTLDatabase(AsyncDatabase[Any]):
 
     def with_options(self, *args: Any, **kwargs: Any) -> TTLDatabase:
         """Return the same database with other options."""
-        return TTLDatabase(super().with_options(*args, **kwargs), self.ttl_backend)
+        other = super().with_options(*args, **kwargs)
+        return TTLDatabase(other, self.ttl_backend, guard=self.ttl_guard)
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that starts from no collection."""
@@ -97,7 +101,8 @@ class TTLCollection(AsyncCollection[Any]):
             plain.write_concern,
             plain.read_concern,
         )
-        self._gate = Gate(plain, registry_of(database.client), database.name)
+        registry = registry_of(database.client)
+        self._gate = Gate(plain, registry, database.name, guard=database.ttl_guard)
         self._ttl_database = database
 
     def __getitem__(self, name: str) -> TTLCollection:
@@ -164,7 +169,7 @@ def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
     @wraps(getattr(AsyncCollection, name))
     async def method(self: TTLCollection, *args: Any, **kwargs: Any) -> Any:
         arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        return await getattr(self._gate, name)(**arguments)
+        return await self._gate.run(name, arguments)
 
     return method
 

@@ -16,12 +16,11 @@ from weakref import WeakKeyDictionary
 import bson
 from beanie import View
 
+from ttl_odm.beanie.policy.binding import subclasses_of
 from ttl_odm.beanie.policy.commands import details_of, run
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ttl_odm.beanie.drivers import Collection, Pipeline
     from ttl_odm.beanie.policy.binding import Registry
     from ttl_odm.beanie.rewrite.pipelines import Policies
@@ -63,7 +62,7 @@ async def ensure(collection: Collection, registry: Registry, policies: Policies)
 
 def _model_of(database: str, name: str) -> type[View] | None:
     """Return Beanie's class for a view, None if there is none."""
-    for model in _all_views(View):
+    for model in subclasses_of(View):
         settings = getattr(model, "_settings", None)
         if getattr(settings, "name", None) != name:
             continue
@@ -72,9 +71,3 @@ def _model_of(database: str, name: str) -> type[View] | None:
         if its is not None and its.name == database:
             return model
     return None
-
-
-def _all_views(base: type[View]) -> Iterator[type[View]]:
-    for model in base.__subclasses__():
-        yield model
-        yield from _all_views(model)

@@ -4,6 +4,7 @@
   collection.
 - `commands`: database commands on one collection, the same for PyMongo's asynchronous driver and
   Motor.
+- `forgotten`: collections whose documents expire, though no class with a policy has them here.
 - `predicate`: the one predicate of the MongoDB side: which documents are expired, as the server
   sees it.
 - `ttl_indexes`: the indexes by which MongoDB itself deletes what has expired, as plain values.

@@ -17,7 +17,7 @@ import weakref
 from contextlib import suppress
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
@@ -30,7 +30,11 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import declarations
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ttl_odm.beanie.drivers import Collection
+
+Model = TypeVar("Model")
 
 _NOTHING: Final = object()
 _DAY: Final = 86_400
@@ -180,6 +184,8 @@ class Registry:
     def __init__(self) -> None:
         """Start without policies."""
         self.clock = ServerClock()
+        self.without_ttl: set[tuple[str, str]] = set()
+        """Collections without a policy in which nothing expires, as far as somebody has looked."""
         self._bindings: dict[tuple[str, str], Binding] = {}
 
     def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
@@ -230,6 +236,13 @@ def _check_same(one: Binding, other: Binding, collection: str) -> None:
             f"{collection!r}, so they share one policy, but declare {one.declared!r} "
             f"(purge {one.purge!r}) and {other.declared!r} (purge {other.purge!r})."
         )
+
+
+def subclasses_of(base: type[Model]) -> Iterator[type[Model]]:
+    """Give all classes under a class that this process knows."""
+    for model in base.__subclasses__():
+        yield model
+        yield from subclasses_of(model)
 
 
 def collection_of(document: Any) -> Collection:
