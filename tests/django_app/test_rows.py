@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
-from django.db.models import F
+from django.db.models import F, Sum
+from django.db.models.functions import NullIf
 from django.utils import timezone as django_timezone
 
 import ttl_odm.django
@@ -406,6 +407,20 @@ def test_an_insert_without_conflict_costs_no_further_statement(
         User.objects.create(name="a")
         Session.objects.create(key="b")
     assert len(queries) <= 5
+
+
+def test_an_expression_that_fails_on_an_expired_row_is_asked_of_live_ones(backend: Backend) -> None:
+    Session.objects.create(pk=1, key="live", number=2)
+    Session.objects.create(pk=2, key="dead", number=0)
+    kill(Session, [2])
+    ratios = Session.objects.annotate(ratio=10 / F("number"))
+    assert [row.ratio for row in ratios.order_by("ratio")] == [5]
+    assert ratios.aggregate(Sum("ratio")) == {"ratio__sum": 5}
+    guarded = Session.objects.annotate(ratio=10 / NullIf("number", 0)).filter(ratio__gt=1)
+    assert [row.key for row in guarded] == ["live"]
+    assert guarded.update(number=2) == 1
+    assert Session.objects.update(number=10 / F("number")) == 1
+    assert guarded.delete()[0] == 1
 
 
 def test_other_databases_have_their_own_rows(backend: Backend, other: str) -> None:
