@@ -29,7 +29,7 @@ def tell(purged: Purged) -> None:
 
 
 def cart(mode: str) -> Any:
-    """Declare a model whose purged rows go to `kept`, by an archive or by a hook."""
+    """Declare a model whose purged rows go to `kept`, by an "archive" or a "hook", or are gone."""
 
     class Base(DeclarativeBase):
         pass
@@ -38,7 +38,7 @@ def cart(mode: str) -> Any:
         __tablename__ = "carts"
         __ttl__ = HOUR
         __ttl_archive__ = Archive(kept) if mode == "archive" else None
-        __ttl_on_purged__ = None if mode == "archive" else tell
+        __ttl_on_purged__ = tell if mode == "hook" else None
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 

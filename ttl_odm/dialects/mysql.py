@@ -27,6 +27,12 @@ SHORT_WAITS: Final = {"lock_wait_timeout": 1, "innodb_lock_wait_timeout": 1}
 """Seconds, of which one is the least there is: for a locked table, which without it is waited for
 for a day or a year, and for a locked row. Both are settings of a session."""
 
+NO_WAIT: Final = {"innodb_lock_wait_timeout": 0}
+"""The same for a statement that shall fail at once where somebody holds a row, which MariaDB has.
+
+Not for one with SKIP LOCKED: at a row that it skips, MariaDB 10.11 then fails with "Got error 1
+during COMMIT"."""
+
 OUT_OF_TIME: Final = frozenset({1969, 3024})
 """max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
 

@@ -192,20 +192,11 @@ class Removal:
         self._note(rows)
         return len(rows)
 
-    def by_key(
-        self,
-        criteria: Sequence[ColumnElement[bool]],
-        *,
-        limit: int | None = None,
-        waits: bool = False,
-        chunk: int = CHUNK,
-    ) -> int:
-        """Lock rows, copy what has to be copied, delete them, and return how many.
+    def by_key(self, rows: Sequence[Row[Any]], *, chunk: int = CHUNK) -> int:
+        """Copy what has to be copied of rows that were chosen, delete them, and return how many.
 
-        The criteria hold the predicate. It `waits` for rows that somebody holds, or leaves them;
-        one statement has `chunk` keys.
+        One statement has `chunk` keys.
         """
-        rows = self.choose(criteria, limit=limit, waits=waits)
         deleted = 0
         for start in range(0, len(rows), chunk):
             self.copy(rows[start : start + chunk])
@@ -219,7 +210,10 @@ class Removal:
         limit: int | None = None,
         waits: bool = False,
     ) -> Sequence[Row[Any]]:
-        """Lock rows, and read of them what has to be known; see `by_key`."""
+        """Lock rows, and read of them what has to be known.
+
+        The criteria hold the predicate. It `waits` for rows that somebody holds, or leaves them.
+        """
         chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
         chosen = chosen.with_for_update(skip_locked=not waits)
         with phase("find"):
@@ -375,7 +369,7 @@ def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElem
         deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
     else:
         take_file(connection, binding.table)
-        deleted = removal.by_key([doomed], waits=True)
+        deleted = removal.by_key(removal.choose([doomed], waits=True))
     removal.report()
     return deleted
 

@@ -13,6 +13,7 @@ Everything goes through a `Connection`; asynchronous engines run it by ``run_syn
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,13 +39,14 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing
+from ttl_odm.sqlalchemy.sweep.transactions import at_once, has_no_wait, prepared, reading, writing
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
@@ -85,9 +87,7 @@ def purge(
                 # Without a range it is the table itself that somebody holds.
                 if batch is None or not batch.is_worth_care(error):
                     raise
-            with writing(connection, table, timeout):
-                again = (connection, binding, request, batch.range, batch.source)
-                return _CarefulBatch(*again, keys=keys).run()
+            return _carefully(batch, keys)
         except HookError as error:
             assert batch is not None  # noqa: S101 (there was a batch to report)
             return _left_behind(batch, Skip.HOOK, error)
@@ -97,6 +97,21 @@ def purge(
             # A foreign key to a row of this range was written a moment ago, or a trigger objects.
             reason = Skip.RESTRICTED if is_restricted(error) else Skip.REFUSED
             return _left_behind(batch, reason, RefusedError.by(error, in_short(error)))
+
+
+def _carefully(batch: _Batch, keys: ReferringKeys) -> BatchResult:
+    """Begin a batch anew, and remove the rows that can go."""
+    connection, request = batch.connection, batch.request
+    again = (connection, batch.binding, request, batch.range, batch.source)
+    try:
+        with writing(connection, batch.binding.table, request.timeout):
+            return _CarefulBatch(*again, keys=keys).run()
+    except DBAPIError as error:
+        if not (has_no_wait(connection) and is_locked(error)):
+            raise
+    # No row of these is held, but one that goes along with them, or that a trigger changes.
+    with writing(connection, batch.binding.table, request.timeout):
+        return _CarefulBatch(*again, keys=keys, waits=True).run()
 
 
 def _next_range(
@@ -167,6 +182,7 @@ class _Batch:
     request: BatchRequest
     range: KeyRange
     source: Table
+    waits: bool = field(default=False, kw_only=True)
     removals: list[Removal] = field(init=False)
     referring: Counter[str] = field(init=False, default_factory=Counter)
 
@@ -214,12 +230,13 @@ class _Batch:
         if not removal.takes_statements:
             return self._remove_by_key(CHUNK)
         statement = SweepDelete(self.source).where(*self.range.criteria(self.source))
-        if not self.is_crowded:
-            return removal.by_statement(statement)
-        if self._dialect in MYSQL_FAMILY:
+        if self.is_crowded:
+            if self._dialect not in MYSQL_FAMILY:
+                return self._remove_free()
             limit = {"mysql_limit": self.request.size, "mariadb_limit": self.request.size}
-            return removal.by_statement(statement.with_dialect_options(**limit))
-        return self._remove_free()
+            statement = statement.with_dialect_options(**limit)
+        with self._at_once(removal):
+            return removal.by_statement(statement)
 
     def _remove_free(self) -> int:
         """Remove those that nobody holds."""
@@ -245,7 +262,19 @@ class _Batch:
 
     def _remove_by_key(self, chunk: int, *others: ColumnElement[bool]) -> int:
         criteria = [*self.range.criteria(self.source), *others]
-        return self.removals[0].by_key(criteria, limit=self.request.size, chunk=chunk)
+        return self._remove_chosen(self.removals[0], criteria, chunk)
+
+    def _remove_chosen(
+        self, removal: Removal, criteria: Sequence[ColumnElement[bool]], chunk: int
+    ) -> int:
+        rows = removal.choose(criteria, limit=self.request.size)
+        with self._at_once(removal):
+            return removal.by_key(rows, chunk=chunk)
+
+    def _at_once(self, removal: Removal) -> AbstractContextManager[None]:
+        # What an application does by events of the ORM waits as it does elsewhere.
+        waits = self.waits or removal.mode.orm is not None
+        return nullcontext() if waits else at_once(self.connection)
 
     def _free(self, source: FromClause, *columns: ColumnElement[Any]) -> Select[Any]:
         """Lock the rows that nobody holds, and find columns of them; SQLite has no such locks."""
@@ -325,7 +354,7 @@ class _CarefulBatch(_Batch):
                 self._remove_referring(below, theirs, (*above, below))
             blocked = self.keys.blocks(self.connection, child)
             free = [] if blocked is None else [not_(blocked)]
-            deleted = removal.by_key([*theirs, *free], limit=self.request.size)
+            deleted = self._remove_chosen(removal, [*theirs, *free], CHUNK)
             self.referring += Counter({child.table.fullname: deleted})
             self.removals.append(removal)
 

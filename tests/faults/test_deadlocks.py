@@ -1,0 +1,85 @@
+"""A sweeper doesn't wait with rows of its own locked, so it is no part of anybody's deadlock."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import insert, text
+
+from tests.faults.carts import HOUR, add, cart, create, kept, left
+from ttl_odm.sweeper import Skip, Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from ttl_odm.sweeper import SweepReport
+
+HOLD = "UPDATE carts SET ttl = ttl WHERE id = :id"
+# Locks that somebody waits for. What is asked for within a tenth of a second is answered as before.
+WAITING = """SELECT count(*) FROM information_schema.innodb_locks
+WHERE lock_table LIKE concat('%', database(), '%')"""
+A_WHILE = 0.15
+
+
+def swept_beside(writer: Connection, sweeper: Sweeper, *, wants: int) -> SweepReport:
+    """Sweep; if the sweeper ever waits, the writer wants a row that it may have locked."""
+    reports: list[Any] = []
+    sweeping = Thread(target=lambda: reports.append(sweeper.run_once()))
+    sweeping.start()
+    while sweeping.is_alive():
+        if writer.scalar(text(WAITING)):
+            writer.execute(text(HOLD), {"id": wants})
+        sweeping.join(A_WHILE)
+    (report,) = reports
+    return report
+
+
+@pytest.mark.databases("mariadb")
+@pytest.mark.parametrize("mode", ["plain", "archive", "hook"])
+def test_a_writer_that_holds_one_row_and_wants_another_is_no_victim(
+    engine: Engine, mode: str
+) -> None:
+    model = cart(mode)
+    with engine.begin() as connection:
+        create(connection, model)
+        add(connection, [1, 2, 3], age=2 * HOUR)  # each expired a second after the one before it
+    with engine.connect() as writer:
+        writer.execute(text(HOLD), {"id": 2})
+        report = swept_beside(writer, Sweeper(engine, model), wants=3)
+        writer.execute(text(HOLD), {"id": 3})
+        writer.commit()
+    assert (report.deleted, report.problems) == (2, ())
+    assert report.targets[0].skips == {Skip.LOCKED: 1}
+    with engine.connect() as connection:
+        assert left(connection, model) == {2}
+
+
+@pytest.mark.databases("mariadb")
+def test_what_a_trigger_changes_is_waited_for(engine: Engine) -> None:
+    model = cart("plain")
+    with engine.begin() as connection:
+        create(connection, model)
+        add(connection, [1, 2, 3], age=2 * HOUR)
+        connection.execute(insert(kept).values(id=0))
+        connection.exec_driver_sql(
+            "CREATE TRIGGER counting AFTER DELETE ON carts FOR EACH ROW UPDATE kept SET id = id + 1"
+        )
+    deleted: list[int] = []
+
+    def sweep() -> None:
+        while not sum(deleted):
+            deleted.append(Sweeper(engine, model).run_once().deleted)
+
+    with engine.connect() as writer:
+        writer.execute(text("UPDATE kept SET id = id + 10"))
+        sweeping = Thread(target=sweep)
+        sweeping.start()
+        while not writer.scalar(text(WAITING)):
+            sweeping.join(A_WHILE)
+        writer.commit()
+        sweeping.join()
+    assert sum(deleted) == 3
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT id FROM kept")) == 13
