@@ -159,8 +159,8 @@ def test_a_statement_that_takes_too_long_makes_the_batch_smaller(engine: Engine)
 def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody holds a row in the middle, and then wants one that the sweeper has locked.
 
-    As on a server that can't be told not to wait. PostgreSQL looks for a deadlock once in a wait, so
-    there has to be one by then: not after some milliseconds of the fifty that the sweeper waits.
+    As on a server that can't be told not to wait. PostgreSQL looks for a deadlock once in a wait,
+    so there has to be one by then: not after some milliseconds of the fifty that it waits.
     """
     monkeypatch.setattr(transactions, "NO_WAIT", transactions.SHORT_WAITS)
     monkeypatch.setattr(transactions, "_POSTGRESQL_WAIT", "600s")
