@@ -88,23 +88,12 @@ def bind(model: type[Document], collection: Collection) -> Any:
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)
-    if database.ttl_backend == "cosmos":
-        _check_for_cosmos(model)
+    if database.ttl_backend == "cosmos":  # refuses what the service doesn't enforce: nobody would
+        azure_indexes(declared_policy(model), purge_of(model))
     binding = registry.bind(model, database.name, ours.name, database.ttl_backend)
     mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
     mark_durations(model)
     return ours
-
-
-def _check_for_cosmos(model: type[Document]) -> None:
-    """Refuse a policy that Azure Cosmos DB doesn't enforce, for there nobody else does."""
-    policy = declared_policy(model)
-    if not isinstance(policy, TTL):
-        raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {policy!r}: Azure Cosmos DB expires documents by its own "
-            "'_ts' and their 'ttl' only: declare a number of seconds."
-        )
-    azure_indexes(policy, purge_of(model))
 
 
 def _annotated(model: type[Document], mixin: type[Document]) -> set[str]:

@@ -98,7 +98,10 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     binding, policy = handle.binding, handle.policy
     if binding is None or policy is None:
         method = getattr(handle.plain, change.method)
-        return await method(filter, change.live, upsert=upsert, **options)
+        result = await method(filter, change.live, upsert=upsert, **options)
+        if getattr(result, "acknowledged", True):
+            await note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
+        return result
     plain = handle.acknowledged
     method = getattr(plain, change.method)
     live = handle.filter_to_write(filter)

@@ -1,5 +1,7 @@
 """Rows in memory.
 
+- `azure`: documents on Azure Cosmos DB for MongoDB (RU), whose last modification is the service's
+  own.
 - `cache`: beanie's cache of query results (``use_cache``), bounded by what is in it.
 - `lifetime`: what documents do to themselves: Beanie's instance methods, and changes of the
   lifetime.

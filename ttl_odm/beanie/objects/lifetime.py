@@ -22,8 +22,9 @@ from pymongo import ReturnDocument
 
 from ttl_odm import errors
 from ttl_odm.beanie.gate.writes import watching
+from ttl_odm.beanie.objects import azure
 from ttl_odm.beanie.policy import predicate
-from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
+from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import stored, stored_expr
@@ -83,7 +84,8 @@ async def touch(
 ) -> bool:
     """Start a document's lifetime again, without another change.
 
-    For documents of any class with a policy, also one from `enable`.
+    For documents of any class with a policy, also one from `enable`. On Azure Cosmos DB these are
+    two writes in one command, of a field that is set and taken away again.
 
     Args:
         document: The document.
@@ -99,15 +101,20 @@ async def touch(
     Raises:
         ExpiredError: It has expired.
         DocumentNotFound: It is missing for another reason.
-        TTLConfigurationError: Its policy counts from no last modification, or an argument is
-            none of these.
+        TTLConfigurationError: Its policy counts from no last modification, an argument is none of
+            these, or it is on Azure Cosmos DB and there is a condition, or a class that forbids
+            fields it doesn't declare.
     """
     policy = policy_of(type(document))
     if not isinstance(policy, TTL):
         raise TTLConfigurationError(
             f"{type(document).__name__} documents can't be touched: {policy!r}."
         )
-    _refuse_on_cosmos(document, "touch()", instead="any write starts its lifetime again")
+    if azure.holds(document):
+        if at_most_every is not None or only_if is not None:
+            what, instead = "a condition of touch()", "compare an instant of your own"
+            raise azure.refusal(document, what, instead=instead)
+        return await azure.touch(document, session)
     conditions = []
     if at_most_every is not None:
         apart = interval(at_most_every)
@@ -151,8 +158,9 @@ async def expire_in(
     policy, field = _with_own_ttl(document)
     seconds = life_seconds(life, where=f"{type(document).__name__}.{field}")
     now = formats.server_now()
-    if not seconds or only_if is not None:
-        _refuse_on_cosmos(document, "expire_in(0) and only_if", instead="delete it, or set its ttl")
+    if (not seconds or only_if is not None) and azure.holds(document):
+        what, instead = "expire_in(0) and only_if", "delete it, or set its ttl"
+        raise azure.refusal(document, what, instead=instead)
     if seconds:
         end: Instant = {"$add": [now, seconds * 1000]}
         conditions = _conditions(only_if, policy, end)
@@ -187,7 +195,9 @@ async def expire_at(
         TTLConfigurationError: As for `expire_in`.
     """
     policy, field = _with_own_ttl(document)
-    _refuse_on_cosmos(document, "expire_at()", instead="expire_in() the seconds that are left")
+    if azure.holds(document):
+        instead = "expire_in() the seconds that are left"
+        raise azure.refusal(document, "expire_at()", instead=instead)
     await _read_clock(document)
     now = _clock(document).reached
     instant = end_instant(instant, where=f"{type(document).__name__}.{field}", now=now)
@@ -228,16 +238,6 @@ def _with_own_ttl(document: Document) -> tuple[TTL, str]:
     raise TTLConfigurationError(
         f"{type(document).__name__} documents have no ttl of their own: {policy!r}."
     )
-
-
-def _refuse_on_cosmos(document: Document, what: str, *, instead: str) -> None:
-    """Refuse what needs ``_ts``, where the service keeps it and no command reads or sets it."""
-    binding = binding_of(type(document))
-    if binding is not None and binding.backend == "cosmos":
-        raise TTLConfigurationError(
-            f"{type(document).__name__}: {what} can't be had on Azure Cosmos DB, which keeps '_ts' "
-            f"for itself: {instead}."
-        )
 
 
 def _conditions(only_if: OnlyIf | None, policy: TTL, end: Instant) -> list[drivers.Document]:

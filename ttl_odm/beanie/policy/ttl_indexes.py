@@ -126,12 +126,10 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     """
     check(policy)
     if not isinstance(policy, TTL):
-        if purge == "native":
-            raise TTLConfigurationError(
-                f"{policy!r}: Azure Cosmos DB has TTL indexes on '_ts' only, so it cannot delete "
-                f"by {policy.field!r}: declare __ttl_purge__ = 'sweeper'."
-            )
-        return (Index("__ttl_sweep_date", policy.field, None, None),)
+        raise TTLConfigurationError(
+            f"{policy!r}: Azure Cosmos DB expires documents by its own '_ts' and their 'ttl' only: "
+            "declare a number of seconds."
+        )
     problem = None
     if purge == "sweeper":
         problem = (

@@ -27,7 +27,7 @@ from ttl_odm.beanie.time.formats import check_duration, stored, stored_expr
 from ttl_odm.core.expiry import instant_of, own_ttl
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER, row_ttl
-from ttl_odm.errors import InvalidTTL
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
@@ -67,6 +67,7 @@ class Stamping:
         `now` is the server's clock in whole milliseconds, None where nothing is stamped. `keep`: a
         last modification that the document brings along stays.
         """
+        self._check_keep(keep=keep)
         self._check(document)
         made = {key: value for key, value in document.items() if key != EXPIRY}
         field = self.policy.last_modified
@@ -89,6 +90,7 @@ class Stamping:
         `now` is an instant that the server has reached, where `needs_now`; `inserts` is for an
         upsert which can only insert.
         """
+        self._check_keep(keep=keep)
         keep = keep and not inserts
         if not update or not isinstance(update, (Mapping, list)):
             return update  # the driver says what is wrong with it
@@ -157,6 +159,13 @@ class Stamping:
             for name, value in fields.items()
             if not is_ours(name) and not (operator == "$rename" and is_ours(value))
         }
+
+    def _check_keep(self, *, keep: bool) -> None:
+        if keep and not self.stamps:
+            raise TTLConfigurationError(
+                "keep_last_modified can't be had on Azure Cosmos DB, which stamps every write "
+                "itself: leave it out."
+            )
 
     def _check(self, document: Filter) -> None:
         """Refuse, in strict mode, an own ttl that is none."""
