@@ -1,4 +1,4 @@
-"""Web frameworks and schedulers: one file each, imported only by those who use it.
+"""Web frameworks and schedulers: one module each, imported only by those who use it.
 
 | module | for |
 |---|---|

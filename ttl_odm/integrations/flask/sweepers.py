@@ -1,12 +1,6 @@
-"""Flask: ``flask ttl ...``, and a sweeper in the background of those processes that serve requests.
+"""The sweepers of one application: which databases it has, and a thread for each.
 
-A thread does not survive a fork, and an application is made by many processes that serve nobody: a
-server that loads it before it forks, ``flask shell``, migrations, the parent of the reloader. So
-the thread starts with the first request of a process, or where a server's own hook calls
-`AppTTL.start`. It is safe in any number of processes: one holds the lease, the others stand by.
-
-This module must not know Flask-SQLAlchemy, which is recognised by what it has, nor any other
-integration.
+This module must not know Flask-SQLAlchemy, which is recognised by what it has.
 """
 
 from __future__ import annotations
@@ -14,28 +8,18 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import textwrap
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-import click
-from flask import current_app
-from flask.cli import AppGroup
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
-from ttl_odm.cli.application import Application, Target, in_loop
-from ttl_odm.cli.errors import UsageError, readable_errors
-from ttl_odm.cli.options import sweep_option
-from ttl_odm.cli.output import aligned, printable_report
-from ttl_odm.cli.plan import forecast_target, policy_options
+from ttl_odm.cli.application import Application, Target
+from ttl_odm.cli.errors import UsageError
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
-from ttl_odm.sweeper import Store, Sweeper, SweepOptions, stop_on_signals
-from ttl_odm.sweeper.command_line import Status, status_of
+from ttl_odm.sweeper import Store, Sweeper, SweepOptions
 from ttl_odm.sweeper.options import lease_name_of
-from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -48,11 +32,6 @@ logger = logging.getLogger(__name__)
 EXTENSION: Final = "ttl_odm"
 PREFIX: Final = "TTL_"
 INTERVAL_KEY: Final = "TTL_SWEEP_INTERVAL"
-INTERVAL: Final = 60.0
-"""Seconds between two sweeps of ``flask ttl run``, unless the option or the key says others."""
-
-_COUNTING: Final[SweepOptions] = {"dry_run": True, "window": None}
-"""For a sweeper that only counts, at any hour."""
 
 _OPTIONS: Final = {f"{PREFIX}{name.upper()}": name for name in SweepOptions.__optional_keys__}
 
@@ -69,58 +48,6 @@ class FlaskSQLAlchemy(Protocol):
     def metadatas(self) -> Mapping[str | None, MetaData]:
         """The tables by the bind keys of their engines."""
         ...
-
-
-class TTL:
-    """The extension: ``TTL(app, db)``, or ``TTL(db=db)`` and `init_app` in a factory.
-
-    One instance may serve any number of applications.
-    """
-
-    def __init__(
-        self,
-        app: Flask | None = None,
-        db: FlaskSQLAlchemy | Engine | Store | None = None,
-        targets: Any = None,
-    ) -> None:
-        """Remember what to sweep, and set the application up if there is one already.
-
-        Args:
-            app: The application; None if `init_app` is going to be called.
-            db: A `flask_sqlalchemy.SQLAlchemy`, all of whose binds are swept, or an Engine. None
-                for the Flask-SQLAlchemy that the application has.
-            targets: With an Engine: a declarative base, a model, or whatever else `Sweeper` takes.
-        """
-        self._db = db
-        self._targets = targets
-        if app is not None:
-            self.init_app(app)
-
-    def init_app(
-        self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None = None, targets: Any = None
-    ) -> None:
-        """Set an application up: its commands, and its `AppTTL` as ``extensions["ttl_odm"]``.
-
-        Args:
-            app: The application, configured.
-            db: As in the constructor; None for what that was given.
-            targets: As in the constructor; None for what that was given.
-
-        Raises:
-            TTLConfigurationError: Something in ``app.config`` or the arguments can't work; the
-                message says what to give instead.
-        """
-        if EXTENSION in app.extensions:
-            raise TTLConfigurationError(
-                f"{app.name} has TTL already: call init_app once for each application."
-            )
-        if targets is None:
-            targets = self._targets
-        app_ttl = AppTTL(app, self._db if db is None else db, targets)
-        app.extensions[EXTENSION] = app_ttl
-        app.cli.add_command(commands)
-        if app_ttl.interval is not None:
-            app.before_request(app_ttl.start)
 
 
 class AppTTL:
@@ -217,7 +144,7 @@ class AppTTL:
                 f"{INTERVAL_KEY} is not set, so there is nothing to start: set it to seconds."
             )
         self._running = [
-            (sweeper, self._thread(_bind_name(bind), sweeper, self.interval))
+            (sweeper, self._thread(bind_name(bind), sweeper, self.interval))
             for bind, sweeper in self.sweepers().items()
         ]
         atexit.register(self.stop)
@@ -323,118 +250,6 @@ def _options_of(app: Flask) -> SweepOptions:
     return cast("SweepOptions", {_OPTIONS[key]: value for key, value in values.items()})
 
 
-commands = AppGroup("ttl", help="Delete expired rows for good, and see who does it.")
-
-
-@commands.command()
-@sweep_option("dry_run")
-@sweep_option("force")
-@sweep_option("max_rows")
-def sweep(*, dry_run: bool, force: bool | None, max_rows: int | None) -> None:
-    """Sweep once. Ends with the statuses of `ttl-odm sweep`: 0 if all is well."""
-    options = {"force": force, "max_rows": max_rows}
-    chosen = {name: value for name, value in options.items() if value is not None}
-    sweepers = _sweepers(cast("SweepOptions", {**(_COUNTING if dry_run else {}), **chosen}))
-    reports = []
-    with stop_on_signals(*sweepers.values()):
-        for bind, sweeper in sweepers.items():
-            reports.append(sweeper.run_once())
-            _print_title(bind, sweepers)
-            click.echo(printable_report(reports[-1]))
-    raise SystemExit(status_of(*reports))
-
-
-@commands.command()
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0, min_open=True),
-    help=f"Seconds between two sweeps ({INTERVAL_KEY}, or {INTERVAL:.0f}).",
-)
-def run(interval: float | None) -> None:
-    """Sweep again and again, until SIGTERM or Ctrl-C."""
-    seconds = interval or _app_ttl().interval or INTERVAL
-    has_own = current_app.config.get("TTL_ON_REPORT")
-    sweepers = _sweepers({} if has_own else {"on_report": click.echo})
-    failures: list[Exception] = []
-
-    def sweep_on(sweeper: Sweeper) -> None:
-        try:
-            sweeper.run_forever(interval=seconds)
-        except Exception as error:  # noqa: BLE001 (raised below, when all have come to their end)
-            failures.append(error)
-            for other in sweepers.values():
-                other.stop()
-
-    # The second Ctrl-C interrupts the one here, and must find no other that the process waits for.
-    here, *others = sweepers.values()
-    threads = [threading.Thread(target=sweep_on, args=(one,), daemon=True) for one in others]
-    with stop_on_signals(*sweepers.values()):
-        for thread in threads:
-            thread.start()
-        sweep_on(here)
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
-
-
-@commands.command()
-def status() -> None:
-    """See who holds the lease, and count what is due."""
-    sweepers = _sweepers(_COUNTING)
-    for bind, sweeper in sweepers.items():
-        _print_title(bind, sweepers)
-        with readable_errors():
-            state = sweeper.status()
-        holder = (
-            f"{visible(state.holder)}, for {state.seconds_left:.0f} s more"
-            if state.holder
-            else "free"
-        )
-        click.echo(f"Lease: {holder}{'; paused' if state.paused else ''}")
-        report = sweeper.run_once()
-        click.echo(printable_report(report))
-        if report.problems:
-            raise SystemExit(Status.FAILED)
-
-
-@commands.command()
-@click.argument("model")
-@policy_options
-def plan(model: str, default_ttl: str | None, policy: str | None) -> None:
-    """Forecast what of a model expires, from now to 30 days ahead.
-
-    With --default-ttl or --policy also what that would expire. It changes nothing. Of more than
-    100,000 rows a sample is taken.
-    """
-    application, target = _app_ttl().target(model)
-    forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, SMALL))
-    click.echo(f"{forecast.title}: {forecast.rows:,} rows, {forecast.scenarios['current']}")
-    click.echo(textwrap.indent(aligned(forecast.table), "  "))
-    for sentence in [*forecast.sentences, forecast.note]:
-        click.echo(sentence)
-
-
-def _app_ttl() -> AppTTL:
-    app_ttl: AppTTL = current_app.extensions[EXTENSION]
-    return app_ttl
-
-
-def _sweepers(options: SweepOptions) -> dict[str | None, Sweeper]:
-    with readable_errors():
-        sweepers = _app_ttl().sweepers(**options)
-    if not sweepers:
-        raise click.ClickException(
-            "No model has TTL: declare __ttl__ on one, or enable() it, and import it where the app "
-            "is made."
-        )
-    return sweepers
-
-
-def _print_title(bind: str | None, sweepers: dict[str | None, Sweeper]) -> None:
-    if len(sweepers) > 1:
-        click.echo(f"{_bind_name(bind)}:")
-
-
-def _bind_name(bind: str | None) -> str:
+def bind_name(bind: str | None) -> str:
+    """What a bind is called; Flask-SQLAlchemy's default has no key."""
     return "default" if bind is None else bind
