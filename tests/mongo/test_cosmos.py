@@ -24,6 +24,7 @@ from ttl_odm.beanie import (
     keep_last_modified,
     repair_strays,
 )
+from ttl_odm.forecast.mongodb import collection_for
 from ttl_odm.sweeper import AsyncSweeper
 
 if TYPE_CHECKING:
@@ -253,12 +254,14 @@ async def test_a_write_that_shall_keep_the_last_modification_is_refused(
     assert commands.sent == []
 
 
-async def test_nothing_is_left_to_tools_that_delete_or_repair(azure: World) -> None:
+async def test_nothing_is_left_to_tools_that_delete_repair_or_count(azure: World) -> None:
     for tool in (find_strays, repair_strays):
         with pytest.raises(TTLConfigurationError, match="no policy that ttl_odm enforces"):
             await tool(Held)
     with pytest.raises(TTLConfigurationError, match="deletes expired documents by itself"):
         AsyncSweeper(azure.database, [Held])
+    with pytest.raises(TTLConfigurationError, match="last modified"):
+        collection_for(azure.database, Held)
     (report,) = await ensure_indexes(Held, guard=True)
     assert report.created == ("__ttl_default",)
     assert azure.of(Held).options() == {}

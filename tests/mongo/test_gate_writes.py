@@ -10,7 +10,7 @@ import pytest
 from beanie import Document, TimeSeriesConfig, init_beanie
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from beanie.odm.queries.update import UpdateResponse
-from bson import Int64
+from bson import Int64, Timestamp
 from pymongo import (
     DeleteMany,
     DeleteOne,
@@ -290,6 +290,40 @@ async def test_an_upsert_that_meets_an_expired_document_inserts(world: World) ->
         assert (stored["score"], stored["name"]) == (1, f"x{key}"), key
         assert "tags" not in stored
         assert is_fresh(world, Event, key)
+
+
+REPLACING: dict[str, Any] = {
+    "replace_one": lambda gated, row: gated.replace_one({"_id": 1}, row),
+    "an upsert": lambda gated, row: gated.replace_one({"_id": 2}, row, upsert=True),
+    "find_one_and_replace": lambda gated, row: gated.find_one_and_replace({"_id": 1}, row),
+    "a bulk write": lambda gated, row: gated.bulk_write([ReplaceOne({"_id": 1}, row)]),
+    "an upsert in bulk": lambda gated, row: gated.bulk_write(
+        [ReplaceOne({"_id": 2}, row, upsert=True)]
+    ),
+}
+
+
+@pytest.mark.parametrize("way", REPLACING)
+async def test_a_replacement_fills_in_empty_timestamps_where_mongodb_does(
+    world: World, way: str
+) -> None:
+    empty = Timestamp(0, 0)
+    row = {"a": empty, "b": 1, "inside": {"a": empty}, "several": [empty]}
+    await made(world)
+    plain = world.raw["plain_timestamps"]
+    plain.replace_one({"_id": 1}, row, upsert=True)
+    reached = plain.find_one_and_delete({"_id": 1})
+    assert reached is not None
+
+    await REPLACING[way](collection_of(Event), row)
+
+    stored = world.stored(Event, 2 if "upsert" in way else 1)
+    assert stored["a"] >= reached["a"]
+    assert {**stored, "a": reached["a"]} == {
+        **reached,
+        **{key: stored[key] for key in ("_id", "_ts")},
+    }
+    assert list(stored)[1:-1] == list(row)
 
 
 async def test_a_replacement_keeps_fields_that_look_like_expressions(world: World) -> None:

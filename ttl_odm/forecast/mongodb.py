@@ -39,6 +39,11 @@ _KEYS: Final[dict[type, Callable[[int], Any]]] = {
 
 def collection_for(database: Any, target: type | str) -> Any:
     """Return the collection of a document class, or the one of a name."""
+    if getattr(database, "ttl_backend", "mongodb") == "cosmos":
+        raise TTLConfigurationError(
+            "on Azure Cosmos DB no command reads when documents were last modified, so nobody can "
+            "tell which would expire."
+        )
     return database[target] if isinstance(target, str) else collection_of(target)
 
 

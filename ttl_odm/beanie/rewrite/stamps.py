@@ -21,6 +21,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from bson import Timestamp
+
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import check_duration, stored, stored_expr
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 Update: TypeAlias = "Filter | Sequence[Filter]"
 
 _SETS: Final = ("$set", "$setOnInsert")
+_EMPTY: Final = Timestamp(0, 0)
 _PLAIN: Final = frozenset({*_SETS, "$unset"})
 
 
@@ -122,8 +125,9 @@ class Stamping:
         self._check(document)
         field = self.policy.last_modified
         made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}
-        kept = {field: f"${field}" if keep and not inserts else self._now}
-        stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
+        told = dict.fromkeys(_empty_timestamps(made), "$$CLUSTER_TIME")
+        told[field] = f"${field}" if keep and not inserts else self._now
+        stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, told]}}]
         return stages + self._expiry_stages()
 
     def stages(self, *, keep: bool) -> Pipeline:
@@ -225,6 +229,18 @@ def _as_stages(update: Document, *, inserts: bool) -> Pipeline | None:
     if unset := list(update.get("$unset", {})):
         stages.append({"$unset": unset})
     return stages
+
+
+def _empty_timestamps(document: Filter) -> list[str]:
+    """Return the fields that MongoDB fills in where it is sent a document, not a pipeline."""
+    return [
+        name
+        for name, value in document.items()
+        if isinstance(value, Timestamp)
+        and value == _EMPTY
+        and name != "_id"
+        and not ("." in name or name.startswith("$"))  # which no expression can set
+    ]
 
 
 def _unchecked(field: str, operator: str) -> str:
