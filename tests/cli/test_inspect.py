@@ -29,10 +29,8 @@ import ttl_odm
 from tests.cli import legacy
 from tests.cli.running import CliRunner, as_json, run, variables
 from tests.guard import GUARD
-from ttl_odm import ExpireAt
 from ttl_odm.cli.commands import cli
 from ttl_odm.inspection.readers import sql
-from ttl_odm.sqlalchemy import disable, enable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,11 +223,9 @@ def test_the_lines_import_the_classes_and_find_what_refers_to_them(engine: Engin
         connection.execute(
             text("CREATE TABLE kept (id INT PRIMARY KEY, access INT REFERENCES inspected_access)")
         )
-    enable(Access, ExpireAt("expires_at"))  # what is hidden is looked at all the same
     inspected = CliRunner().invoke(
         cli, ["inspect", url_of(engine), "--models", f"{__name__}:Access"]
     )
-    disable(Access)
     assert inspected.exit_code == 0, inspected.output
     assert "inspected_access (Access): 1 row - likely" in inspected.stdout
     assert "! kept.access refers to it" in inspected.stdout
@@ -325,7 +321,6 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
 
 _DOCUMENT = """
 from datetime import datetime
-from beanie import Document
 
 class Sessions({bases}):
     expiresAt: datetime
@@ -345,7 +340,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
     ends = [{"expiresAt": now + timedelta(hours=hours)} for hours in (-2, -1, 1)]
     database["sessions"].insert_many(ends)
     printed = CliRunner().invoke(cli, ["inspect", url]).stdout
-    pasted = printed[printed.index("from ttl_odm import") :]
+    pasted = printed[printed.index("from beanie import") :]
     pasted, _, _ = pasted.partition("\nWhat each would expire")
     whole, _, outside = pasted.partition("# Or, without touching the models:")
     head = "class Sessions(TTLMixin, Document):  # collection sessions\n"
@@ -353,7 +348,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
         imports, declared = whole.split(head)
         module = imports + _DOCUMENT.format(bases="TTLMixin, Document", declared=declared)
     else:
-        imports = whole.partition("\n")[0]
+        imports = "\n".join(whole.splitlines()[:2])
         module = imports + _DOCUMENT.format(bases="Document", declared=outside)
     # Else MongoDB's own deletion would be faster than the sweeper, now and then.
     module += "Sessions.__ttl_purge__ = 'sweeper'\n"
@@ -362,6 +357,25 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
     finished = run("sweep", *app, "--json", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
     assert as_json(finished)["deleted"] == 2
     assert database["sessions"].count_documents({}) == 1
+
+
+def test_what_has_a_policy_already_gets_no_other(mongodb: Any) -> None:
+    url, database = mongodb
+    now = datetime.now(timezone.utc)
+    database["events"].insert_one({"_ts": now, "ttl": None, "expires_at": now})
+    database["sessions"].insert_one({"_ts": now, "ttl": None, "expires_at": now})
+    database["sessions"].create_index("_ts", name="__ttl_default", expireAfterSeconds=3600)
+    database["Plain"].insert_one({"expires_at": now})
+
+    models = CliRunner().invoke(cli, ["inspect", url, "--models", "tests.cli.documents:MODELS"])
+    whole = CliRunner().invoke(cli, ["inspect", url])
+    tables = CliRunner().invoke(cli, ["inspect", "--models", "tests.cli.shop:Base"])
+
+    assert "events (Event): 1 row, estimated\n  ! has a policy already" in models.stdout
+    assert "1 of 2 collections" in models.stdout
+    assert "enable(Plain," in models.stdout
+    assert "sessions: 1 row, estimated\n  ! has a policy already" in whole.stdout
+    assert "carts (Cart): size unknown\n  ! has a policy already" in tables.stdout
 
 
 def test_a_field_by_the_name_of_one_of_the_mixins_is_for_enable(mongodb: Any) -> None:

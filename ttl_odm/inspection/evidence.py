@@ -68,7 +68,8 @@ class Table:
     as the driver gave them, to see by what kinds of values there are: how many there are of which,
     `ttl_odm.forecast` is asked. `references` name the columns of rows that refer to this table's.
     `module` is where the class is imported from, or, where there is none, the application's own
-    Table, by its name `variable`; `django` is the label of Django's model.
+    Table, by its name `variable`; `django` is the label of Django's model. It has a policy if its
+    class declares one, or ttl_odm has made indexes for one.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Table:
     module: str | None = None
     variable: str | None = None
     django: str | None = None
+    has_policy: bool = False
 
     def values(self, field: str) -> list[object]:
         """Return what the sample has in a field, but for NULL."""

@@ -89,10 +89,8 @@ class _Idea:
 
 def propose(table: Table, now: datetime) -> Verdict:
     """Say what policy a table seems to want at the database's now, which is aware."""
-    if table.problem is not None:
-        return Verdict(table, remarks=(table.problem,))
-    if {"_ts", "ttl"} <= {field.name for field in table.fields}:
-        return Verdict(table, remarks=("has _ts and ttl already: write __ttl__ = seconds",))
+    if (reason := _reason_for_none(table)) is not None:
+        return Verdict(table, remarks=(reason,))
     ends: list[Field] = []
     remarks = []
     words = names.words_of(table.name)
@@ -117,6 +115,17 @@ def propose(table: Table, now: datetime) -> Verdict:
         if (remark := f"{idea.field.name} {reading}") not in remarks:
             remarks.append(remark)
     return Verdict(table, remarks=tuple(remarks))
+
+
+def _reason_for_none(table: Table) -> str | None:
+    """Say why a table gets no proposal, whatever is in it."""
+    if table.problem is not None:
+        return table.problem
+    if table.has_policy:
+        return "has a policy already: ttl-odm check says whether the database fits it"
+    if {"_ts", "ttl"} <= {field.name for field in table.fields}:
+        return "has _ts and ttl already: write __ttl__ = seconds"
+    return None
 
 
 def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:

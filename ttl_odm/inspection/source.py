@@ -72,8 +72,8 @@ def _on_classes(proposals: Sequence[Proposal]) -> str:
     is_mongodb = all(proposal.table.is_collection for proposal in proposals)
     adapter = "ttl_odm.beanie" if is_mongodb else "ttl_odm.sqlalchemy"
     lines = [_import_of(proposals)]
-    if is_mongodb:
-        lines += [f"from {adapter} import TTLMixin"]
+    if is_mongodb and any(proposal.field.name not in _OF_TTL_MIXIN for proposal in proposals):
+        lines = ["from beanie import Document", *lines, f"from {adapter} import TTLMixin"]
     for proposal in proposals:
         table = proposal.table
         if table.variable is not None:  # it has no class

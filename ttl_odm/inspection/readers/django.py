@@ -36,6 +36,8 @@ def tables_of() -> Iterator[Table]:
             f"--models django.apps:apps needs the project's settings: set DJANGO_SETTINGS_MODULE "
             f"({error})"
         ) from error
+    from ttl_odm.django.policy.binding import binding_of  # noqa: PLC0415 (of models that are set up)
+
     for model in apps.get_models(include_auto_created=True):
         meta = model._meta
         if meta.proxy:
@@ -59,4 +61,10 @@ def tables_of() -> Iterator[Table]:
             and not relation.field.many_to_many
             and not getattr(relation, "parent_link", False)  # a subclass's, which is the same row
         ]
-        yield Table(meta.db_table, fields, references=references, django=meta.label)
+        yield Table(
+            meta.db_table,
+            fields,
+            references=references,
+            django=meta.label,
+            has_policy=binding_of(model) is not None,
+        )

@@ -13,6 +13,7 @@ from sqlalchemy.types import TypeDecorator
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import Field, Table, module_of
 from ttl_odm.inspection.readers.sql import kind_of, note_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ def tables_of(target: Any) -> Iterator[Table]:
             model=None if model is None else model.__name__,
             module=module,
             variable=variable,
+            has_policy=binding_of(table) is not None,
             references=references.get(table.fullname, ()),
         )
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SAMPLE: Final = 500
 _MILLISECONDS: Final = 10_000
 _OURS: Final = ("ttl_odm_lease",)
+_OUR_INDEXES: Final = "__ttl_"
 _KINDS: Final[Sequence[tuple[type, Kind]]] = (
     (datetime, Kind.AWARE),
     (bool, Kind.OTHER),  # which is an int, too
@@ -64,11 +65,18 @@ def collections(
     tables = [replace(table, references=references.get(table.name, ())) for table in tables]
     if models is None:
         return tables
-    return [
-        replace(table, model=models[table.name].__name__, module=module_of(models[table.name]))
-        for table in tables
-        if table.name in models
-    ]
+    return [_of_class(table, models[table.name]) for table in tables if table.name in models]
+
+
+def _of_class(table: Table, model: type) -> Table:
+    from ttl_odm.beanie.policy.binding import declaration  # noqa: PLC0415 (needs the extra)
+
+    return replace(
+        table,
+        model=model.__name__,
+        module=module_of(model),
+        has_policy=table.has_policy or declaration(model) is not None,
+    )
 
 
 def _references(tables: Sequence[Table]) -> Mapping[str, list[str]]:
@@ -93,10 +101,10 @@ def _table(collection: Collection[Any]) -> Table:
         for name, value in document.items():
             if value is not None:
                 kinds.setdefault(name, Counter())[_kind(value)] += 1
-    indexes, fields = collection.index_information().values(), []
+    indexes, fields = collection.index_information(), []
     for name, seen in kinds.items():
         ordered = (name, 1), (name, -1)  # others know no ranges, and delete nothing
-        leading = [index for index in indexes if index["key"][0] in ordered]
+        leading = [index for index in indexes.values() if index["key"][0] in ordered]
         ttls = [index["expireAfterSeconds"] for index in leading if "expireAfterSeconds" in index]
         dates = [document[name] for document in sample if isinstance(document.get(name), datetime)]
         field = Field(
@@ -116,6 +124,7 @@ def _table(collection: Collection[Any]) -> Table:
         collection.estimated_document_count(maxTimeMS=_MILLISECONDS),
         is_estimated=True,
         is_collection=True,
+        has_policy=any(name.startswith(_OUR_INDEXES) for name in indexes),
     )
 
 

@@ -120,6 +120,7 @@ def tables(
             module=declared.module,
             variable=declared.variable,
             django=declared.django,
+            has_policy=declared.has_policy,
             references=sorted({*declared.references, *references.get(name, ())}),
         )
 
