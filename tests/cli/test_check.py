@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,9 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
         ("never-swept", None),
     }
     assert ("overdue", "web_sessions") in left
-    assert left["overdue", "web_sessions"]["fix"] == "ttl-odm sweep --model WebSession"
+    fix = left["overdue", "web_sessions"]["fix"]
+    assert fix.startswith("ttl-odm sweep --app tests.cli.shop:Base --url ")
+    assert fix.endswith(" --model WebSession")
     assert elsewhere.__tablename__ == "notes"  # and was there all the time
 
 
@@ -274,7 +277,34 @@ def test_a_pause_and_an_old_sweep_are_found(engine: Engine, app: list[str]) -> N
         connection.execute(text("UPDATE ttl_odm_lease SET recorded_at = recorded_at - 90000000"))
     codes = found(app, status=1)
     assert codes.keys() == {("paused", None), ("not-swept", None)}
-    assert codes["paused", None]["fix"] == "ttl-odm resume"
+    fix = shlex.split(codes["paused", None]["fix"])
+    assert CliRunner().invoke(cli, fix[1:]).stdout == "Resumed: the sweepers go on.\n"
+    assert found(app, status=1).keys() == {("not-swept", None)}
+
+
+@sqlite
+def test_fixes_repeat_what_was_typed(app: list[str]) -> None:
+    environment = {"TTL_ODM_APP": app[1], "TTL_ODM_URL": app[3]}
+
+    def fixes(*options: str) -> set[str]:
+        finished = CliRunner().invoke(cli, ["check", *options, "--json"], env=environment)
+        return {finding["fix"] for finding in json.loads(finished.stdout)["findings"]}
+
+    assert fixes() == {"ttl-odm run"}
+    assert fixes(*app) == {f"ttl-odm run --app {app[1]} --url {app[3]}"}
+    assert fixes("--lease-name", "the night's") == {"ttl-odm run --lease-name 'the night'\"'\"'s'"}
+
+
+@pytest.mark.databases("postgres")
+def test_fixes_repeat_no_password(engine: Engine, app: list[str]) -> None:
+    # The tests' own server asks for none.
+    url = engine.url.set(password=engine.url.password or "secret")
+    app[3] = url.render_as_string(hide_password=False)
+
+    codes = found(app, status=0)
+
+    fix = codes["never-swept", None]["fix"]
+    assert fix == "ttl-odm run --app tests.cli.shop:Base --url ..."
 
 
 @sqlite
@@ -305,7 +335,7 @@ def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> N
         "  > CREATE INDEX ix_carts_ttl_own ON carts ((_ts + ttl * 1000)) WHERE ttl > 0",
         "warning never-swept",
         "  no sweep has been recorded in this database",
-        "  > ttl-odm run",
+        f"  > ttl-odm run --app {app[1]} --url {app[3]}",
         "3 targets checked: 1 error, 1 warning.",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,8 @@ from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ttl_odm.sweeper import Due
 
 DAY: Final = 86_400.0
@@ -82,7 +85,9 @@ def check(  # noqa: PLR0913 (click's)
                     findings += await _of_oldest(selected, target, max_age)
             findings += await _of_lease(selected, lease_name, max_age)
             findings += await _of_clock(selected)
-            return len(targets), findings
+            shown = url if url == application.database else "..."  # it has a password
+            words = _typed({"app": app, "url": shown, "lease_name": lease_name})
+            return len(targets), [finding.repeating(words) for finding in findings]
 
     checked, findings = in_loop(work)
     output = Output(as_json=as_json)
@@ -96,6 +101,19 @@ def check(  # noqa: PLR0913 (click's)
     severities = {finding.severity for finding in findings}
     if Severity.ERROR in severities or (strict and Severity.WARNING in severities):
         raise SystemExit(Status.FAILED)
+
+
+def _typed(options: Mapping[str, str | None]) -> str:
+    """Return the options that were typed for this command, as another one takes them.
+
+    Those of the environment and of pyproject.toml hold for that one, too.
+    """
+    source = click.get_current_context().get_parameter_source
+    return " ".join(
+        f"--{name.replace('_', '-')} {shlex.quote(value)}"
+        for name, value in options.items()
+        if value is not None and source(name) is click.core.ParameterSource.COMMANDLINE
+    )
 
 
 async def _of_database(app: Application, max_age: float, *, deep: bool) -> list[Finding]:

@@ -68,7 +68,7 @@ class CheckedTable:
 
     @property
     def _deeper(self) -> str:
-        return f"ttl-odm check --deep --model {self._name}"
+        return f"ttl-odm check --deep --model {self._model}"
 
     @cached_property
     def _stored(self) -> list[StoredIndex]:

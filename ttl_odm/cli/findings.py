@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +44,13 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {**asdict(self), "severity": self.severity.value}
+
+    def repeating(self, words: str) -> Finding:
+        """Return it with words that a command of ours, if it is fixed by one, needs as well."""
+        if not words or not self.fix or not self.fix.startswith("ttl-odm "):
+            return self
+        program, command, *rest = self.fix.split(" ", 2)
+        return replace(self, fix=" ".join([program, command, words, *rest]))
 
     @property
     def annotation(self) -> str:

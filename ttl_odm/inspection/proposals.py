@@ -122,7 +122,7 @@ def _reason_for_none(table: Table) -> str | None:
     if table.problem is not None:
         return table.problem
     if table.has_policy:
-        return "has a policy already: ttl-odm check says whether the database fits it"
+        return "has a policy already"
     if {"_ts", "ttl"} <= {field.name for field in table.fields}:
         return "has _ts and ttl already: write __ttl__ = seconds"
     return None
