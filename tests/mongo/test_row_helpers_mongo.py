@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -58,24 +59,32 @@ async def test_before_it_is_stored_it_has_no_end() -> None:
     assert not event.is_expired
 
 
-@pytest.mark.parametrize("junk", ["2020-01-01", 5, [], True, {"a": 1}])
+@pytest.mark.parametrize(
+    "junk", ["2020-01-01", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00", 5, [], True, {"a": 1}]
+)
 async def test_what_is_no_date_in_the_database_is_no_last_modification(
     world: World, junk: object
 ) -> None:
     world.of(Event).insert_one({"_id": 1, "name": "a", "_ts": junk})
 
     event = await Event.get(1)
+    (lazy,) = await Event.find(lazy_parse=True).to_list()
 
-    assert event.last_modified is None
-    assert event.expires_at is None
+    for read in (event, lazy):
+        assert read.last_modified is None
+        assert (read.expires_at, read.is_expired) == (None, False)
+    assert await Event.find_one({"_id": 1}) is not None
+    assert await Event.find().count() == 1
 
 
 async def test_json_keeps_the_lifetime(world: World) -> None:
     event = await fresh(ttl=60)
 
     again = Event.model_validate_json(event.model_dump_json())
+    stored = Event.model_validate_json(event.model_dump_json(by_alias=True))
 
-    assert again.expires_at == event.expires_at
+    assert again.expires_at == stored.expires_at == event.expires_at
+    assert Event.model_validate(json.loads(event.model_dump_json())).expires_at is None
 
 
 async def test_touch_starts_the_life_again_and_changes_nothing_else(world: World) -> None:

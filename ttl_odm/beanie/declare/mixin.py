@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
 
@@ -32,12 +33,16 @@ _AWARE, _NAIVE = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(1970, 1, 1)
 _any_instant = TypeAdapter(datetime)
 
 
+# Pydantic's own mark of JSON is lost in Document.__init__, which takes what has become of it.
+_reads_json: ContextVar[bool] = ContextVar("ttl_odm_reads_json", default=False)
+
+
 def _as_date(value: object) -> datetime | None:
     """Read a stored ``_ts``: what is no date is none, as it is for the predicate.
 
-    Instants as JSON has them are read as well, for documents that are sent about as JSON.
+    Instants as JSON has them are read in JSON only.
     """
-    if isinstance(value, str) and "T" in value:
+    if isinstance(value, str) and _reads_json.get() and "T" in value:
         with suppress(ValidationError):
             value = _any_instant.validate_python(value)
     if not isinstance(value, datetime):
@@ -107,6 +112,16 @@ class TTLMixin(_Base):
         """Take the collection that Beanie gives, gated, and put the policy on it."""
         declaration.check_fields(cls, TTLMixin)
         super().set_collection(declaration.bind(cls, collection))  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def model_validate_json(cls, *args: Any, **kwargs: Any) -> Self:
+        """Read a document from JSON, where ``_ts`` is text; see pydantic's own."""
+        token = _reads_json.set(True)
+        try:
+            document: Self = super().model_validate_json(*args, **kwargs)
+        finally:
+            _reads_json.reset(token)
+        return document
 
     # What its lifetime is
 

@@ -125,7 +125,7 @@ class Stamping:
         self._check(document)
         field = self.policy.last_modified
         made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}
-        told = dict.fromkeys(_empty_timestamps(made), "$$CLUSTER_TIME")
+        told: Document = dict.fromkeys(_empty_timestamps(made), "$$CLUSTER_TIME")
         told[field] = f"${field}" if keep and not inserts else self._now
         stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, told]}}]
         return stages + self._expiry_stages()
