@@ -42,6 +42,13 @@ class ForeignMemo(DocumentWithSoftDelete):
         name = "foreign_memos"
 
 
+class CountedMemo(Memo):
+    """Overrides `hard_delete`."""
+
+    async def hard_delete(self, *args: Any, **kwargs: Any) -> Any:
+        return await super().hard_delete(*args, **kwargs)
+
+
 MEMOS: list[Any] = [Memo, RevisedMemo, ForeignMemo]
 
 
@@ -76,14 +83,7 @@ async def test_delete_of_an_expired_document_stores_nothing(memos: World, model:
     assert memos.stored(model, memo.id) == before
 
 
-class CountedMemo(Memo):
-    """Overrides `hard_delete`."""
-
-    async def hard_delete(self, *args: Any, **kwargs: Any) -> Any:
-        return await super().hard_delete(*args, **kwargs)
-
-
-@pytest.mark.parametrize("model", [Memo, RevisedMemo, CountedMemo])
+@pytest.mark.parametrize("model", [*MEMOS, CountedMemo])
 async def test_hard_delete_says_what_has_expired_as_delete_does(memos: World, model: Any) -> None:
     live, over = await model(text="a").insert(), await model(text="b").insert()
     memos.age(model, over.id)

@@ -3,7 +3,8 @@
 A class gets ``__ttl__`` and so on as if it had declared them. One without `TTLMixin` also gets the
 two things by which the mixin puts a policy on a collection: `set_collection`, which Beanie calls,
 and query classes that know when to leave Beanie's cache alone; and one with Beanie's soft delete a
-`delete` that stores nothing anew. What it doesn't get is the mixin's fields and methods.
+`delete` that stores nothing anew, and a `hard_delete` that answers like it. What it doesn't get is
+the mixin's fields and methods.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def _machinery(target: type[Document]) -> dict[str, object]:
     attributes: dict[str, object] = {"set_collection": classmethod(set_collection)}
     if issubclass(target, DocumentWithSoftDelete):
         attributes["delete"] = lifetime.deleting(target.delete)  # it saves
+        attributes["hard_delete"] = lifetime.deleting(target.hard_delete)
     if target._find_one_query_class is FindOne:
         attributes["_find_one_query_class"] = TTLFindOne
     if target._find_many_query_class is FindMany:
