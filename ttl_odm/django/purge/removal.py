@@ -32,7 +32,7 @@ from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from django.db.models import Model as Instance
 
@@ -244,7 +244,13 @@ def install() -> None:
 
     @functools.wraps(original)
     def delete(self: Collector) -> tuple[int, dict[str, int]]:
-        relations = list(_expiring_relations(self))
+        # How rows that may have expired can refer to what is about to be deleted.
+        relations = [
+            (relation, list(instances))
+            for model, instances in self.data.items()
+            if instances and not is_historical(model)
+            for relation in _referring(model)
+        ]
         if not relations:
             return original(self)
         rows = {(model, obj.pk) for model, objs in self.data.items() for obj in objs}
@@ -259,14 +265,6 @@ def install() -> None:
 
     setattr(delete, _MARK, True)
     Collector.delete = delete  # type: ignore[method-assign]
-
-
-def _expiring_relations(collector: Collector) -> Iterator[tuple[Any, list[Instance]]]:
-    """How rows that may have expired can refer to what is about to be deleted."""
-    for model, instances in collector.data.items():
-        if instances and not is_historical(model):
-            for relation in _referring(model):
-                yield relation, list(instances)
 
 
 def _referring(model: Model) -> list[Any]:

@@ -118,8 +118,11 @@ class Rings:
 
     def _hold(self, parts: Sequence[Together]) -> None:
         """Find the rows that somebody holds, and those to which anything else refers."""
-        walked = {
-            self._reference(consequence)
+        walked: set[Reference] = {
+            (
+                self.keys.place(self.connection, consequence.table),
+                frozenset(str(column.name) for column in consequence.columns),
+            )
             for binding in self._bindings.values()
             for consequence in _restricting(binding)
         }
@@ -135,10 +138,6 @@ class Rings:
             for keys in chunks(locked):
                 theirs = SweepSelect(*columns).where(is_one_of(columns, keys), blocked)
                 self._held |= {(table, tuple(key)) for key in self.connection.execute(theirs)}
-
-    def _reference(self, consequence: Consequence) -> Reference:
-        names = frozenset(str(column.name) for column in consequence.columns)
-        return self.keys.place(self.connection, consequence.table), names
 
     def _free(self) -> set[Node]:
         """The rows that nothing keeps: what a row refers to stays with it."""
