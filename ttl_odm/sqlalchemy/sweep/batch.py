@@ -87,7 +87,6 @@ def purge(
                 # Without a range it is the table itself that somebody holds.
                 if batch is None or not batch.is_worth_care(error):
                     raise
-                _roll_back(connection)
             return _carefully(batch, keys)
         except HookError as error:
             assert batch is not None  # noqa: S101 (there was a batch to report)
@@ -95,19 +94,9 @@ def purge(
         except (DBAPIError, StaleDataError) as error:
             if batch is None or not is_refused(error):
                 raise
-            _roll_back(connection)
             # A foreign key to a row of this range was written a moment ago, or a trigger objects.
             reason = Skip.RESTRICTED if is_restricted(error) else Skip.REFUSED
             return _left_behind(batch, reason, RefusedError.by(error, in_short(error)))
-
-
-def _roll_back(connection: Connection) -> None:
-    """End a transaction whose COMMIT was refused: SQLite leaves it open, and what it did in place.
-
-    Foreign keys that are deferred are checked then. SQLAlchemy takes the transaction for over.
-    """
-    if connection.dialect.name == "sqlite":
-        connection.connection.rollback()
 
 
 def _carefully(batch: _Batch, keys: ReferringKeys) -> BatchResult:

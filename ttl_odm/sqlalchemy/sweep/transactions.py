@@ -188,11 +188,18 @@ def reading(
     `lazily` doesn't wait until the commit is safe on disk: after a crash the latest of such
     transactions may not have happened.
     """
-    with ExitStack() as ending, connection.begin():
-        if connection.dialect.name == "postgresql":
-            connection.execute(_settings(timeout, lazily))
-        yield
-        ending.enter_context(phase("commit"))
+    try:
+        with ExitStack() as ending, connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(_settings(timeout, lazily))
+            yield
+            ending.enter_context(phase("commit"))
+    except DBAPIError:
+        # A COMMIT that deferred foreign keys refuse leaves SQLite's transaction open, and what it
+        # did in place, while SQLAlchemy takes it for over.
+        if connection.dialect.name == "sqlite" and not connection.invalidated:
+            connection.connection.rollback()
+        raise
 
 
 @lru_cache
