@@ -11,8 +11,8 @@ of creation. A changed default changes the number of the first, and no document.
 Three rules shape the partial filters:
 
 - MongoDB must never delete what still lives, so a document stands in an index only if the filter
-  is certain about it. What a filter cannot say (a ttl of 20.5, which is no ttl, or NaN) stays out
-  and waits for the sweeper. One thing no filter can keep out is an array of dates in the field.
+  is certain about it. What a filter cannot say (a ttl of 20.5, which is no ttl) stays out and waits
+  for the sweeper. One thing no filter can keep out is an array of dates in the field.
 - A query implies none of the filters by chance. Without a filter, the index on the last
   modification would be picked for queries that have no index of their own, and be slower than a
   scan; and it would collide with an index of the user's on the same field.
@@ -25,6 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal, TypeAlias
+
+from bson import Decimal128
 
 from ttl_odm.beanie.drivers import Document
 from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, shortest_default
@@ -46,6 +48,8 @@ _OTHER_TYPES = [
     *("regex", "dbPointer", "javascript", "symbol", "javascriptWithScope", "timestamp", "decimal"),
     *("minKey", "maxKey"),
 ]
+# MongoDB takes a double's for the same, and this one is equal to itself in Python.
+_NAN = Decimal128("NaN")
 _PREFIX = "__ttl_"
 _EVERY_DOCUMENT: Document = {"__ttl": None}  # a field that no document has and no query asks for
 
@@ -219,7 +223,7 @@ def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
     old = f"documents whose {policy.last_modified!r} is before {_OLDEST:%Y-%m-%d}"
     if policy.override is None:
         return (old,)
-    return (old, f"documents whose {policy.override!r} is a fraction above 1, or NaN")
+    return (old, f"documents whose {policy.override!r} is a fraction above 1")
 
 
 def inheriting_branches(policy: TTL) -> list[Document]:
@@ -233,7 +237,7 @@ def inheriting_branches(policy: TTL) -> list[Document]:
     below = _gaps([number for number in never if number < 1], end={"$lt": 1})
     above = _gaps([number for number in never if number > MAX_TTL], start={"$gt": MAX_TTL})
     numbers = [{own: gap} for gap in (*below, *above)]
-    return [{own: None}, {own: {"$type": _OTHER_TYPES}}, *numbers]
+    return [{own: {"$in": [None, _NAN]}}, {own: {"$type": _OTHER_TYPES}}, *numbers]
 
 
 def own_branches(policy: TTL) -> list[Document]:
