@@ -55,7 +55,6 @@ async def write(
             requests, ordered=ordered, **options
         )
         return result
-    await handle.ready_to_stamp()
     total = _nothing_done()
     for run in _runs(requests, ordered=ordered):
         if _is_upsert(run[0][1]):
@@ -153,7 +152,7 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
     made._filter = handle.filter_to_write(request._filter)
     if isinstance(request, (DeleteOne, DeleteMany)):
         return _Prepared(made, {}, is_repeatable=True)
-    change = writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
+    change = await writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
     if isinstance(request, ReplaceOne) and change.method == "update_one":
         made = UpdateOne(made._filter, change.live)
         made._collation, made._hint = request._collation, request._hint
@@ -169,7 +168,7 @@ async def _upsert(handle: Handle, request: Request, options: Document, *, keep: 
         for name in ("collation", "array_filters", "hint", "sort")
     }
     options = {**options, **{name: value for name, value in own.items() if value is not None}}
-    change = writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
+    change = await writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
     part = _nothing_done()
     try:
         result = await writes.send(handle, request._filter, change, {**options, "upsert": True})

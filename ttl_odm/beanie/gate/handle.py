@@ -26,7 +26,7 @@ from ttl_odm.beanie.gate import views
 from ttl_odm.beanie.policy.forgotten import sign_of_ttl
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
-from ttl_odm.beanie.rewrite.stamps import stamping_of
+from ttl_odm.beanie.rewrite.stamps import empty_timestamps, stamping_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -124,11 +124,12 @@ class Handle:
         await self.registry.clock.refresh(self.plain.database)
         return self.registry.clock.reached()
 
-    async def ready_to_stamp(self) -> None:
-        """Know the server's clock, where it cannot stamp an update by itself."""
+    async def now_to_stamp(self, update: object) -> datetime | None:
+        """Return an instant that the server has reached, where it can't tell it by itself."""
         stamping = self.stamping
-        if stamping is not None and stamping.needs_now:
-            await self.registry.clock.refresh(self.plain.database)
+        if stamping is None or not (stamping.needs_now or empty_timestamps(update)):
+            return None
+        return await self.now()
 
     async def ready(self) -> None:
         """Prepare for a read: know the server's clock, and have a view defined as it should be."""

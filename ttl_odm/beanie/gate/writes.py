@@ -88,8 +88,8 @@ async def update(
     keep = takes_keep(options)
     if handle.binding is None:
         return await getattr(handle.plain, method)(filter, update, **options)
-    await handle.ready_to_stamp()
-    return await send(handle, filter, change_of(handle, method, update, keep=keep), options)
+    change = await change_of(handle, method, update, keep=keep)
+    return await send(handle, filter, change, options)
 
 
 async def send(handle: Handle, filter: Filter, change: Change, options: Document) -> Any:
@@ -145,8 +145,9 @@ async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options
     return await handle.plain.count_documents(written, limit=1, session=session) == 0
 
 
-def change_of(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
+async def change_of(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
     """Stamp an update or a replacement."""
+    now = await handle.now_to_stamp(update)
     stamping, is_mapping = handle.stamping, isinstance(update, Mapping)
     if method in _AS_UPDATE:
         known = dict(update) if is_mapping else {}
@@ -155,13 +156,11 @@ def change_of(handle: Handle, method: str, update: Any, *, keep: bool) -> Change
         if not stamping.stamps:
             cleaned = stamping.insert(update, None, keep=keep)
             return Change(method, cleaned, cleaned, known)
-        there = stamping.replacement(update, keep=keep)
-        inserted = stamping.replacement(update, keep=keep, inserts=True)
+        there = stamping.replacement(update, keep=keep, now=now)
+        inserted = stamping.replacement(update, keep=keep, inserts=True, now=now)
         return Change(_AS_UPDATE[method], there, inserted, known)
     live = new = update
     if stamping is not None:
-        clock = handle.registry.clock
-        now = clock.reached() if stamping.needs_now and clock.is_known else None
         live = stamping.update(update, keep=keep, now=now)
         new = stamping.update(update, keep=keep, inserts=True, now=now)
     # Whether applying it twice surely does what applying it once does.

@@ -120,14 +120,22 @@ class Stamping:
             made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}
         return made or {"$set": {}}
 
-    def replacement(self, document: Filter, *, keep: bool, inserts: bool = False) -> Pipeline:
-        """Return the update that does what replacing by the document does."""
+    def replacement(
+        self, document: Filter, *, keep: bool, inserts: bool = False, now: datetime | None = None
+    ) -> Pipeline:
+        """Return the update that does what replacing by the document does.
+
+        `now` is an instant that the server has reached, by which empty timestamps are filled in: a
+        pipeline leaves them as they are, and ``$$CLUSTER_TIME`` is not on every server.
+        """
         self._check(document)
         field = self.policy.last_modified
         made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}
-        told: Document = dict.fromkeys(_empty_timestamps(made), "$$CLUSTER_TIME")
-        told[field] = f"${field}" if keep and not inserts else self._now
-        stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, told]}}]
+        if now is not None:
+            filled = Timestamp(int(now.timestamp()), 1)
+            made |= dict.fromkeys(empty_timestamps(made), filled)
+        kept = {field: f"${field}" if keep and not inserts else self._now}
+        stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
         return stages + self._expiry_stages()
 
     def stages(self, *, keep: bool) -> Pipeline:
@@ -231,15 +239,14 @@ def _as_stages(update: Document, *, inserts: bool) -> Pipeline | None:
     return stages
 
 
-def _empty_timestamps(document: Filter) -> list[str]:
+def empty_timestamps(document: object) -> list[str]:
     """Return the fields that MongoDB fills in where it is sent a document, not a pipeline."""
+    if not isinstance(document, Mapping):
+        return []
     return [
         name
         for name, value in document.items()
-        if isinstance(value, Timestamp)
-        and value == _EMPTY
-        and name != "_id"
-        and not ("." in name or name.startswith("$"))  # which no expression can set
+        if isinstance(value, Timestamp) and value == _EMPTY and name != "_id"
     ]
 
 
