@@ -60,9 +60,15 @@ _SCHEMES: dict[str, tuple[str | None, str | None]] = {
     SQLITE: ("sqlite", "sqlite+aiosqlite"),
     "postgres-psycopg": ("postgresql+psycopg", "postgresql+psycopg"),
     "postgres-asyncpg": (None, "postgresql+asyncpg"),
+    "postgres-psycopg2": ("postgresql+psycopg2", None),
+    "postgres-pg8000": ("postgresql+pg8000", None),
     "mariadb-pymysql": ("mysql+pymysql", None),
     "mariadb-aiomysql": (None, "mysql+aiomysql"),
 }
+
+# What they do differently (parameters, errors, lost connections) is in the contract and sweeper:
+# elsewhere a second driver of the same server would double the time, and find nothing.
+_SECOND_DRIVERS = {"postgres-psycopg2", "postgres-pg8000"}
 
 # What makes and drops databases.
 _ADMINISTRATORS = {"postgres": "postgresql+psycopg", "mariadb": "mysql+pymysql"}
@@ -79,9 +85,15 @@ def database_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-def sync_backends(databases: Collection[str]) -> list[str]:
-    """List the backends of these databases that `create_engine` can use."""
-    return [name for name, (scheme, _) in _SCHEMES.items() if _fits(name, scheme, databases)]
+def sync_backends(databases: Collection[str], *, every_driver: bool = False) -> list[str]:
+    """List the backends of these databases that `create_engine` can use.
+
+    Args:
+        databases: their names.
+        every_driver: whether to list more than one driver of a database.
+    """
+    fitting = [name for name, (scheme, _) in _SCHEMES.items() if _fits(name, scheme, databases)]
+    return [name for name in fitting if every_driver or name not in _SECOND_DRIVERS]
 
 
 def async_backends(databases: Collection[str]) -> list[str]:

@@ -2,12 +2,13 @@
 
 | fixture | what a test gets |
 |---|---|
-| `backend` | `Backend` with a fresh database, once for every synchronous driver |
+| `backend` | `Backend` with a fresh database, once for every database with a synchronous driver |
 | `async_backend` | the same, once for every asynchronous driver |
 | `engine`, `async_engine` | an engine on it; fails the test if a connection was not given back |
 | `postgres_url`, `mariadb_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
+`@pytest.mark.every_driver` also runs a test with psycopg2 and pg8000; `--every-driver` all tests.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is no skip.
@@ -54,11 +55,11 @@ hypothesis.settings.load_profile("steady")
 gc.set_threshold(20_000, 20, 20)
 
 _URL_FIXTURES = {f"{database}_url": database for database in VARIABLES}
-_BACKEND_FIXTURES = {"backend": sync_backends, "async_backend": async_backends}
+_BACKEND_FIXTURES = ("backend", "async_backend")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --only."""
+    """Add --only and --every-driver."""
     parser.addoption(
         "--only",
         action="append",
@@ -66,13 +67,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=DATABASES,
         help="run tests on this database and no other; may be repeated",
     )
+    parser.addoption(
+        "--every-driver",
+        action="store_true",
+        help="run all tests with psycopg2 and pg8000 too, not just those with the marker",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe our marker."""
+    """Describe our markers."""
     config.addinivalue_line(
         "markers", "databases(*names): the databases that have the feature under test"
     )
+    config.addinivalue_line("markers", "every_driver: run with psycopg2 and pg8000 too")
 
 
 @pytest.fixture(autouse=True)
@@ -105,9 +112,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     unknown = set(databases) - set(DATABASES)
     if unknown:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: no such database: {unknown}")
-    for fixture, names in _BACKEND_FIXTURES.items():
+    is_marked = metafunc.definition.get_closest_marker("every_driver") is not None
+    every_driver = is_marked or bool(metafunc.config.getoption("--every-driver"))
+    names = (sync_backends(databases, every_driver=every_driver), async_backends(databases))
+    for fixture, fitting in zip(_BACKEND_FIXTURES, names, strict=True):
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, names(databases), indirect=True)
+            metafunc.parametrize(fixture, fitting, indirect=True)
 
 
 def _databases(item: pytest.Item) -> set[str]:

@@ -38,7 +38,7 @@ backend. A case says where its rule comes from:
 | column | what is asked |
 | --- | --- |
 | SQLite | SQLAlchemy through sqlite3, and asynchronously through aiosqlite |
-| PostgreSQL | SQLAlchemy through psycopg, and asynchronously through psycopg and asyncpg |
+| PostgreSQL | SQLAlchemy through psycopg, psycopg2, pg8000; asynchronously psycopg, asyncpg |
 | MariaDB | SQLAlchemy through PyMySQL, and asynchronously through aiomysql |
 | MongoDB | Beanie through PyMongo's asynchronous API; Beanie 1.30 through Motor |
 | Django, ... | Django's ORM on that database |

@@ -423,6 +423,8 @@ class SyncSQLAlchemy(OnSQLAlchemy):
         if self.raw.dialect == "sqlite":
             event.listen(self.engine, "connect", in_haste)
         self.driver = {"pysqlite": "sqlite3"}.get(self.engine.driver, self.engine.driver)
+        if self.driver == "pg8000":  # it knows one kind of violation, that of a unique key
+            self.restricted = (DBAPIError,)
         self._on: Connection | None = None
 
     @property

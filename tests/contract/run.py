@@ -36,7 +36,8 @@ SERVERS = {
     "mongodb": "MongoDB",
 }
 LIBRARIES = (
-    *("sqlalchemy", "psycopg", "asyncpg", "aiosqlite", "pymysql", "aiomysql"),
+    *("sqlalchemy", "psycopg", "psycopg2-binary", "pg8000", "asyncpg"),
+    *("aiosqlite", "pymysql", "aiomysql"),
     *("beanie", "pymongo", "motor", "django"),
 )
 RIGHT, WRONG, NOT_APPLICABLE = "right", "wrong", "n/a"

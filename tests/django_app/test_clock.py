@@ -5,7 +5,6 @@ from __future__ import annotations
 import unittest
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +18,7 @@ from django.test.utils import isolate_apps
 
 from tests.django_app.data import raw
 from tests.django_app.shop.models import Concert, Event, Link, Note, Session, Upload, User
-from ttl_odm import ExpiredError, TTLConfigurationError, TTLError
+from ttl_odm import ExpiredError, TTLError
 from ttl_odm.dialects import Family
 from ttl_odm.django import DjangoStore, TTLModel, include_expired
 from ttl_odm.django.sweep.leases import DjangoLeases
@@ -485,10 +484,3 @@ def test_a_queryset_that_was_made_before_follows_the_clock(
     assert found.count() == 1
     ttl_clock.advance(HOUR)
     assert found.count() == 0
-
-
-@pytest.mark.databases("postgres")
-def test_psycopg2_is_refused_in_a_line(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections["default"], "Database", ModuleType("psycopg2"))
-    with pytest.raises(TTLConfigurationError, match="install psycopg"):
-        clock.family_of(connections["default"])

@@ -215,6 +215,7 @@ def _wait_for_waiting(engine: Engine) -> None:
         answers(connection, question, pause=0.001 if is_postgresql(engine) else 0.15)
 
 
+@pytest.mark.every_driver
 def test_errors_that_pass_by_themselves_are_told_from_others(engine: Engine) -> None:
     made(engine)
     wrong = ["SELECT nothing FROM carts", "SELECT * FROM nowhere", "SELECT 1 +"]

@@ -210,6 +210,7 @@ DATES = [
 ]
 
 
+@pytest.mark.every_driver
 def test_strings_that_are_no_instants_never_expire(engine: Engine) -> None:
     base = new_base()
     policy = ExpireAt("at", unit="iso")

@@ -34,6 +34,7 @@ from tests.sql.sweeping import HOUR, add, add_at_once, cart, left, servers, swee
 # Others at work
 
 
+@pytest.mark.every_driver
 @servers
 @pytest.mark.parametrize("renewal", ["_ts = {now}", "ttl = -1", "ttl = 100000"])
 @sweeps
@@ -60,6 +61,7 @@ def test_a_row_renewed_between_the_read_and_the_delete_survives(
         assert left(connection, model) == {3, 7}
 
 
+@pytest.mark.every_driver
 @servers
 @sweeps
 @pytest.mark.parametrize("at_once", [True, False])
@@ -106,6 +108,7 @@ async def test_a_row_that_somebody_holds_is_skipped_asynchronously(
     assert (report.deleted, report.skipped) == (18, 2)
 
 
+@pytest.mark.every_driver
 @pytest.mark.databases("postgres")
 def test_a_locked_table_fails_and_no_other(
     engine: Engine, made: Any, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +126,7 @@ def test_a_locked_table_fails_and_no_other(
     assert "lock timeout" in str(report)
 
 
+@pytest.mark.every_driver
 @sweeps
 def test_two_sweepers_share_the_work(engine: Engine, made: Any, sweep: str) -> None:
     model = made(cart(HOUR, sweep))
@@ -242,6 +246,7 @@ def test_a_lost_connection_is_replaced(engine: Engine, made: Any) -> None:
     assert report.deleted == 300
 
 
+@pytest.mark.every_driver
 @servers
 def test_a_server_out_of_reach_fails_without_telling_the_password(
     backend: Backend, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ def test_looking_makes_no_table(engine: Engine) -> None:
     assert not inspect(engine).get_table_names()
 
 
+@pytest.mark.every_driver
 def test_the_first_sweep_makes_the_table(engine: Engine, made: Any) -> None:
     model = made(cart())
     assert Sweeper(engine, model).run_once().ended is Ending.FINISHED
@@ -41,6 +42,7 @@ async def test_the_first_asynchronous_sweep_makes_the_table(async_engine: AsyncE
     assert report.ended is Ending.FINISHED
 
 
+@pytest.mark.every_driver
 def test_many_make_the_table_and_the_row_at_once(engine: Engine) -> None:
     leases, granted = TableLeases(engine), []
     start = threading.Barrier(8)
@@ -136,6 +138,7 @@ def test_leases_follow_a_translated_schema(engine: Engine) -> None:
     assert TableLeases(engine).read("ttl_odm").holder is None
 
 
+@pytest.mark.every_driver
 @pytest.mark.databases("postgres", "mariadb")
 @pytest.mark.parametrize("isolation", ["AUTOCOMMIT", "SERIALIZABLE"])
 def test_the_isolation_of_the_engine_does_not_matter_to_leases(
@@ -184,6 +187,7 @@ def test_a_session_that_renews_nothing_is_ended_by_the_server(engine: Engine) ->
     assert leases.read("ttl_odm").holder is None
 
 
+@pytest.mark.every_driver
 @pytest.mark.databases("postgres")
 def test_an_advisory_lock_takes_no_place_in_the_pool(backend: Backend) -> None:
     assert backend.sync_url is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +18,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import psycopg2
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, registry
 
 from ttl_odm.errors import TTLConfigurationError
@@ -338,12 +336,3 @@ def test_a_table_with_a_percent_sign_and_quotes_in_its_name_is_swept(
     report = Sweeper(engine, Share, lease=False).run_once()
     report.raise_for_failures()
     assert report.deleted == 1
-
-
-def test_psycopg2_is_refused_in_a_line() -> None:
-    driver: Any = ModuleType("psycopg2")
-    driver.paramstyle = "pyformat"
-    dialect = psycopg2.PGDialect_psycopg2(dbapi=driver)
-    with pytest.raises(TTLConfigurationError, match="postgresql\\+psycopg://"):
-        clock_of(dialect)
-    assert clock_of(psycopg2.PGDialect_psycopg2())  # for a script, nothing of it is imported

@@ -31,6 +31,14 @@ def test_every_sql_database_has_a_sync_and_an_async_driver() -> None:
     ]
 
 
+def test_more_drivers_of_a_database_are_listed_where_they_are_asked_for() -> None:
+    assert sync_backends({"postgres"}, every_driver=True) == [
+        "postgres-psycopg",
+        "postgres-psycopg2",
+        "postgres-pg8000",
+    ]
+
+
 def test_a_database_that_is_left_out_brings_no_backend() -> None:
     assert sync_backends({"sqlite"}) == ["sqlite"]
     assert async_backends({"postgres"}) == ["postgres-psycopg", "postgres-asyncpg"]

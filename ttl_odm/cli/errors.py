@@ -43,7 +43,12 @@ _WITHOUT_HOST = re.compile(
 Where an @ follows all the same, the password has a space in it.
 """
 _PYMONGO = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*")
-_DRIVERS = {"pymongo", "motor", "psycopg", "asyncpg", "pymysql", "aiomysql", "sqlite3"}
+_DRIVERS = {
+    *("pymongo", "motor"),
+    *("psycopg", "psycopg2", "asyncpg", "pg8000"),
+    *("pymysql", "aiomysql"),
+    "sqlite3",
+}
 _NAMED = re.compile(
     r"(?i)(?P<head>(?:(?:password|passwd|pwd)\s*=\s*"
     r"|(?:password|passwd|pwd|secret|token|api_?key|mechanismproperties)(?:=|%3d)))"

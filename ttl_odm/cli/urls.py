@@ -17,7 +17,7 @@ _EXAMPLES: Final = (
     "mongodb://host/database"
 )
 _DRIVERS: Final = {
-    "postgresql": ("psycopg", "psycopg2", "asyncpg"),
+    "postgresql": ("psycopg", "psycopg2", "asyncpg", "pg8000"),
     "mysql": ("pymysql", "MySQLdb", "aiomysql"),
     "mariadb": ("pymysql", "MySQLdb", "aiomysql"),
     "sqlite": ("sqlite3",),

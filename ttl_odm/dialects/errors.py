@@ -30,10 +30,13 @@ _OWN_NUMBERS: Final = 30_000
 
 def code_of(error: BaseException | None) -> str | int | None:
     """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
-    number = next(iter(getattr(error, "args", ())), None)
-    if isinstance(number, int):  # PyMySQL has a SQLSTATE too, which says less
-        return number
-    state = getattr(error, "sqlstate", None)
+    first = next(iter(getattr(error, "args", ())), None)
+    if isinstance(first, int):  # PyMySQL has a SQLSTATE too, which says less
+        return first
+    if isinstance(first, dict):  # the server's fields, as pg8000 has them
+        state = first.get("C")
+    else:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)  # psycopg2's
     return None if state is None else str(state)
 
 
@@ -80,8 +83,14 @@ def is_away(error: BaseException | None, *, operational: bool) -> bool:
     """Whether the server was lost, or can't be reached."""
     code = code_of(error)
     if code is None:  # psycopg while it connects; SQLite has no server
-        return operational and not _is_of_sqlite(error)
+        return (operational and not _is_of_sqlite(error)) or _is_of_pg8000s_network(error)
     return code in _AWAY or (isinstance(code, str) and code.startswith("08"))
+
+
+def _is_of_pg8000s_network(error: BaseException | None) -> bool:
+    """Whether pg8000 couldn't connect, or was cut off: both are its InterfaceError."""
+    of_pg8000 = type(error).__module__.partition(".")[0] == "pg8000"
+    return of_pg8000 and type(error).__name__ == "InterfaceError"
 
 
 def _is_of_sqlite(error: BaseException | None) -> bool:
@@ -91,6 +100,11 @@ def _is_of_sqlite(error: BaseException | None) -> bool:
 def in_short(error: BaseException) -> str:
     """The driver's message, without its details: these hold values of rows."""
     args: tuple[Any, ...] = error.args
-    text = str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(error)
+    if len(args) > 1 and isinstance(args[0], int):
+        text = str(args[1])
+    elif args and isinstance(args[0], dict):  # pg8000
+        text = str(args[0].get("M", ""))
+    else:
+        text = str(error)
     text = re.sub(r"^<class '[^']*'>: ", "", text)  # asyncpg, by way of SQLAlchemy
     return text.split("\n", 1)[0] or type(error).__name__

@@ -107,8 +107,11 @@ class PostgreSQL(Family):
         """The datetime itself."""
         return instant
 
-    def from_storage(self, value: datetime) -> datetime:
+    def from_storage(self, value: datetime | str) -> datetime:
         """The same in UTC."""
+        if isinstance(value, str):  # pg8000, in the local time of old, whose offset has seconds
+            fraction = ".%f" if "." in value else ""
+            value = datetime.strptime(value, f"%Y-%m-%d %H:%M:%S{fraction}%z")
         # psycopg answers in the session's time zone, asyncpg in UTC.
         return value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
 

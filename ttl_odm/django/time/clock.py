@@ -46,12 +46,6 @@ def family_of(connection: BaseDatabaseWrapper) -> Family:
     predicate would show expired rows.
     """
     family = _family_named(connection.vendor)
-    driver = getattr(connection, "Database", None)
-    if getattr(driver, "__name__", None) == "psycopg2":
-        raise TTLConfigurationError(
-            f"ttl_odm doesn't support psycopg2 (alias {connection.alias!r}): install psycopg, "
-            "which Django takes where both are there."
-        )
     if family is None:
         raise TTLConfigurationError(
             f"ttl_odm doesn't support Django's database backend {connection.vendor!r} (alias "

@@ -143,10 +143,6 @@ def clock_of(dialect: Dialect) -> Clock:
     would show expired rows.
     """
     clock = _CLOCKS.get(dialect.name)
-    if getattr(dialect.dbapi, "__name__", None) == "psycopg2":
-        raise TTLConfigurationError(
-            "ttl_odm doesn't support psycopg2: use psycopg (postgresql+psycopg://) or asyncpg."
-        )
     if clock is not None:
         return clock
     if dialect.name == "default":  # str(statement) without an engine: readable, never executed
