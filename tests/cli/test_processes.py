@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from tests.cli import shop
 from tests.cli.running import CliRunner, as_json, command, run, variables
@@ -270,6 +271,11 @@ def test_no_password_gets_into_a_log_or_a_message() -> None:
     record = logging.makeLogRecord({"msg": "lost %s", "args": ("postgresql://u:secret@host/d",)})
     assert handler.format(record).endswith("lost postgresql://u:***@host/d")
     assert "hidden" not in in_one_line(ValueError("can't open db?password=hidden"))
+
+
+def test_an_error_of_pg8000_is_the_servers_message_without_a_rows_values() -> None:
+    error = ValueError({"C": "23505", "M": "duplicate key", "D": "Key (name)=(hidden)"})
+    assert in_one_line(DBAPIError("INSERT", {}, error)) == "duplicate key"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ def in_one_line(error: BaseException) -> str:
     match getattr(original, "args", ()):
         case (int(), str(message)):  # MySQL's number before the message
             text = message
+        case ({"M": str(message)},):  # the server's fields, as pg8000 has them
+            text = message
     # PyMongo repeats the reply, and draws the topology.
     text = _PYMONGO.sub("", text.partition(", full error: {")[0])
     return printable(" ".join(text.split())) or type(error).__name__
