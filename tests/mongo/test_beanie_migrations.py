@@ -1,52 +1,204 @@
-"""Beanie's iterative migrations, past the gate, by plain classes that keep what they don't know."""
-
-# ruff: noqa: D106 - Beanie's Settings are plain class attributes
+"""``beanie migrate``, as one runs it, over documents of a class with a ttl."""
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+import asyncio
+import os
+import sys
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from beanie import Document, init_beanie, iterative_migration
-from pydantic import ConfigDict
+import pytest
+from beanie import Document
+from pymongo import MongoClient
 
-from tests.mongo.scratch import scratch
+from ttl_odm import TTLConfigurationError
+from ttl_odm.beanie import keep_lifetimes
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterator
+    from pathlib import Path
 
+    from pymongo.collection import Collection
+    from pymongo.database import Database
 
-class OldMemo(Document):
-    model_config = ConfigDict(extra="allow")
-    name: str
+    Memos = list[dict[str, Any]]
 
-    class Settings:
-        name = "documents"
+APP = """
+from beanie import Document
+from ttl_odm.beanie import TTLMixin
 
-
-class NewMemo(Document):
-    model_config = ConfigDict(extra="allow")
+class Memo(TTLMixin, Document):
+    __ttl__ = 3600
+    id: str
     title: str
 
     class Settings:
-        name = "documents"
+        name = "memos"
+"""
+
+RENAMING = """
+from app import Memo
+from beanie import Document, iterative_migration
+from ttl_odm.beanie import TTLMixin, keep_lifetimes
+
+keep_lifetimes(Memo)
+
+class OldMemo({bases}):
+    __ttl__ = 3600
+    id: str
+    name: str
+
+    class Settings:
+        name = "memos"
+
+class NewMemo({bases}):
+    __ttl__ = 3600
+    id: str
+    title: str
+
+    class Settings:
+        name = "memos"
+
+class Forward:
+    @iterative_migration()
+    async def renamed(self, input_document: OldMemo, output_document: NewMemo):
+        output_document.title = input_document.name
+
+class Backward:
+    @iterative_migration()
+    async def renamed(self, input_document: NewMemo, output_document: OldMemo):
+        output_document.name = input_document.title
+"""
+
+FREE = """
+from app import Memo
+from beanie import Document, free_fall_migration
+from ttl_odm.beanie import keep_lifetimes
+
+keep_lifetimes(Memo)
+keep_lifetimes(Memo)  # as each of several migrations does
+
+class AnyMemo(Document):
+    id: str
+    name: str
+
+    class Settings:
+        name = "memos"
+
+class Forward:
+    @free_fall_migration(document_models=[AnyMemo])
+    async def free(self, session):
+        await AnyMemo(id="inserted", name="new").insert(session=session)
+        await AnyMemo(id="upserted", name="new").save(session=session)
+        await AnyMemo(id="inherits", name="saved").save(session=session)
+        own = await AnyMemo.get("own", session=session)
+        await own.set({"ttl": 120}, session=session)
+        undated = await AnyMemo.get("undated", session=session)
+        await undated.set({"name": "updated"}, session=session)
+"""
+
+THEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+SOON = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(seconds=60)
+MEMOS: Memos = [
+    {"_id": "inherits", "_ts": SOON},
+    {"_id": "own", "_ts": SOON, "ttl": 600, "_exp": SOON + timedelta(seconds=600)},
+    {"_id": "for ever", "_ts": THEN, "ttl": -1},
+    {"_id": "undated"},
+    {"_id": "expired", "_ts": THEN, "ttl": 600, "_exp": THEN + timedelta(seconds=600)},
+]
 
 
-async def renamed(input_document: OldMemo, output_document: NewMemo) -> None:
-    output_document.title = input_document.name
+@pytest.fixture
+def database(mongodb_url: str) -> Iterator[Database[dict[str, Any]]]:
+    """Give a database of the test's own, with memos whose `name` was not renamed yet."""
+    name = f"migrations_{uuid4().hex}"
+    with MongoClient(mongodb_url, tz_aware=True) as client:
+        place: Database[dict[str, Any]] = client[name]
+        place["memos"].insert_many([{**memo, "name": memo["_id"]} for memo in MEMOS])
+        for index in ("__ttl_default", "theirs"):
+            place["memos"].create_index("_ts" if index != "theirs" else "x", name=index)
+        yield place
+        client.drop_database(name)
 
 
-renamed.__annotations__ |= {"input_document": OldMemo, "output_document": NewMemo}
+async def migrate(folder: Path, url: str, database: str, *options: str) -> None:
+    """Run the command, to its end."""
+    words = ["-m", "beanie.executors.migrate", "migrate", "-uri", url, "-db", database]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *words,
+        *("-p", str(folder / "migrations"), *options),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
 
 
-async def test_classes_that_allow_extra_fields_keep_lifetimes(mongodb_url: str) -> None:
-    then = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    lifetime: dict[str, Any] = {"_ts": then, "ttl": 60, "_exp": then}
-    async with scratch(mongodb_url) as place:
-        key = place.theirs.insert_one({"name": "a", **lifetime}).inserted_id
-        await init_beanie(database=place.ours.database, document_models=[OldMemo, NewMemo])
+def written(folder: Path, migration: str) -> Path:
+    """Write an application and a migration."""
+    (folder / "app.py").write_text(APP)
+    (folder / "migrations").mkdir()
+    (folder / "migrations" / "20260101000000_first.py").write_text(migration)
+    return folder
 
-        await iterative_migration()(renamed).run(session=None)
 
-        (stored,) = place.theirs.find()
-        assert stored == {"_id": key, "name": "a", "title": "a", **lifetime}
+def stored(memos: Collection[Any]) -> Memos:
+    """All of the memos; a ttl of null is like none."""
+    return [
+        {key: value for key, value in memo.items() if (key, value) != ("ttl", None)}
+        for memo in memos.find()
+    ]
+
+
+@pytest.mark.parametrize("transaction", ["--use-transaction", "--no-use-transaction"])
+@pytest.mark.parametrize("bases", ["Document", "TTLMixin, Document"])
+async def test_lifetimes_stay_as_they_are_forward_and_back(
+    tmp_path: Path, mongodb_url: str, database: Database[Any], bases: str, transaction: str
+) -> None:
+    folder = written(tmp_path, RENAMING.format(bases=bases))
+    memos = database["memos"]
+
+    await migrate(folder, mongodb_url, database.name, transaction)
+    assert stored(memos) == [{**memo, "title": memo["_id"]} for memo in MEMOS]
+
+    await migrate(folder, mongodb_url, database.name, transaction, "--backward")
+    assert stored(memos) == [{**memo, "name": memo["_id"]} for memo in MEMOS]
+
+
+async def test_the_indexes_for_lifetimes_are_not_dropped(
+    tmp_path: Path, mongodb_url: str, database: Database[Any]
+) -> None:
+    folder = written(tmp_path, RENAMING.format(bases="Document"))
+
+    await migrate(folder, mongodb_url, database.name, "--allow-index-dropping")
+
+    assert database["memos"].index_information().keys() == {"_id_", "__ttl_default"}
+
+
+async def test_what_a_migration_writes_freely(
+    tmp_path: Path, mongodb_url: str, database: Database[Any]
+) -> None:
+    before = database.command("hello")["localTime"].replace(tzinfo=timezone.utc)
+
+    await migrate(written(tmp_path, FREE), mongodb_url, database.name)
+
+    found = {memo["_id"]: memo for memo in database["memos"].find()}
+    assert found["inserted"]["_ts"] >= before - timedelta(seconds=1)
+    assert found["upserted"]["_ts"] >= before - timedelta(seconds=1)
+    assert (found["inherits"]["_ts"], found["inherits"]["name"]) == (SOON, "saved")
+    own = found["own"]
+    assert (own["_ts"], own["ttl"]) == (SOON, 120)
+    assert own.get("_exp") in (None, SOON + timedelta(seconds=120))
+    assert found["undated"] == {**found["undated"], "name": "updated"}
+    assert "_ts" not in found["undated"]
+
+
+def test_a_class_without_a_lifetime_is_refused() -> None:
+    class Plain(Document):
+        pass
+
+    with pytest.raises(TTLConfigurationError, match="Plain"):
+        keep_lifetimes(Plain)

@@ -3,7 +3,7 @@
 `ttl_database` gives the database for ``init_beanie``, `TTLMixin` makes a document class one whose
 documents expire, `enable` does so with a class of others, `ExpiredError` is what a write of an
 expired document raises. `ensure_indexes` has MongoDB delete what has expired, `find_strays` and
-`repair_strays` see to what other programs write.
+`repair_strays` see to what other programs write, `keep_lifetimes` to migrations of Beanie's.
 This package imports the core; the core and the SQL adapters never import it.
 """
 
@@ -11,6 +11,7 @@ from ttl_odm.beanie.declare.enable import disable, enable
 from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.gate.database import ttl_database
 from ttl_odm.beanie.gate.handle import keep_last_modified
+from ttl_odm.beanie.gate.migrations import keep_lifetimes
 from ttl_odm.beanie.indexes.ensure import ensure_indexes
 from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
 from ttl_odm.beanie.objects.lifetime import (
@@ -35,6 +36,7 @@ __all__ = [
     "find_strays",
     "inherit_ttl",
     "keep_last_modified",
+    "keep_lifetimes",
     "persist",
     "repair_strays",
     "touch",

@@ -38,6 +38,11 @@ def ttl_database(
         raise TTLConfigurationError(
             f"ttl_database(backend={backend!r}): give 'mongodb' or 'cosmos'."
         )
+    return gated_database(database, backend, guard=guard)
+
+
+def gated_database(database: Any, backend: Backend, *, guard: bool = False) -> Any:
+    """Return what `ttl_database` does, whoever enforces the policies of its collections."""
     if isinstance(database, AsyncDatabase):
         return TTLDatabase(database, backend, guard=guard)
     if _is_motor(database):
@@ -58,13 +63,13 @@ def gated(collection: Any, backend: Backend = "mongodb") -> Any:
     if isinstance(collection, AsyncCollection):
         if isinstance(collection, TTLCollection):
             return collection
-        return TTLCollection(ttl_database(collection.database, backend=backend), collection)
+        return TTLCollection(gated_database(collection.database, backend), collection)
     if _is_motor(collection):
         from ttl_odm.beanie.gate.motor import TTLMotorCollection  # noqa: PLC0415 - the same
 
         if isinstance(collection, TTLMotorCollection):
             return collection
-        database = ttl_database(collection.database, backend=backend)
+        database = gated_database(collection.database, backend)
         return TTLMotorCollection(database, collection.name, _delegate=collection.delegate)
     raise TTLConfigurationError(
         f"{collection!r} is no collection of PyMongo's asynchronous driver or Motor."

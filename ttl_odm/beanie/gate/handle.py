@@ -167,9 +167,9 @@ class Handle:
         That of a time series takes no expression, only fields that many measurements share, and
         what has expired stays so whatever is written there.
         """
-        binding = self.binding
-        is_series = binding is not None and binding.is_time_series
-        return filters.live_filter(filter, None if is_series else self.policy)
+        binding, policy = self.binding, self.policy
+        is_series = binding is not None and policy is not None and binding.is_time_series
+        return filters.live_filter(filter, None if is_series else policy)
 
     def pipeline_for(self, pipeline: Any, *, expired: bool) -> Any:
         """Return the pipeline for a read."""

@@ -98,7 +98,11 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     binding, policy = handle.binding, handle.policy
     if binding is None or policy is None:
         method = getattr(handle.plain, change.method)
-        result = await method(filter, change.live, upsert=upsert, **options)
+        in_one = upsert and change.live == change.new
+        result = await method(filter, change.live, upsert=in_one, **options)
+        if upsert and not in_one and not _matched(result):
+            only = filters.insert_only(filter)
+            return await method(only, change.new, upsert=True, **options)
         if getattr(result, "acknowledged", True):
             await note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
         return result

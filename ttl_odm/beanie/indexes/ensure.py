@@ -126,7 +126,7 @@ async def ensure_indexes(
         else:
             policy, purge, backend = binding.wanted, binding.purge, binding.backend
             reports.append(await ensure(policy, purge=purge, backend=backend))
-            binding.deleting = policy if purge == "native" and backend == "mongodb" else None
+            binding.deleting = policy if purge == "native" and backend != "cosmos" else None
     return tuple(reports)
 
 
@@ -170,13 +170,13 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         indexes=indexes,
         fields=ttl_indexes.date_fields(policy) if policy else (),
         rebuild=rebuild,
-        can_change=backend == "mongodb",
+        can_change=backend != "cosmos",
     )
     relied_on, done = await _reach(collection, aim, policy)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
     outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
     done += [(outcome, GUARD)] if outcome else []
-    is_native = purge == "native" and backend == "mongodb"
+    is_native = purge == "native" and backend != "cosmos"
     left = ttl_indexes.left_to_sweeper(policy) if policy and is_native else ()
     return _report(collection, aim, relied_on, done, left)
 

@@ -39,7 +39,9 @@ Model = TypeVar("Model")
 _NOTHING: Final = object()
 _DAY: Final = 86_400
 
-Backend = Literal["mongodb", "cosmos"]
+Backend = Literal["mongodb", "cosmos", "migrations"]
+"""Who enforces a policy: the gate, Azure Cosmos DB, or, in a migration of Beanie's, nobody."""
+
 PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 """What ``__ttl_purge__`` may be."""
 
@@ -191,6 +193,8 @@ class Registry:
     def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
         """Put a class's policy on a collection."""
         known = self._bindings.get((database, collection))
+        if known is not None and known.backend == "migrations":
+            return known  # the application's class tells, not that of a migration
         binding = Binding(model, backend)
         if known is not None:
             old = known.model
@@ -243,6 +247,15 @@ def subclasses_of(base: type[Model]) -> Iterator[type[Model]]:
     for model in base.__subclasses__():
         yield model
         yield from subclasses_of(model)
+
+
+def collection_name(model: type) -> str:
+    """Return the name of a class's collection, which Beanie itself knows from `init_beanie` on."""
+    settings_of = (base.__dict__.get("Settings") for base in model.__mro__)
+    roots = zip(model.__mro__, settings_of, strict=True)
+    owner: Any = next((base for base, own in roots if getattr(own, "is_root", False)), model)
+    owner = getattr(getattr(owner, "Settings", None), "union_doc", None) or owner
+    return str(getattr(getattr(owner, "Settings", None), "name", None) or owner.__name__)
 
 
 def collection_of(document: Any) -> Collection:

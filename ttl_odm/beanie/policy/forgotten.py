@@ -7,13 +7,18 @@ who reaches them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.policy.binding import collection_of, declaration, subclasses_of
+from ttl_odm.beanie.policy.binding import (
+    collection_name,
+    collection_of,
+    declaration,
+    subclasses_of,
+)
 from ttl_odm.beanie.policy.commands import indexes_of
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
 
@@ -45,18 +50,10 @@ async def sign_of_ttl(collection: Collection) -> str | None:
 def _forgotten_class(collection: str) -> type | None:
     """Return a class with a policy whose collection has this name, and which Beanie hasn't seen."""
     for model in subclasses_of(Document):
-        if _collection_name(model) != collection or declaration(model) is None:
+        if collection_name(model) != collection or declaration(model) is None:
             continue
         try:
             collection_of(model)
         except (CollectionWasNotInitialized, AttributeError):
             return model
     return None
-
-
-def _collection_name(model: type) -> str:
-    """Return the name of a class's collection, which Beanie itself knows from `init_beanie` on."""
-    own: Any = getattr(model, "Settings", None)
-    owner: Any = getattr(own, "union_doc", None) or model
-    settings: Any = getattr(owner, "Settings", None)
-    return str(getattr(settings, "name", None) or owner.__name__)

@@ -53,6 +53,8 @@ class Stamping:
 
     policy: TTL
     stamps: bool
+    keeps: bool = False
+    """Whether what is there stays as it is: its last modification, and its own ttl."""
 
     @property
     def keeps_expiry(self) -> bool:
@@ -70,6 +72,7 @@ class Stamping:
         `now` is the server's clock in whole milliseconds, None where nothing is stamped. `keep`: a
         last modification that the document brings along stays.
         """
+        keep = keep or self.keeps
         self._check_keep(keep=keep)
         self._check(document)
         made = {key: value for key, value in document.items() if key != EXPIRY}
@@ -94,7 +97,7 @@ class Stamping:
         upsert which can only insert.
         """
         self._check_keep(keep=keep)
-        keep = keep and not inserts
+        keep = (keep or self.keeps) and not inserts
         if not update or not isinstance(update, (Mapping, list)):
             return update  # the driver says what is wrong with it
         if not isinstance(update, Mapping):
@@ -134,7 +137,11 @@ class Stamping:
         if now is not None:
             filled = Timestamp(int(now.timestamp()), 1)
             made |= dict.fromkeys(empty_timestamps(made), filled)
-        kept = {field: f"${field}" if keep and not inserts else self._now}
+        keep = (keep or self.keeps) and not inserts
+        kept = {field: f"${field}" if keep else self._now}
+        own = self.policy.override
+        if self.keeps and own is not None and own not in made:
+            kept[own] = f"${own}"
         stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
         return stages + self._expiry_stages()
 
@@ -217,7 +224,9 @@ class Stamping:
 @lru_cache(maxsize=256)
 def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
     """Return how writes are stamped, None where dates are the user's own business."""
-    return Stamping(policy, backend == "mongodb") if isinstance(policy, TTL) else None
+    if not isinstance(policy, TTL):
+        return None
+    return Stamping(policy, backend != "cosmos", keeps=backend == "migrations")
 
 
 def _as_stages(update: Document, *, inserts: bool) -> Pipeline | None:

@@ -176,7 +176,7 @@ def _target_of(model: type) -> _Target:
             f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "
             "declare __ttl__, enable() it, or leave it out."
         )
-    if binding.backend != "mongodb":
+    if binding.backend == "cosmos":
         raise TTLConfigurationError(
             f"{model.__name__} is on Azure Cosmos DB, which deletes expired documents by itself: "
             "no sweeper works there."

@@ -1,0 +1,49 @@
+"""The gate in Beanie's migrations, which keeps lifetimes as they are.
+
+``beanie migrate`` opens a client of its own, and its iterative migrations replace whole documents:
+by classes that know nothing of a lifetime, or by those of which every write begins it anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from beanie.migrations.database import DBHandler
+
+from ttl_odm.beanie.gate.database import gated_database
+from ttl_odm.beanie.policy.binding import collection_name, declaration, registry_of
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from beanie import Document
+
+
+def keep_lifetimes(*models: type[Document]) -> None:
+    """Have the migrations of Beanie that run now keep the lifetimes of documents.
+
+    Call it at the top of a migration, which ``beanie migrate`` imports before it runs the first
+    one. Whatever classes migrations then write the collections of these by, ``_ts``, a ttl that is
+    not among what they write, and ``_exp`` stay; new documents are stamped; and the TTL indexes
+    stay whatever may be dropped. Nothing is hidden: documents that have expired, and are not
+    deleted yet, are migrated like the others. Where no migration runs, this does nothing.
+
+    Args:
+        models: The application's own classes, with their policies.
+
+    Raises:
+        TTLConfigurationError: One of them has no policy.
+    """
+    for model in models:
+        if declaration(model) is None:
+            raise TTLConfigurationError(
+                f"keep_lifetimes({model.__name__}): it has no lifetime. Give the application's own "
+                "class, that has __ttl__."
+            )
+    handler: Any = DBHandler
+    database = handler.get_db()
+    if database is None:
+        return
+    handler.database = gated_database(database, "migrations")
+    registry = registry_of(database.client)
+    for model in models:
+        registry.bind(model, database.name, collection_name(model), "migrations")
