@@ -13,7 +13,7 @@ from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
-from ttl_odm.beanie.policy.forgotten import sign_of_ttl
+from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field

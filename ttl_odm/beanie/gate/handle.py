@@ -23,7 +23,7 @@ from bson.codec_options import DatetimeConversion, TypeRegistry
 from pymongo import WriteConcern
 
 from ttl_odm.beanie.gate import views
-from ttl_odm.beanie.policy.forgotten import sign_of_ttl
+from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 from ttl_odm.beanie.rewrite.stamps import empty_timestamps, stamping_of

@@ -1,8 +1,8 @@
-"""Collections whose documents expire, though no class with a policy has them here.
+"""Signs that the documents of a collection expire, though no class with a policy has it here.
 
-Their class was not among the `document_models` of `init_beanie`, or another application has it. No
-gate knows of them: reads show what has expired, and nothing is stamped. This module must not know
-who reaches them.
+Its class was not among the `document_models` of `init_beanie`, or another application has it. No
+gate knows of it: reads show what has expired, and nothing is stamped. This module must not know who
+reaches it.
 """
 
 from __future__ import annotations
