@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from beanie import Document as BeanieDocument
 from bson.datetime_ms import DatetimeMS
 from pymongo import MongoClient
 
+from tests.mongo.models import opened
 from tests.mongo.scratch import Scratch, scratch
 from tests.mongo.test_predicate import (
     DATES,
@@ -29,6 +31,7 @@ from tests.mongo.test_predicate import (
     named,
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt
+from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.indexes.ensure import ensure_collection
 from ttl_odm.beanie.indexes.strays import repair_in
 from ttl_odm.beanie.policy.ttl_indexes import own_expiry
@@ -232,6 +235,34 @@ async def test_a_changed_default_acts_at_once_on_old_and_new_documents(place: Sc
     for before, after in CHANGES:
         alive = living(old, TTL(before)) & living(old, TTL(after)) | living(new, TTL(after))
         assert ids(place.database[f"{before} to {after}"]) == alive, (before, after)
+
+
+@pytest.mark.parametrize("longer", [10800, -1, None])
+async def test_what_a_class_shows_is_not_deleted_while_its_default_gets_longer(
+    busy_monitor: str, monkeypatch: pytest.MonkeyPatch, longer: int | None
+) -> None:
+    class Shelf(TTLMixin, BeanieDocument):
+        __ttl__ = 3600
+        id: int
+
+    async def shown_and_stored(key: int, age: int) -> tuple[bool, bool]:
+        await Shelf(id=key).insert()
+        world.age(Shelf, key, age)
+        shown = await Shelf.get(key) is not None
+        await passes(place)
+        return shown, key in ids(world.of(Shelf))
+
+    async with opened(busy_monitor, [Shelf]) as world, scratch(busy_monitor) as place:
+        await ensure_indexes(Shelf)
+        monkeypatch.setattr(Shelf, "__ttl__", longer)
+
+        assert await shown_and_stored(1, 600) == (True, True)
+        assert await shown_and_stored(2, 7200) == (False, False)
+
+        await ensure_indexes(Shelf)
+
+        assert await shown_and_stored(3, 7200) == (True, True)
+        assert ids(world.of(Shelf)) == {1, 3}
 
 
 async def test_dates_of_every_age_outlive_a_default_of_never(place: Scratch) -> None:
