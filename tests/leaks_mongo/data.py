@@ -226,4 +226,19 @@ ROWS: list[Row] = [
         (LIVE_BY_DATE, 3, "never", Ago(2 * HOUR), 0),
         (DEAD_BY_DATE, 4, "short", Ago(MINUTES), 60),
     ),
+    *_rows(
+        "Memo",
+        "name size deleted_at",
+        (FRESH, 1, "one", 1, None),
+        (STALE, 2, "two", 2, None),
+        (FRESH, 3, "three", 4, Ago(MINUTES)),  # deleted softly
+        (SHORT, 4, "four", 8, Ago(MINUTES)),  # deleted softly, and expired since
+        (ENDLESS, 5, "five", 16, None),
+    ),
+    *_rows(
+        "Folder",
+        "memos",
+        (ALWAYS, 1, [To("Memo", 1), To("Memo", 2), To("Memo", 4)]),
+        (ALWAYS, 2, [To("Memo", 3), To("Memo", 4), To("Memo", 5)]),
+    ),
 ]

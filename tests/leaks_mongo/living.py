@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from beanie import Document, UnionDoc
+from beanie.odm.documents import DocumentWithSoftDelete
 
 from tests.leaks.data import HOUR
 from tests.leaks_mongo.data import NULL, UNSTAMPED
@@ -29,6 +30,7 @@ class LivingWorld(TimelessWorld):
 
     bases = Bases(
         timed=(TTLMixin, Document),
+        soft=(TTLMixin, DocumentWithSoftDelete),
         union=(UnionDoc,),
         ttl=TTL,
         expire_after=ExpireAfter,

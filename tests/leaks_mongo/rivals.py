@@ -19,13 +19,13 @@ import sys
 import warnings
 from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pymongo
 from beanie import Document, UnionDoc
 from beanie.odm.documents import DocumentWithSoftDelete
 from beanie.odm.queries.find import FindMany, FindOne
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from tests.backends import server_url
 from tests.leaks.data import HOUR
@@ -53,9 +53,9 @@ class SoftWorld(TimelessWorld):
     bases = Bases(timed=(DocumentWithSoftDelete,))
 
     def give_lifetime(self, document: Raw, row: Row, now: datetime) -> None:
-        """Mark a document that has expired."""
+        """Mark a document that has expired; one that lives may have been deleted softly."""
         if issubclass(getattr(self, row.model), DocumentWithSoftDelete):
-            document["deleted_at"] = None if row.life.live else now
+            document["deleted_at"] = document.get("deleted_at") if row.life.live else now
 
     def end(self, model: Any, key: Any) -> None:
         """Mark the document, as a job would that looks for what has expired."""
@@ -86,12 +86,20 @@ class FindOneLive(LiveQuery, FindOne):  # type: ignore[type-arg]
     """Finds one that lives."""
 
 
-class Expiring(Document):
+class Ending(BaseModel):
+    """The instant at which a document ends."""
+
+    _find_many_query_class: ClassVar[Any] = FindManyLive
+    _find_one_query_class: ClassVar[Any] = FindOneLive
+    expires_at: datetime = Field(default_factory=lambda: utc_now() + AN_HOUR)
+
+
+class Expiring(Ending, Document):
     """A document with the instant of its end."""
 
-    _find_many_query_class = FindManyLive
-    _find_one_query_class = FindOneLive
-    expires_at: datetime = Field(default_factory=lambda: utc_now() + AN_HOUR)
+
+class ExpiringOrDeleted(Ending, DocumentWithSoftDelete):
+    """One that may be deleted softly, too."""
 
 
 class ExpiringUnion(UnionDoc):
@@ -104,11 +112,11 @@ class ExpiringUnion(UnionDoc):
 class QueriesWorld(TimelessWorld):
     """All documents, with the instant of their end, read through query classes of one's own."""
 
-    bases = Bases(timed=(Expiring,), union=(ExpiringUnion,))
+    bases = Bases(timed=(Expiring,), soft=(ExpiringOrDeleted,), union=(ExpiringUnion,))
 
     def give_lifetime(self, document: Raw, row: Row, now: datetime) -> None:
         """Set the instant of its end."""
-        if issubclass(getattr(self, row.model), Expiring):
+        if issubclass(getattr(self, row.model), Ending):
             later = NEVER if row.life.ttl == -1 else now + AN_HOUR
             document["expires_at"] = later if row.life.live else now - AN_HOUR
 

@@ -19,15 +19,18 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from beanie import Document, UnionDoc, init_beanie
+from beanie.odm.documents import DocumentWithSoftDelete
 from bson import DBRef
 from pymongo import MongoClient
 
 from tests.leaks_mongo.data import ROWS, Ago, Row, To
 from tests.leaks_mongo.models import make_models
+from tests.leaks_mongo.models_kinds import make_kinds
 from tests.mongo.scratch import connect
 
 if TYPE_CHECKING:
@@ -52,11 +55,13 @@ class Bases:
 
     Attributes:
         timed: the bases of documents that expire.
+        soft: those of documents that expire and may be deleted softly.
         union: the bases of a union of such documents.
         ttl, expire_after, expire_at: make policies.
     """
 
     timed: tuple[type, ...] = (Document,)
+    soft: tuple[type, ...] = (DocumentWithSoftDelete,)
     union: tuple[type, ...] = (UnionDoc,)
     ttl: Callable[..., Any] = lambda *_, **__: None
     expire_after: Callable[..., Any] = lambda *_, **__: None
@@ -82,7 +87,8 @@ class TimelessWorld:
 
     def __init__(self, url: str) -> None:
         name = f"ttl_odm_{uuid4().hex}"
-        self._models = make_models(self.bases)
+        made = {**vars(make_models(self.bases)), **vars(make_kinds(self.bases))}
+        self._models = SimpleNamespace(**made)
         self._others: MongoClient[Raw] = MongoClient(url, tz_aware=True)
         self.other = self._others[name]
         self.client = connect(url)
@@ -223,6 +229,9 @@ class TimelessWorld:
     async def _begin(self) -> None:
         models = [each for each in vars(self._models).values() if isinstance(each, type)]
         await init_beanie(database=self.database, document_models=models)
+        for name in DocumentWithSoftDelete.model_fields:
+            # Beanie has initialised the base, too. The next world's classes must not inherit that.
+            delattr(DocumentWithSoftDelete, name)
         now = self.now()
         for row in filter(self.holds, ROWS):
             model = getattr(self, row.model)
