@@ -41,7 +41,8 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
             set already is used as it is, neither started nor stopped.
 
     Yields:
-        The environment variables of the servers started here.
+        The environment variables of the servers started here; and TMPDIR where these are in memory,
+        for SQLite's files gain by it too.
 
     Raises:
         ServerError: a server could not be found or started.
@@ -52,7 +53,11 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
     pool = ThreadPoolExecutor(max_workers=len(KINDS))
     folder = _open_folder() if wanted else None
     try:
-        yield _start_all(wanted, programs, folder, children, pool) if folder else {}
+        if folder is None:
+            yield {}
+        else:
+            urls = _start_all(wanted, programs, folder, children, pool)
+            yield {**urls, **_temporary_files_beside(folder)}
     finally:
         # First the processes, so that whoever still waits for one in the pool gives up.
         with undisturbed():
@@ -116,6 +121,15 @@ def _temporary_folders() -> Iterator[Path]:
         yield _MEMORY
     yield Path(tempfile.gettempdir())
     yield Path("/var/tmp")  # noqa: S108 - mkdtemp makes the name
+
+
+def _temporary_files_beside(folder: Path) -> dict[str, str]:
+    """Make a temporary folder in that of the servers, if it is in memory."""
+    if not folder.is_relative_to(_MEMORY):
+        return {}
+    place = folder / "tmp"
+    place.mkdir(mode=0o711)
+    return {"TMPDIR": str(place)}
 
 
 def _start_all(
