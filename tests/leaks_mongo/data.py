@@ -171,6 +171,7 @@ ROWS: list[Row] = [
     ),
     *_rows("Post", "title", (FRESH, 1, "live post"), (STALE, 2, "dead post")),
     *_rows("Advert", "price", (ENDLESS, 11, 5), (SHORT, 12, 9)),
+    *_rows("Serial", "title part", (FRESH, 21, "live serial", 1), (STALE, 22, "dead serial", 2)),
     *_rows("Cached", "name", (FRESH, 1, "one"), (STALE, 2, "two"), (FRESH, 3, "three")),
     *_rows("Tracked", "name size", (FRESH, 1, "one", 1), (STALE, 2, "two", 2)),
     *_rows("Revised", "name", (FRESH, 1, "one"), (STALE, 2, "two")),
@@ -240,5 +241,11 @@ ROWS: list[Row] = [
         "memos",
         (ALWAYS, 1, [To("Memo", 1), To("Memo", 2), To("Memo", 4)]),
         (ALWAYS, 2, [To("Memo", 3), To("Memo", 4), To("Memo", 5)]),
+    ),
+    *_rows(
+        "Digest",
+        "posts adverts",
+        (ALWAYS, 1, [To("Post", 1), To("Post", 2)], [To("Advert", 12)]),
+        (ALWAYS, 2, [To("Post", 2)], [To("Advert", 11), To("Advert", 12)]),
     ),
 ]

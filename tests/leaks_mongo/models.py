@@ -232,6 +232,20 @@ def make_models(bases: Bases) -> SimpleNamespace:
         class Settings:
             union_doc = Feed
 
+    class Serial(Post):  # a class of the union that inherits from another
+        part: int
+
+        class Settings:
+            union_doc = Feed
+
+    class Digest(Document):
+        id: int
+        posts: list[Link[Post]] = []
+        adverts: list[Link[Advert]] = []
+
+        class Settings:
+            name = "Digest"
+
     class Cached(*ttl):
         __ttl__ = HOUR
         id: int
