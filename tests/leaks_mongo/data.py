@@ -248,4 +248,20 @@ ROWS: list[Row] = [
         (ALWAYS, 1, [To("Post", 1), To("Post", 2)], [To("Advert", 12)]),
         (ALWAYS, 2, [To("Post", 2)], [To("Advert", 11), To("Advert", 12)]),
     ),
+    *_rows(
+        "Reading",
+        "at place value",
+        (LIVE_BY_DATE, 1, Ago(MINUTES), "attic", 10),
+        (DEAD_BY_DATE, 2, Ago(2 * HOUR), "attic", 20),
+        (LIVE_BY_DATE, 3, Ago(0), "cellar", 30),
+        (DEAD_BY_DATE, 4, Ago(3 * HOUR), "cellar", 5),  # the least
+        (DEAD_BY_DATE, 5, Ago(2 * HOUR), "garden", 90),  # the only one of its place
+        (LIVE_BY_DATE, 6, Ago(MINUTES), "attic", 60),
+    ),
+    *_rows(
+        "Sensor",
+        "place readings",
+        (ALWAYS, 1, "attic", [To("Reading", 1), To("Reading", 2)]),
+        (ALWAYS, 2, "garden", [To("Reading", 5)]),
+    ),
 ]

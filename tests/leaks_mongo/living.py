@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AN_HOUR = timedelta(seconds=HOUR)
 SLACK = timedelta(seconds=1)
-OWN_DATES = {"Visit", "Offer", "Voucher", "Adopted"}
+OWN_DATES = {"Visit", "Offer", "Voucher", "Adopted", "Reading"}
 """What has no `_ts`."""
 
 

@@ -1,14 +1,17 @@
-"""The models of kinds of documents of their own: those that may be deleted softly.
+"""The models of further kinds of documents: soft deletes, time series.
 
 They are made as those of `tests.leaks_mongo.models` are, of which they know nothing.
 """
 
 from __future__ import annotations
 
+from datetime import datetime  # noqa: TC003 - pydantic reads it
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from beanie import Document, Link
+from beanie import Document, Link, View
+from beanie.odm.settings.timeseries import TimeSeriesConfig
+from pydantic import BaseModel, Field
 
 from tests.leaks.data import HOUR
 
@@ -16,8 +19,15 @@ if TYPE_CHECKING:
     from tests.leaks_mongo.worlds import Bases
 
 
+class Value(BaseModel):
+    """A projection."""
+
+    value: int
+
+
 def make_kinds(bases: Bases) -> SimpleNamespace:
     """Make all models; they are the attributes of what is returned."""
+    ttl: Any = bases.timed
     soft: Any = bases.soft
 
     class Memo(*soft):
@@ -35,5 +45,32 @@ def make_kinds(bases: Bases) -> SimpleNamespace:
 
         class Settings:
             name = "Folder"
+
+    class Reading(*ttl):
+        __ttl__ = bases.expire_after("at", HOUR)
+        id: int
+        at: datetime
+        place: str
+        value: int
+
+        class Settings:
+            name = "Reading"
+            timeseries = TimeSeriesConfig(time_field="at", meta_field="place")
+
+    class ReadingView(View):
+        id: int = Field(alias="_id")
+        value: int
+
+        class Settings:
+            source = Reading
+            pipeline = [{"$project": {"value": 1}}]
+
+    class Sensor(Document):
+        id: int
+        place: str
+        readings: list[Link[Reading]] = []
+
+        class Settings:
+            name = "Sensor"
 
     return SimpleNamespace(**{name: made for name, made in locals().items() if name[0].isupper()})

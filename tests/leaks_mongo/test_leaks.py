@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.filterwarnings(f"ignore:{BEANIE_WARNS}"),
+    *(pytest.mark.filterwarnings(f"ignore:{message}") for message in BEANIE_WARNS),
 ]
 
 PATHS = all_paths()
