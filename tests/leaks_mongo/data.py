@@ -264,4 +264,16 @@ ROWS: list[Row] = [
         (ALWAYS, 1, "attic", [To("Reading", 1), To("Reading", 2)]),
         (ALWAYS, 2, "garden", [To("Reading", 5)]),
     ),
+    *_rows("Author", "name", (FRESH, 1, "ann"), (STALE, 2, "bob"), (FRESH, 3, "cid")),
+    *_rows(
+        "Quote",
+        "text author length",
+        (FRESH, 1, "one", To("Author", 1), 10),
+        (STALE, 2, "two", To("Author", 1), 20),
+        (FRESH, 3, "three", To("Author", 3), 30),
+        (ENDLESS, 4, "four", To("Author", 2), 1),
+    ),
+    *_rows("Meal", "name", (FRESH, 1, "bread"), (STALE, 2, "rice")),
+    *_rows("Soup", "name litres", (ENDLESS, 11, "peas", 1), (FRESH, 13, "beans", 2)),
+    *_rows("Excerpt", "text", (FRESH, 1, "one"), (STALE, 2, "two"), (FRESH, 3, "three")),
 ]

@@ -1,11 +1,11 @@
-"""The models of further kinds of documents: soft deletes, time series.
+"""The models of further kinds of documents: soft deletes, time series, caches.
 
 They are made as those of `tests.leaks_mongo.models` are, of which they know nothing.
 """
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 - pydantic reads it
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from tests.leaks.data import HOUR
 
 if TYPE_CHECKING:
     from tests.leaks_mongo.worlds import Bases
+
+A_DAY = timedelta(days=1)
 
 
 class Value(BaseModel):
@@ -72,5 +74,52 @@ def make_kinds(bases: Bases) -> SimpleNamespace:
 
         class Settings:
             name = "Sensor"
+
+    class Author(*ttl):
+        __ttl__ = HOUR
+        id: int
+        name: str
+
+        class Settings:
+            name = "Author"
+            use_cache = True
+            cache_expiration_time = A_DAY
+
+    class Quote(*ttl):
+        __ttl__ = HOUR
+        id: int
+        text: str
+        author: Link[Author]
+        length: int = 0
+
+        class Settings:
+            name = "Quote"
+            use_cache = True
+            cache_expiration_time = A_DAY
+
+    class Meal(*ttl):
+        __ttl__ = HOUR
+        id: int
+        name: str
+
+        class Settings:
+            name = "Meal"
+            is_root = True
+            use_cache = True
+            cache_expiration_time = A_DAY
+
+    class Soup(Meal):
+        litres: int
+
+    class Excerpt(*ttl):
+        __ttl__ = HOUR
+        id: int
+        text: str
+
+        class Settings:
+            name = "Excerpt"
+            projection = {"text": 1}
+            use_cache = True
+            cache_expiration_time = A_DAY
 
     return SimpleNamespace(**{name: made for name, made in locals().items() if name[0].isupper()})

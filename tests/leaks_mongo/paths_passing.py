@@ -17,16 +17,16 @@ FIRST, LAST = 1, 3
 """The live documents of `Cached`."""
 
 
-async def twice(w: World, ask: Any) -> Any:
-    """Ask, let the last of `Cached` expire, and ask again."""
-    before = None
+async def twice(w: World, ask: Any, model: Any = None, last: int = LAST) -> Any:
+    """Ask, let a document expire (the last of `Cached`, if not another), and ask again."""
+    before, model = None, model or w.Cached
     for after in (A_MOMENT, 10 * A_MOMENT):
         w.forget()
-        w.let_end_soon(w.Cached, LAST, after)
+        w.let_end_soon(model, last, after)
         before = await ask()
         if not w.is_over():  # else this machine is slow today
             break
-    w.let_moment_pass(w.Cached, LAST)
+    w.let_moment_pass(model, last)
     return before, await ask()
 
 

@@ -220,8 +220,10 @@ class TimelessWorld:
         return self._foreseen and self.now() > self._moment
 
     def forget(self) -> None:
-        """Empty the cache of the class that has one."""
-        self._models.Cached._cache.cache.clear()
+        """Empty the caches of the classes that have one."""
+        for model in vars(self._models).values():
+            if getattr(model, "_cache", None) is not None:
+                model._cache.cache.clear()
 
     def _database(self, database: Any) -> Any:
         return database
