@@ -7,10 +7,12 @@ tested as it is. Nothing here imports a driver before it is used: tests/unit run
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import uuid
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Engine
 
 SQLITE = "sqlite"
 DATABASES = (SQLITE, "postgres", "mariadb", "mongodb")
@@ -160,7 +162,7 @@ def fresh(name: str, folder: Path) -> Iterator[Backend]:
     database = database_of(name)
     url = server_url(database)
     fresh_name = f"ttl_odm_{uuid.uuid4().hex[:16]}"
-    with _administrator(url, database) as connection:
+    with _administrator(url, database).connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {fresh_name}")
         try:
             yield Backend(
@@ -172,17 +174,15 @@ def fresh(name: str, folder: Path) -> Iterator[Backend]:
             _DROP[database](connection, fresh_name)
 
 
-@contextlib.contextmanager
-def _administrator(url: str, database: str) -> Iterator[Connection]:
+@cache
+def _administrator(url: str, database: str) -> Engine:
+    """Keep one engine for the whole run: to connect takes as long as to make a database."""
     from sqlalchemy import create_engine
 
     address = urlsplit(url)._replace(scheme=_ADMINISTRATORS[database]).geturl()
-    engine = create_engine(_in_haste(address), isolation_level="AUTOCOMMIT")
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
+    engine = create_engine(_in_haste(address), isolation_level="AUTOCOMMIT", pool_pre_ping=True)
+    atexit.register(engine.dispose)
+    return engine
 
 
 def _drop_postgres(connection: Connection, name: str) -> None:
