@@ -276,4 +276,20 @@ ROWS: list[Row] = [
     *_rows("Meal", "name", (FRESH, 1, "bread"), (STALE, 2, "rice")),
     *_rows("Soup", "name litres", (ENDLESS, 11, "peas", 1), (FRESH, 13, "beans", 2)),
     *_rows("Excerpt", "text", (FRESH, 1, "one"), (STALE, 2, "two"), (FRESH, 3, "three")),
+    *_rows(
+        "Parcel",
+        "name weight inside",
+        (FRESH, 1, "one", 1, None),
+        (LONG, 2, "two", 2, To("Parcel", 1)),
+        (SHORT, 3, "three", 4, None),
+        (STALE, 4, "four", 8, None),
+        (INT64_LONG, 5, "five", 16, To("Parcel", 3)),
+        (DOUBLE_SHORT, 6, "six", 32, To("Parcel", 2)),
+    ),
+    *_rows(
+        "Crate",
+        "first parcels",
+        (ALWAYS, 1, To("Parcel", 2), [To("Parcel", 1), To("Parcel", 2), To("Parcel", 3)]),
+        (ALWAYS, 2, To("Parcel", 3), [To("Parcel", 4), To("Parcel", 5)]),
+    ),
 ]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from beanie import Document, UnionDoc
 from beanie.odm.documents import DocumentWithSoftDelete
 
-from tests.leaks.data import HOUR
-from tests.leaks_mongo.data import NULL, UNSTAMPED
+from tests.leaks.data import HOUR, LONG, SHORT
+from tests.leaks_mongo.data import DOUBLE_SHORT, INT64_LONG, NULL, SHORT_BUT_OFF, UNSTAMPED
 from tests.leaks_mongo.worlds import Bases, Raw, TimelessWorld
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.beanie import TTLMixin, ttl_database
@@ -23,6 +23,8 @@ AN_HOUR = timedelta(seconds=HOUR)
 SLACK = timedelta(seconds=1)
 OWN_DATES = {"Visit", "Offer", "Voucher", "Adopted", "Reading"}
 """What has no `_ts`."""
+VALID = (SHORT, LONG, DOUBLE_SHORT, INT64_LONG, SHORT_BUT_OFF)
+"""The lives with a valid ttl of their own."""
 
 
 class LivingWorld(TimelessWorld):
@@ -54,13 +56,15 @@ class LivingWorld(TimelessWorld):
         return keys
 
     def give_lifetime(self, document: Raw, row: Row, now: datetime) -> None:
-        """Set `_ts`, and the document's own ttl."""
+        """Set `_ts`, the document's own ttl, and `_exp`, which follows from the two."""
         if not issubclass(getattr(self, row.model), TTLMixin) or row.model in OWN_DATES:
             return
         if row.life is not UNSTAMPED:
             document["_ts"] = now - timedelta(seconds=row.life.age)
         if row.life.ttl is not None:
             document["ttl"] = None if row.life.ttl is NULL else row.life.ttl
+        if row.life in VALID:
+            document["_exp"] = document["_ts"] + timedelta(seconds=int(row.life.ttl))
 
     def end(self, model: Any, key: Any) -> None:
         """Age the document."""

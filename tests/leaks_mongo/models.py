@@ -62,7 +62,6 @@ class Place(BaseModel):
 def make_models(bases: Bases) -> SimpleNamespace:
     """Make all models; they are the attributes of what is returned."""
     ttl: Any = bases.timed
-    union: Any = bases.union
 
     class Event(*ttl):
         __ttl__ = HOUR
@@ -211,40 +210,6 @@ def make_models(bases: Bases) -> SimpleNamespace:
 
         class Settings:
             name = "Garage"
-
-    class Feed(*union):
-        class Settings:
-            name = "Feed"
-
-    class Post(*ttl):
-        __ttl__ = HOUR
-        id: int
-        title: str
-
-        class Settings:
-            union_doc = Feed
-
-    class Advert(*ttl):
-        __ttl__ = HOUR
-        id: int
-        price: int
-
-        class Settings:
-            union_doc = Feed
-
-    class Serial(Post):  # a class of the union that inherits from another
-        part: int
-
-        class Settings:
-            union_doc = Feed
-
-    class Digest(Document):
-        id: int
-        posts: list[Link[Post]] = []
-        adverts: list[Link[Advert]] = []
-
-        class Settings:
-            name = "Digest"
 
     class Cached(*ttl):
         __ttl__ = HOUR

@@ -1,4 +1,4 @@
-"""The models of further kinds of documents: soft deletes, time series, caches.
+"""The models of further kinds of documents: soft deletes, unions, time series, caches, extras.
 
 They are made as those of `tests.leaks_mongo.models` are, of which they know nothing.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from beanie import Document, Link, View
 from beanie.odm.settings.timeseries import TimeSeriesConfig
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tests.leaks.data import HOUR
 
@@ -31,6 +31,7 @@ def make_kinds(bases: Bases) -> SimpleNamespace:
     """Make all models; they are the attributes of what is returned."""
     ttl: Any = bases.timed
     soft: Any = bases.soft
+    union: Any = bases.union
 
     class Memo(*soft):
         __ttl__ = HOUR
@@ -47,6 +48,40 @@ def make_kinds(bases: Bases) -> SimpleNamespace:
 
         class Settings:
             name = "Folder"
+
+    class Feed(*union):
+        class Settings:
+            name = "Feed"
+
+    class Post(*ttl):
+        __ttl__ = HOUR
+        id: int
+        title: str
+
+        class Settings:
+            union_doc = Feed
+
+    class Advert(*ttl):
+        __ttl__ = HOUR
+        id: int
+        price: int
+
+        class Settings:
+            union_doc = Feed
+
+    class Serial(Post):  # a class of the union that inherits from another
+        part: int
+
+        class Settings:
+            union_doc = Feed
+
+    class Digest(Document):
+        id: int
+        posts: list[Link[Post]] = []
+        adverts: list[Link[Advert]] = []
+
+        class Settings:
+            name = "Digest"
 
     class Reading(*ttl):
         __ttl__ = bases.expire_after("at", HOUR)
@@ -121,5 +156,30 @@ def make_kinds(bases: Bases) -> SimpleNamespace:
             projection = {"text": 1}
             use_cache = True
             cache_expiration_time = A_DAY
+
+    class Parcel(*ttl):
+        model_config = ConfigDict(extra="forbid")
+        __ttl__ = HOUR
+        id: int
+        name: str
+        weight: int = 0
+        inside: Link[Parcel] | None = None
+        relic: bool | None = None  # what the worlds write into what has expired
+
+        class Settings:
+            name = "Parcel"
+            keep_nulls = False
+            max_nesting_depth = 1
+
+    class Crate(Document):
+        model_config = ConfigDict(extra="forbid")
+        id: int
+        first: Link[Parcel] | None = None
+        parcels: list[Link[Parcel]] = []
+
+        class Settings:
+            name = "Crate"
+
+    Parcel.model_rebuild()  # it names itself
 
     return SimpleNamespace(**{name: made for name, made in locals().items() if name[0].isupper()})
