@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from ttl_odm.django.sweep import transactions
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.backends import Backend
 
 pytestmark = pytest.mark.databases("sqlite")
@@ -33,10 +36,26 @@ def sweep() -> None:
     thread.join()
 
 
+UPSERT: dict[str, Any] = {
+    "update_conflicts": True,
+    "update_fields": ["number"],
+    "unique_fields": ["id"],
+}
+WRITES: dict[str, Callable[[Session], object]] = {
+    "save": lambda row: row.save(force_insert=True),
+    "bulk_create": lambda row: Session.objects.bulk_create([row]),
+    "upsert": lambda row: Session.objects.bulk_create([row], **UPSERT),
+}
+
+
 @pytest.mark.parametrize("atomic", [False, True])
-@pytest.mark.parametrize("upsert", [False, True])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_a_sweep_between_any_two_statements_of_a_write_does_not_hurt_it(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch, *, atomic: bool, upsert: bool
+    backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[Session], object],
+    *,
+    atomic: bool,
 ) -> None:
     monkeypatch.setattr("ttl_odm.sweeper.batch_gate.ATTEMPTS", 1)
     monkeypatch.setattr(transactions, "FILE_WAIT", 0)
@@ -56,18 +75,10 @@ def test_a_sweep_between_any_two_statements_of_a_write_does_not_hurt_it(
                 statements += 1
             return execute(sql, *rest)
 
-        rows = [Session(pk=place + 1, key=f"key {place}", number=2)]
-        clauses: Any = {
-            "update_conflicts": True,
-            "update_fields": ["number"],
-            "unique_fields": ["id"],
-        }
-        with connections["default"].execute_wrapper(between):
-            if atomic:
-                with transaction.atomic():
-                    Session.objects.bulk_create(rows, **(clauses if upsert else {}))
-            else:
-                Session.objects.bulk_create(rows, **(clauses if upsert else {}))
+        row = Session(pk=place + 1, key=f"key {place}", number=2)
+        block = transaction.atomic() if atomic else nullcontext()
+        with connections["default"].execute_wrapper(between), block:
+            write(row)
         place += 1
     assert place > 2
     assert Session.objects.filter(number=2).count() == place

@@ -71,8 +71,7 @@ class _Keyed(SQLCompiler):
             return write()
         except IntegrityError as error:
             with transaction.atomic(using=self.using, savepoint=False):
-                if not self._displace(conditions):
-                    raise
+                self._displace(conditions)  # none, if a sweeper came first: the keys are free then
                 try:
                     return write()
                 except IntegrityError as another:
