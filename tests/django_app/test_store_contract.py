@@ -108,8 +108,8 @@ class DjangoRig(StoreRig):
             raw(statement)
 
     def end_lease(self, name: str) -> None:
-        now = clock.now(connections["default"], "instant", writing=True).replace("%%", "%")
-        raw(f"UPDATE ttl_odm_lease SET acquired_until = {now} WHERE name = %s", [name])  # noqa: S608
+        past = clock.ago(connections["default"], "instant", "3600", writing=True).replace("%%", "%")
+        raw(f"UPDATE ttl_odm_lease SET acquired_until = {past} WHERE name = %s", [name])  # noqa: S608
 
     def write(self, transaction: Any, text: str) -> object:
         with transaction.cursor() as cursor:

@@ -57,7 +57,7 @@ class MemoryRig(StoreRig):
 
     def end_lease(self, name: str) -> None:
         # Moves the clock of rows as well, by less than any test minds.
-        self.store.advance(self.run(self.store.leases.read(name)).seconds_left)
+        self.store.advance(self.run(self.store.leases.read(name)).seconds_left + 60)
 
     def hold(self, target: str, key: int) -> AbstractContextManager[object]:
         return self.store.hold(target, key)

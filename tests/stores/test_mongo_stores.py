@@ -119,7 +119,7 @@ class MongoRig(StoreRig):
         assert not self._deletes.actions
 
     def end_lease(self, name: str) -> None:
-        ended = {"$set": {"acquired_until": self._now()}}
+        ended = {"$set": {"acquired_until": self._now() - timedelta(hours=1)}}
         self._there["ttl_odm_lease"].update_one({"_id": name}, ended)
 
     @contextmanager

@@ -143,9 +143,10 @@ class SQLRig(StoreRig):
 
     def end_lease(self, name: str) -> None:
         clock = clock_of(self._behind.dialect)
+        ended = f"{clock.now} - 3600 * {clock.second}"
         with self._behind.begin() as connection:
             connection.execute(
-                text(f"UPDATE ttl_odm_lease SET acquired_until = {clock.now} WHERE name = :name"),  # noqa: S608
+                text(f"UPDATE ttl_odm_lease SET acquired_until = {ended} WHERE name = :name"),  # noqa: S608
                 {"name": name},
             )
 

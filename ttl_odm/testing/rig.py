@@ -77,7 +77,10 @@ class StoreRig(ABC):
 
     @abstractmethod
     def end_lease(self, name: str) -> None:
-        """Let a lease end now, as if its holder had died long ago."""
+        """Let a lease have ended long ago, as if its holder had died.
+
+        An hour ago, say: a clock that is set right, even by milliseconds, makes "just now" future.
+        """
 
     def run(self, result: Any) -> Any:
         """Wait for a result, if it is one to wait for."""
