@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import delete, false, insert, inspect, literal, select, union_all, update
+from sqlalchemy import cast, delete, false, insert, inspect, select, union_all, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import aliased
 from sqlalchemy.orm.exc import StaleDataError
@@ -41,7 +41,8 @@ def insert_by(way: str, session: Session, model: Any, values: dict[str, Any]) ->
             elif way == "values":
                 session.execute(insert(table).values(row))
             else:
-                one = select(*(literal(value, table.c[name].type) for name, value in row.items()))
+                # In a UNION psycopg2's values have no types.
+                one = select(*(cast(value, table.c[name].type) for name, value in row.items()))
                 rows = union_all(one, one.where(false()))
                 session.execute(insert(table).from_select(list(row), rows))
 

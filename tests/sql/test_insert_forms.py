@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKey, String, insert, literal, select, text, union
+from sqlalchemy import ForeignKey, Numeric, String, cast, insert, literal, null, select, text, union
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
@@ -183,3 +186,75 @@ def test_an_insert_that_ignores_conflicts_in_the_table_of_a_subclass_is_not(
         insert_into: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect]
         session.execute(insert_into(table).values(id=2, scope="x").on_conflict_do_nothing())
     assert session.get_one(ApiToken, 2).scope == "b"
+
+
+class Kind(enum.Enum):
+    FULL = "full"
+    HALF = "half"
+
+
+@pytest.fixture
+def ticket(engine: Engine) -> Any:
+    """A model whose keys have types that PostgreSQL doesn't take a text for."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Ticket(TTLMixin, Base):
+        __tablename__ = "tickets"
+        __ttl__ = 3600
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        kind: Mapped[Kind | None] = mapped_column(unique=True)
+        seat: Mapped[int | None] = mapped_column(unique=True)
+        price: Mapped[Decimal | None] = mapped_column(Numeric(8, 2))
+        code: Mapped[str | None] = mapped_column(String(3), unique=True)
+
+    Base.metadata.create_all(engine)
+    return Ticket
+
+
+@pytest.mark.every_driver
+@pytest.mark.parametrize("has_ts", [False, True])
+@pytest.mark.parametrize("nothing", [literal, cast, null])
+def test_values_that_an_insert_selects_are_of_the_columns_types(
+    engine: Engine,
+    ticket: Any,
+    nothing: Any,
+    has_ts: bool,  # noqa: FBT001
+) -> None:
+    table = ticket.__table__
+    values = {"id": 1, "kind": Kind.FULL, "code": "abc"}
+    columns = [literal(value, table.c[name].type) for name, value in values.items()]
+    names = [*values, "seat", "price"]
+    columns += [
+        null() if nothing is null else nothing(None, table.c[name].type)
+        for name in ("seat", "price")
+    ]
+    if has_ts:
+        names.append("_ts")
+        columns.append(literal(LATER, ticket.last_modified.type))
+    adding = insert(table).from_select(names, select(*columns))
+    with engine.begin() as connection:
+        connection.execute(adding)
+        age(connection, "tickets", 1, 4000)
+        connection.execute(adding)  # the row that had the keys has expired
+    with Session(engine) as session:
+        (row,) = session.scalars(select(ticket))
+        assert (row.kind, row.seat, row.price, row.code) == (Kind.FULL, None, None, "abc")
+        assert row.last_modified < LATER
+
+
+@pytest.mark.every_driver
+@pytest.mark.databases("postgres")
+def test_a_selected_value_that_is_too_long_is_refused_and_not_cut_off(
+    engine: Engine, ticket: Any
+) -> None:
+    values: list[Any] = [
+        literal(1),
+        literal("abcd", String(3)),
+        literal(LATER, ticket.last_modified.type),
+    ]
+    adding = insert(ticket.__table__).from_select(["id", "code", "_ts"], select(*values))
+    with engine.connect() as connection, pytest.raises(DBAPIError, match="too long"):
+        connection.execute(adding)

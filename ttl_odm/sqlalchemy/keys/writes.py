@@ -40,10 +40,10 @@ from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.stamps import (
     inner_rows,
     is_sql,
-    named_rows,
     parameters_of,
     rows_of,
     selected_columns,
+    selected_rows,
 )
 from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, writes
 
@@ -118,7 +118,7 @@ class TakenKeys:
             ]
             return self.free(reclaimer, completed)
         selected: Any = statement.select
-        values = named_rows(selected)
+        values = selected_rows(statement, reclaimer.dialect)
         # What writes would write; what text selects has no names.
         if writes(selected) or len(values.c) != len(columns):
             return 0

@@ -11,9 +11,10 @@ SQLAlchemy keeps what is written in several places: in the statement, under colu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -27,12 +28,13 @@ from sqlalchemy import (
     Table,
     bindparam,
     case,
+    cast,
     func,
     literal,
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.elements import ColumnClause
+from sqlalchemy.sql.elements import ColumnClause, Label, Null
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import NullType
 
@@ -47,7 +49,7 @@ from ttl_odm.sqlalchemy.time.instants import Stored
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from sqlalchemy import FromClause, Insert, Update
+    from sqlalchemy import Dialect, FromClause, Insert, Update
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
@@ -57,6 +59,9 @@ if TYPE_CHECKING:
     Row = dict[str, object]
     Parameters = Mapping[str, Any]
     Pair = tuple[Any, Any]
+
+_CUT_OFF: Final = re.compile("CHAR|BIT")
+"""PostgreSQL's types whose casts cut off what is too long, where an assignment would refuse it."""
 
 
 class Stamp(FunctionElement[datetime]):
@@ -150,7 +155,7 @@ def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -
     if not binding.stamps:
         return statement
     if compat.selected_names(statement):
-        return _stamped_selection(statement, binding)
+        return _stamped_selection(statement, binding, compiler.dialect)
     table, lists = binding.table, compat.value_lists(statement)
     if lists:
         return compat.with_value_lists(
@@ -162,18 +167,18 @@ def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -
     return statement if stamped is pairs else compat.with_assignments(statement, stamped)
 
 
-def _stamped_selection(statement: Insert, binding: Binding) -> Insert:
+def _stamped_selection(statement: Insert, binding: Binding, dialect: Dialect) -> Insert:
     """The same for an INSERT FROM SELECT."""
     column, names, rows = binding.last_modified, compat.selected_names(statement), statement.select
     is_stamp = [_is(name, column) for name in names]
     if any(is_stamp):
-        values = zip(named_rows(rows).c, is_stamp, strict=True)
+        values = zip(selected_rows(statement, dialect).c, is_stamp, strict=True)
         columns = [_inserted_stamp(binding, c) if is_one else c for c, is_one in values]
         return compat.with_selection(statement, names, columns)
     if isinstance(rows, Select) and statement.include_insert_from_select_defaults:
         return statement
     # SQLAlchemy has no place for a default in a UNION, or was told to leave defaults out.
-    columns = [*named_rows(rows).c, binding.instants.stored(Stamp())]
+    columns = [*selected_rows(statement, dialect).c, binding.instants.stored(Stamp())]
     return compat.with_selection(statement, [*names, column.key], columns)
 
 
@@ -220,27 +225,53 @@ def _pairs_of(row: Any, table: Table) -> list[Pair]:
     return [(column.key, value) for column, value in zip(table.c, row, strict=False)]
 
 
-def named_rows(rows: Any) -> FromClause:
+def selected_rows(statement: Insert, dialect: Dialect) -> FromClause:
     """What an INSERT selects, as a subquery.
 
-    A literal column has no name there by which the rest of a statement could refer to it.
+    A literal column has no name there by which the rest of a statement could refer to it, and casts
+    of NULL have the same. And a value, which PostgreSQL takes for one of the column that it is
+    inserted into, becomes text.
     """
 
     def named(element: Any) -> Any:
         if isinstance(element, CompoundSelect):  # named as its first SELECT is
             first, *rest = element.selects
             return compat.copied(element, selects=[named(first), *rest])
-        columns = [*element.inner_columns] if isinstance(element, Select) else ()
-        if not any(isinstance(column, ColumnClause) and column.is_literal for column in columns):
+        columns = [*element.inner_columns] if isinstance(element, Select) else []
+        replaced = columns
+        if element is statement.select and dialect.name == "postgresql":
+            replaced = _typed(columns, statement, dialect)
+        replaced = [column.label(None) if _is_nameless(column) else column for column in replaced]
+        if all(new is column for new, column in zip(replaced, columns, strict=True)):
             return element
-        return element.with_only_columns(
-            *(
-                column.label(None) if getattr(column, "is_literal", False) else column
-                for column in columns
-            )
-        )
+        return element.with_only_columns(*replaced)
 
-    return named(rows).subquery()  # type: ignore[no-any-return]
+    return named(statement.select).subquery()  # type: ignore[no-any-return]
+
+
+def _is_nameless(element: Any) -> bool:
+    if isinstance(element, ColumnClause):
+        return element.is_literal
+    return isinstance(element, ColumnElement) and not isinstance(element, Label)
+
+
+def _typed(selected: list[Any], statement: Insert, dialect: Dialect) -> list[Any]:
+    """What an INSERT selects, with bare values cast to the types of the columns they are for."""
+    keys = selected_columns(statement)
+    if len(keys) != len(selected):  # there is text, which may be more than one
+        return selected
+    typed = []
+    for key, element in zip(keys, selected, strict=True):
+        value = element.element if isinstance(element, Label) else element
+        column = statement.table.c.get(key)
+        if isinstance(value, (BindParameter, Null)) and column is not None:
+            is_castable = not isinstance(column.type, NullType)
+            if is_castable and not _CUT_OFF.search(column.type.compile(dialect)):
+                new: ColumnElement[Any] = cast(value, column.type)
+                typed.append(new.label(element.name) if isinstance(element, Label) else new)
+                continue
+        typed.append(element)
+    return typed
 
 
 def selected_columns(statement: Insert) -> list[str]:
