@@ -42,7 +42,8 @@ def pooled(engine: Any, choice: pooler.Choice) -> Iterator[tuple[pooler.Pooler, 
         assert one.scalar(text("SELECT 1")) == other.scalar(text("SELECT 1"))
     running.choice = choice
     create: Any = create_async_engine if engine.dialect.is_async else create_engine
-    through = create(url.set(port=running.port), connect_args=ARGUMENTS[engine.dialect.driver])
+    arguments = ARGUMENTS.get(engine.dialect.driver, {})
+    through = create(url.set(port=running.port), connect_args=arguments)
     try:
         yield running, through
     finally:

@@ -66,7 +66,7 @@ def fill(engine: Engine, ttl: int | None) -> None:
     dialect = engine.dialect.name
     numbers = NUMBERS[dialect].format(rows=LIVE + EXPIRED)
     age = f"CASE WHEN i <= {EXPIRED} THEN 9000 - i ELSE 60 END * {clock.second}"
-    rows = f"SELECT i % 7, i, :ttl, {clock.now} - {age} FROM ({numbers}) AS n"  # noqa: S608
+    rows = f"SELECT i & 7, i, :ttl, {clock.now} - {age} FROM ({numbers}) AS n"  # noqa: S608
     with engine.begin() as connection:
         connection.execute(text(f"INSERT INTO carts (site, id, ttl, _ts) {rows}"), {"ttl": ttl})
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

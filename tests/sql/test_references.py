@@ -22,7 +22,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
@@ -79,11 +79,11 @@ def test_a_live_row_behind_an_expired_one_still_restricts_and_the_error_says_so(
 ) -> None:
     hosts(m, session)
     session.delete(session.get_one(m.Firm, 1))
-    with pytest.raises(IntegrityError, match=r"expired row of 'parties' is in the way"):
+    with pytest.raises(DBAPIError, match=r"expired row of 'parties' is in the way"):
         session.flush()
     session.rollback()
     session.get_one(m.Firm, 1).id = 2
-    with pytest.raises(IntegrityError, match=r"expired row of 'parties' is in the way"):
+    with pytest.raises(DBAPIError, match=r"expired row of 'parties' is in the way"):
         session.flush()
     session.rollback()
     assert session.scalars(select(m.Firm.id)).all() == [1]
@@ -263,7 +263,7 @@ def test_a_key_that_the_database_computes_may_be_referred_to(made: Any, session:
     session.add_all(tolls)
     expire(session, tolls[0])
     session.execute(update(Road).where(Road.id == 1).values(number=3))
-    with pytest.raises(IntegrityError):  # a live row refers to it
+    with pytest.raises(DBAPIError, match=r"(?i)foreign key constraint"):  # a live row refers to it
         session.execute(update(Road).where(Road.id == 2).values(number=4))
     session.rollback()
 

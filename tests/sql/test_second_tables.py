@@ -217,8 +217,8 @@ def test_a_table_that_says_so_has_no_policy(engine: Engine, seat: Any, mark: str
         assert keys(connection, table) == [1, 2]
         connection.execute(update(table).values(place=None))
         assert keys(connection, seat.__table__) == [1]
-        with pytest.raises(IntegrityError):
-            connection.execute(insert(table).values(id=2))
+    with engine.connect() as connection, pytest.raises(IntegrityError):
+        connection.execute(insert(table).values(id=2))
 
 
 def test_a_table_of_the_same_name_without_the_columns_has_no_policy(

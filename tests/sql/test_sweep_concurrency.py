@@ -210,6 +210,7 @@ async def test_a_sweep_cancelled_in_the_middle_of_a_batch_finishes_it(
     assert report.deleted == (30 if word == "SELECT" else 20)
 
 
+@pytest.mark.every_driver
 @servers
 def test_a_lost_connection_is_replaced(engine: Engine, made: Any) -> None:
     model = made(cart())

@@ -623,7 +623,11 @@ def test_only_a_purge_that_nobody_hears_of_does_not_wait_for_the_disk(
             found.extend(cursor.fetchone())
             cursor.close()
 
-    safe = create_engine(engine.url, connect_args={"options": "-c synchronous_commit=on"})
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"ALTER DATABASE {engine.url.database} SET synchronous_commit = on")
+        )
+    safe = create_engine(engine.url)
     event.listen(safe, "before_cursor_execute", look)
     assert Sweeper(safe, model, on_purged=on_purged).run_once().deleted == 3
     safe.dispose()

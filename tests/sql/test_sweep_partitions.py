@@ -70,8 +70,8 @@ def create(engine: Engine, model: Any) -> None:
             "CREATE TABLE elsewhere.e2b PARTITION OF e2 FOR VALUES FROM (300) TO (400)",
             "CREATE TABLE e9 PARTITION OF events DEFAULT",
             (
-                "INSERT INTO events (id, ttl, _ts) SELECT i, CASE WHEN i % 3 = 1 THEN 60 END, "
-                "now() - CASE WHEN i % 3 = 0 THEN 0 ELSE 7200 + i END * interval '1 second' "
+                "INSERT INTO events (id, ttl, _ts) SELECT i, CASE WHEN mod(i, 3) = 1 THEN 60 END, "
+                "now() - CASE WHEN mod(i, 3) = 0 THEN 0 ELSE 7200 + i END * interval '1 second' "
                 "FROM generate_series(0, :last) i"
             ),
             "ANALYZE events",

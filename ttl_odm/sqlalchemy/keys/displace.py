@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Table, and_, inspect, select
-from sqlalchemy.exc import IntegrityError, NoSuchTableError
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
+from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
@@ -254,7 +255,7 @@ class KeyReclaimer:
 
     @contextmanager
     def _purging(self, binding: Binding) -> Iterator[None]:
-        """Give the connection the options of the write, and an IntegrityError a hint."""
+        """Give the connection the options of the write, and a foreign key's error a hint."""
         connection, options = self.connection, self.options or {}
         before = connection.get_execution_options()
         connection.execution_options(**options)
@@ -327,13 +328,14 @@ def _batches(keys: Keys) -> Iterator[Keys]:
 
 @contextmanager
 def with_hint(table: Table) -> Iterator[None]:
-    """Let an IntegrityError say that it was an expired row which couldn't be deleted."""
+    """Let a foreign key's error say that it was an expired row which couldn't be deleted."""
     try:
         yield
-    except IntegrityError as error:
-        error.add_detail(
-            f"An expired row of {table.fullname!r} is in the way of this statement and can't be "
-            "deleted, because another row refers to it. Let that foreign key cascade "
-            "(ON DELETE CASCADE or SET NULL), or delete the referring row first."
-        )
+    except DBAPIError as error:  # an IntegrityError, but with pg8000
+        if is_restricted(error):
+            error.add_detail(
+                f"An expired row of {table.fullname!r} is in the way of this statement and can't "
+                "be deleted, because another row refers to it. Let that foreign key cascade "
+                "(ON DELETE CASCADE or SET NULL), or delete the referring row first."
+            )
         raise
