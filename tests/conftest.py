@@ -112,7 +112,7 @@ def sockets_of_lost_connections_are_closed(request: pytest.FixtureRequest) -> It
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
         yield
-        gc.collect()
+        gc.collect(1)  # which is enough for what a test has made, and quick
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
