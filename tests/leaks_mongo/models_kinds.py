@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from beanie import Document, Link, View
-from beanie.odm.settings.timeseries import TimeSeriesConfig
+from beanie import Document, Link, TimeSeriesConfig, View
 from pydantic import BaseModel, ConfigDict, Field
 
 from tests.leaks.data import HOUR

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from beanie import Document, TimeSeriesConfig, init_beanie
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
+from beanie.odm.fields import ExpressionField
 from beanie.odm.queries.update import UpdateResponse
 from bson import Int64, Timestamp
 from pymongo import (
@@ -534,6 +535,15 @@ async def test_a_timedelta_of_minus_1_second_is_never_taken_for_never(world: Wor
 async def test_strict_values_cannot_be_computed_by_the_server(world: World, update: Any) -> None:
     with pytest.raises(InvalidTTL, match=r"cannot be checked"):
         await collection_of(Strict).update_many({}, update)
+
+
+async def test_strict_values_know_a_field_of_beanies_from_the_ttl(world: World) -> None:
+    await Strict(id=1).insert()
+
+    # Compared with a name, it makes an operator of Beanie's, which is true.
+    await collection_of(Strict).update_many({}, {"$inc": {ExpressionField("views"): 1}})
+
+    assert world.stored(Strict, 1)["views"] == 1
 
 
 @pytest.mark.filterwarnings("ignore:This field is deprecated")  # Beanie 1.30's own

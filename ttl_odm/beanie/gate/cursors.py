@@ -259,7 +259,8 @@ def for_find(
     fields = () if expired or never_expires(policy) else deciding_fields(policy)
     if not projection:
         return Lifetime(handle, fields, ours), projection
-    named = dict(projection) if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
+    asked = projection if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
+    named = {str(name): value for name, value in asked.items()}  # not fields of Beanie's
     computes = any(isinstance(value, Mapping) for value in named.values())
     if fields and all(named.get(field) == 1 for field in fields):  # as Beanie's, of the whole class
         return Lifetime(handle, fields, (), computes), projection

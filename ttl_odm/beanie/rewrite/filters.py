@@ -1,7 +1,8 @@
 """Filters, rewritten so that they match live documents only, and what can be read from them.
 
 Pure functions from what the user wrote to what the server gets. Nothing here changes its
-arguments, and nothing talks to a server.
+arguments, and nothing talks to a server. Names are compared as plain strings: a field as a class of
+Beanie's has it (``Event.kind``) makes an operator of each comparison, which is always true.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -57,7 +58,8 @@ def guarded(filter: Filter, predicate: Document) -> Document:
     order it likes: only within one expression is theirs certain.
     """
     made: Document = {}
-    for name, value in filter.items():
+    for field, value in filter.items():
+        name = str(field)
         if name == "$expr":
             made[name] = {"$and": [predicate, value]}
         elif name in _BRANCHES and isinstance(value, list):
@@ -94,7 +96,7 @@ def at(filter: Filter, now: datetime) -> Filter:
         return [at(branch, now) if isinstance(branch, Mapping) else branch for branch in value]
 
     return {
-        name: _replaced(value, now) if name == "$expr" else within(value)
+        name: _replaced(value, now) if str(name) == "$expr" else within(value)
         for name, value in filter.items()
     }
 
@@ -124,7 +126,8 @@ def insert_only(filter: Filter) -> Document:
 def equalities(filter: Filter) -> Document:
     """Return the fields of which a filter says what they are equal to."""
     equal: Document = {}
-    for name, value in filter.items():
+    for field, value in filter.items():
+        name = str(field)
         if name == "$and":
             for branch in value:
                 equal |= equalities(branch)
@@ -141,7 +144,7 @@ def is_inclusive(projection: Filter) -> bool:
     kinds = (
         _is_inclusion(value)
         for name, value in projection.items()
-        if name != "_id" or len(projection) == 1  # allowed in both kinds
+        if str(name) != "_id" or len(projection) == 1  # allowed in both kinds
     )
     return next((kind for kind in kinds if kind is not None), False)
 
@@ -166,7 +169,7 @@ def mentions(names: Iterable[str], field: str) -> bool:
     """Say whether any of these paths is a field, a part of it, or the whole that it is part of."""
     return any(
         name == field or name.startswith(f"{field}.") or field.startswith(f"{name}.")
-        for name in names
+        for name in map(str, names)
     )
 
 

@@ -133,7 +133,8 @@ class Stamping:
         """
         self._check(document)
         field = self.policy.last_modified
-        made = {key: value for key, value in document.items() if key not in (field, EXPIRY)}
+        ours = (field, EXPIRY)
+        made = {key: value for key, value in document.items() if str(key) not in ours}
         if now is not None:
             filled = Timestamp(int(now.timestamp()), 1)
             made |= dict.fromkeys(empty_timestamps(made), filled)
@@ -162,7 +163,7 @@ class Stamping:
     def _touches_ttl(self, update: Document) -> bool:
         own = self.policy.override
         return any(
-            own in (name, target if operator == "$rename" else None)
+            own in (str(name), str(target) if operator == "$rename" else None)
             for operator, fields in update.items()
             for name, target in fields.items()
         )
@@ -171,7 +172,8 @@ class Stamping:
         ours = (self.policy.last_modified, EXPIRY)
 
         def is_ours(path: object) -> bool:
-            return str(path).partition(".")[0] in ours or path in ours
+            name = str(path)  # not a field of Beanie's, which is equal to everything
+            return name.partition(".")[0] in ours or name in ours
 
         return {
             name: value
