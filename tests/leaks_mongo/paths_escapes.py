@@ -1,4 +1,4 @@
-"""Options of ttl_odm's own: seeing expired documents, keeping `_ts`, changing the default."""
+"""Options of ttl_odm's own: what they refuse, keeping `_ts`, changing the default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from tests.leaks.data import HOUR
-from tests.leaks.registry import Sees
 from tests.leaks_mongo.registry import failure, key, keys, path
 from ttl_odm.beanie import keep_last_modified
 
@@ -20,11 +19,6 @@ ALL = list(range(1, 13))
 LIVE = [1, 2, 3, 6, 9, 10, 12]
 YEARS_AGO = datetime(2020, 1, 1, tzinfo=timezone.utc)
 SET = {"$set": {"score": 0}}
-
-
-def all_of_it(name: str) -> Any:
-    """Register a path that includes expired documents."""
-    return path(f"include_expired: {name}", answer=Sees.EVERYTHING)
 
 
 def ours(name: str, answer: Any) -> Any:
@@ -46,106 +40,6 @@ def declared(model: Any, ttl: Any) -> Iterator[None]:
 async def seen(w: World) -> list[int]:
     """The keys of the events that are there."""
     return keys(await w.Event.find().to_list())
-
-
-@all_of_it("find()")
-async def _(w: World) -> Any:
-    return keys(await w.Event.find(**w.everything).to_list())
-
-
-@all_of_it("find() by a filter")
-async def _(w: World) -> Any:
-    return keys(await w.Event.find(w.Event.kind == "b", **w.everything).to_list())
-
-
-@all_of_it("find_many(), find_all() and all()")
-async def _(w: World) -> Any:
-    return [
-        keys(await w.Event.find_many({}, **w.everything).to_list()),
-        keys(await w.Event.find_all(**w.everything).to_list()),
-        keys(await w.Event.all(**w.everything).to_list()),
-    ]
-
-
-@all_of_it("find_one()")
-async def _(w: World) -> Any:
-    return key(await w.Event.find_one(w.Event.name == "dan", **w.everything))
-
-
-@all_of_it("get()")
-async def _(w: World) -> Any:
-    return key(await w.Event.get(4, **w.everything))
-
-
-@all_of_it("async for")
-async def _(w: World) -> Any:
-    return sorted([key(each) async for each in w.Event.find(**w.everything)])
-
-
-@all_of_it("first_or_none()")
-async def _(w: World) -> Any:
-    return key(await w.Event.find({"kind": "c"}, **w.everything).first_or_none())
-
-
-@all_of_it("a chained find()")
-async def _(w: World) -> Any:
-    return keys(await w.Event.find(**w.everything).find({"kind": "b"}).to_list())
-
-
-@all_of_it("count() and exists()")
-async def _(w: World) -> Any:
-    query = w.Event.find({"kind": "c"}, **w.everything)
-    return await query.count(), await query.exists()
-
-
-@all_of_it("aggregate()")
-async def _(w: World) -> Any:
-    return keys(await w.Event.aggregate([{"$match": {"kind": "b"}}], **w.everything).to_list())
-
-
-@all_of_it("distinct()")
-async def _(w: World) -> Any:
-    return sorted(await w.Event.distinct("kind", **w.everything))
-
-
-@all_of_it("find(fetch_links=True), at both ends")
-async def _(w: World) -> Any:
-    houses = await w.House.find(fetch_links=True, **w.everything).to_list()
-    return sorted((each.id, type(each.door).__name__, keys(each.windows)) for each in houses)
-
-
-@all_of_it("a union of classes")
-async def _(w: World) -> Any:
-    return keys(await w.Feed.find(**w.everything).to_list())
-
-
-@all_of_it("ExpireAfter")
-async def _(w: World) -> Any:
-    return keys(await w.Visit.find(**w.everything).to_list())
-
-
-@all_of_it("collection.find()")
-async def _(w: World) -> Any:
-    return keys(await w.handle(w.Event).find({"kind": "b"}, **w.everything).to_list(None))
-
-
-@all_of_it("collection.find_one() and count_documents()")
-async def _(w: World) -> Any:
-    handle = w.handle(w.Event)
-    found = await handle.find_one({"_id": 4}, **w.everything)
-    return key(found), await handle.count_documents({}, **w.everything)
-
-
-@all_of_it("a cached class does not mix up its answers")
-async def _(w: World) -> Any:
-    await w.Cached.find({"_id": {"$gt": 0}}).to_list()
-    return keys(await w.Cached.find({"_id": {"$gt": 0}}, **w.everything).to_list())
-
-
-@path("a cached class does not mix up its answers, the other way round")
-async def _(w: World) -> Any:
-    await w.Cached.find({"_id": {"$gt": 0}}, **w.everything).to_list()
-    return keys(await w.Cached.find({"_id": {"$gt": 0}}).to_list())
 
 
 @ours("include_expired on find() before update()", ("TTLError", []))

@@ -149,7 +149,7 @@ COLUMNS: dict[str, Callable[[], type[TimelessWorld]]] = {
 
 def compared_paths() -> list[Path]:
     """The paths that can be compared: not those about ttl_odm's own options."""
-    return [path for path in all_paths(without=("escapes",)) if not path.own]
+    return [path for path in all_paths(without=("escapes", "include_expired")) if not path.own]
 
 
 async def verdict(world: TimelessWorld, path: Path, clean: CleanWorld) -> Verdict:
