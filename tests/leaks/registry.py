@@ -86,12 +86,13 @@ class Registry:
         return register
 
     def all_paths(self, *, without: tuple[str, ...] = ()) -> list[Path]:
-        """Import the ``paths_*`` modules, without some themes; return what they registered."""
+        """Import the ``paths_*`` modules; return what they registered, but for some themes."""
         folder = FilePath(str(importlib.import_module(self._package).__file__)).parent
         for file in sorted(folder.glob("paths_*.py")):
             if file.stem.removeprefix("paths_") not in without:
                 importlib.import_module(f"{self._package}.{file.stem}")
-        return list(self._paths.values())
+        wanted = [path for path in self._paths.values() if path.theme not in without]
+        return sorted(wanted, key=lambda path: path.theme)  # whichever module imports another
 
 
 _SQL = Registry("tests.leaks")
