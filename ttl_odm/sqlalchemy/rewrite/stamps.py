@@ -257,21 +257,21 @@ def _is_nameless(element: Any) -> bool:
 
 def _typed(selected: list[Any], statement: Insert, dialect: Dialect) -> list[Any]:
     """What an INSERT selects, with bare values cast to the types of the columns they are for."""
-    keys = selected_columns(statement)
+    keys, columns = selected_columns(statement), statement.table.c
     if len(keys) != len(selected):  # there is text, which may be more than one
         return selected
-    typed = []
-    for key, element in zip(keys, selected, strict=True):
-        value = element.element if isinstance(element, Label) else element
-        column = statement.table.c.get(key)
-        if isinstance(value, (BindParameter, Null)) and column is not None:
-            is_castable = not isinstance(column.type, NullType)
-            if is_castable and not _CUT_OFF.search(column.type.compile(dialect)):
-                new: ColumnElement[Any] = cast(value, column.type)
-                typed.append(new.label(element.name) if isinstance(element, Label) else new)
-                continue
-        typed.append(element)
-    return typed
+    pairs = zip(selected, keys, strict=True)
+    return [_for_column(element, columns.get(key), dialect) for element, key in pairs]
+
+
+def _for_column(element: Any, column: ColumnClause[Any] | None, dialect: Dialect) -> Any:
+    value = element.element if isinstance(element, Label) else element
+    if column is None or not isinstance(value, (BindParameter, Null)):
+        return element
+    if isinstance(column.type, NullType) or _CUT_OFF.search(column.type.compile(dialect)):
+        return element
+    made: ColumnElement[Any] = cast(value, column.type)
+    return made.label(element.name) if isinstance(element, Label) else made
 
 
 def selected_columns(statement: Insert) -> list[str]:

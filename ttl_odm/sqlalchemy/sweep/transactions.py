@@ -84,7 +84,7 @@ def prepared(connection: Connection, timeout: float | None = None) -> Iterator[N
     # The isolation comes second: SQLAlchemy doesn't replace a connection that is found lost while
     # that is set.
     with impatient(connection, timeout):
-        if connection.dialect.driver == "pg8000":  # which sets that by statements, too
+        if connection.dialect.driver == "pg8000":  # It sets that by a statement, which may fail.
             with connection.begin():
                 connection.exec_driver_sql("SELECT 1")
         if connection.dialect.name != "sqlite":
