@@ -140,7 +140,7 @@ def test_a_job_of_apscheduler_sweeps(shop: Shop) -> None:
     job = for_apscheduler.add_sweep(scheduler, shop.sweeper, every=0.05)
     scheduler.start()
     try:
-        assert done.wait(60)
+        assert done.wait(GUARD)
     finally:
         scheduler.shutdown()
     assert (job.id, job.max_instances, job.coalesce) == ("ttl_odm.sweep", 1, True)
@@ -169,7 +169,7 @@ def test_a_job_of_apscheduler_fails_with_what_failed(shop: Shop) -> None:
     for_apscheduler.add_sweep(scheduler, shop.sweeper, next_run_time=now)
     scheduler.start()
     try:
-        assert done.wait(60)
+        assert done.wait(GUARD)
     finally:
         scheduler.shutdown()
     assert "no such column" in str(events[0].exception)

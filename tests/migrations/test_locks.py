@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event, text
 
+from tests.guard import GUARD
 from tests.migrations.conftest import models
 from tests.migrations.projects import catalogue
 from ttl_odm.errors import TTLError
@@ -67,13 +68,13 @@ def test_a_migration_waits_behind_a_long_reader_and_lets_others_pass(
         migration = threading.Thread(target=here.upgrade)
         migration.start()
         for _ in range(2):
-            assert waits.happened.wait(20)
+            assert waits.happened.wait(GUARD)
             # A writer gets through, though the reader is still there.
             with engine.begin() as connection:
                 connection.execute(text("UPDATE web_sessions SET views = 1"))
             waits.happened.clear()
         reader.rollback()
-        migration.join(30)
+        migration.join(GUARD)
     assert not migration.is_alive()
     assert ("_ts" in str(catalogue(engine, "web_sessions"))) is adds
 
