@@ -6,15 +6,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from beanie import Document, UnionDoc
+from beanie.migrations.database import DBHandler
 from beanie.odm.documents import DocumentWithSoftDelete
 
 from tests.leaks.data import HOUR, LONG, SHORT
 from tests.leaks_mongo.data import DOUBLE_SHORT, INT64_LONG, NULL, SHORT_BUT_OFF, UNSTAMPED
 from tests.leaks_mongo.worlds import Bases, Raw, TimelessWorld
 from ttl_odm import TTL, ExpireAfter, ExpireAt
-from ttl_odm.beanie import TTLMixin, ttl_database
+from ttl_odm.beanie import TTLMixin, keep_lifetimes, ttl_database
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from tests.leaks.data import Row
@@ -78,3 +80,12 @@ class LivingWorld(TimelessWorld):
 
     def _database(self, database: Any) -> Any:
         return ttl_database(database)
+
+    def _to_migrate(self, database: Any, models: Sequence[Any]) -> Any:
+        handler: Any = DBHandler
+        handler.database = database  # as `beanie migrate` has it when it imports migrations
+        try:
+            keep_lifetimes(*models)
+            return handler.database
+        finally:
+            handler.database = None

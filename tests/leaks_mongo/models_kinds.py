@@ -1,4 +1,4 @@
-"""The models of further kinds of documents: soft deletes, unions, time series, caches, extras.
+"""The models of further kinds of documents: soft deletes, unions, caches, migrations and others.
 
 They are made as those of `tests.leaks_mongo.models` are, of which they know nothing.
 """
@@ -178,6 +178,22 @@ def make_kinds(bases: Bases) -> SimpleNamespace:
 
         class Settings:
             name = "Crate"
+
+    class Shelf(*ttl):
+        __ttl__ = HOUR
+        id: int
+        title: str
+
+        class Settings:
+            name = "Shelf"
+
+    class NewShelf(*ttl):  # the same, once a migration has renamed its field
+        __ttl__ = HOUR
+        id: int
+        headline: str
+
+        class Settings:
+            name = "Shelf"
 
     Parcel.model_rebuild()  # it names itself
 

@@ -34,7 +34,7 @@ from tests.leaks_mongo.models_kinds import make_kinds
 from tests.mongo.scratch import connect
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from tests.leaks.registry import Path
 
@@ -86,7 +86,7 @@ class TimelessWorld:
     everything: dict[str, Any] = {}
 
     def __init__(self, url: str) -> None:
-        name = f"ttl_odm_{uuid4().hex}"
+        name, self._url = f"ttl_odm_{uuid4().hex}", url
         made = {**vars(make_models(self.bases)), **vars(make_kinds(self.bases))}
         self._models = SimpleNamespace(**made)
         self._others: MongoClient[Raw] = MongoClient(url, tz_aware=True)
@@ -175,6 +175,21 @@ class TimelessWorld:
             begun = session.start_transaction()
             async with (await begun) if inspect.isawaitable(begun) else begun:
                 yield session
+
+    @asynccontextmanager
+    async def migrated(self, *models: Any) -> AsyncIterator[Any]:
+        """The database by which a migration of Beanie's writes the collections of these classes."""
+        client = connect(self._url)
+        try:
+            yield self._to_migrate(client[self.other.name], models)
+        finally:
+            closing = client.close()
+            if inspect.isawaitable(closing):
+                await closing
+
+    def _to_migrate(self, database: Any, models: Sequence[Any]) -> Any:
+        del models
+        return database
 
     def holds(self, row: Row) -> bool:
         """Whether a document is put into the collections."""
