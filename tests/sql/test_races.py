@@ -381,7 +381,9 @@ def wait_until_blocked(engine: Engine) -> None:
     query = {
         "postgresql": "SELECT count(*) FROM pg_stat_activity "
         "WHERE datname = current_database() AND wait_event_type = 'Lock'",
-        "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+        "mysql": "SELECT count(*) FROM information_schema.innodb_trx "
+        "JOIN information_schema.processlist ON id = trx_mysql_thread_id "
+        "WHERE db = database() AND trx_state = 'LOCK WAIT'",
     }[engine.dialect.name]
     # MariaDB answers from a copy, and renews it when nobody asked for a tenth of a second.
     pause = 0.15 if engine.dialect.name == "mysql" else 0.01
