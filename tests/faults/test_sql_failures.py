@@ -6,7 +6,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from sqlalchemy import create_engine, event, make_url, text
 
 from tests.faults.carts import HOUR, add, cart, create, kept_keys, left
 from tests.guard import GUARD
+from tests.locks import answers, wait_until_blocked
 from ttl_odm.sqlalchemy.sweep import transactions
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sweeper import Pace, Sweeper, TransientStoreError
@@ -80,16 +80,6 @@ def assert_swept(engine: Engine, expired: int = 20) -> None:
 
 def is_postgresql(engine: Engine) -> bool:
     return engine.dialect.name == "postgresql"
-
-
-def answers(connection: Connection, question: str, pause: float = 0.01) -> list[Any]:
-    """Ask again and again until there is an answer."""
-    for _ in range(round(600 / pause)):
-        found = connection.scalars(text(question)).all()
-        if found:
-            return list(found)
-        time.sleep(pause)
-    raise AssertionError(f"No answer: {question}")
 
 
 @contextmanager
@@ -183,7 +173,7 @@ def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch)
             connection.execute(text("INSERT INTO weights VALUES (:n)"), [{"n": 1}] * 500)
             connection.execute(text("SELECT id FROM carts WHERE id = 10 FOR UPDATE"))
             held.set()
-            _wait_for_waiting(engine)
+            wait_until_blocked(engine, "DELETE FROM carts%")
             connection.execute(text("SELECT id FROM carts WHERE id = 0 FOR UPDATE"))
             done.wait(GUARD)
             connection.rollback()
@@ -199,21 +189,6 @@ def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch)
     assert any("eadlock" in each for each in met), met
     Sweeper(engine, model).run_once().raise_for_failures()
     assert_swept(engine)
-
-
-def _wait_for_waiting(engine: Engine) -> None:
-    """Return when a DELETE waits for a row."""
-    question = {
-        "postgresql": "SELECT pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
-        "WHERE NOT l.granted AND a.datname = current_database()",
-        "mysql": "SELECT trx_id FROM information_schema.innodb_trx "
-        "JOIN information_schema.processlist ON id = trx_mysql_thread_id "
-        "WHERE db = database() AND trx_state = 'LOCK WAIT' AND trx_query LIKE 'DELETE FROM carts%'",
-    }[engine.dialect.name]
-    with engine.connect() as connection:
-        connection.execution_options(isolation_level="AUTOCOMMIT")
-        # MariaDB answers from a copy, and renews it when nobody asked for a tenth of a second.
-        answers(connection, question, pause=0.001 if is_postgresql(engine) else 0.15)
 
 
 @pytest.mark.every_driver

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import (
-    event,
-)
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +23,12 @@ def made(engine: Engine) -> Any:
         return model
 
     return create
+
+
+@pytest.fixture
+def violation(engine: Engine) -> type[DBAPIError]:
+    """The error by which a driver says that rows refer to a row: pg8000's is another."""
+    return ProgrammingError if engine.dialect.driver == "pg8000" else IntegrityError
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from tests.clocks import age
 from tests.guard import GUARD
+from tests.locks import wait_until_blocked
 from tests.sql.models import web_session
 from ttl_odm.sqlalchemy import ExpiredError
 
@@ -374,23 +374,3 @@ def test_no_update_is_lost(crowd: Engine, model: Any) -> None:
     assert all_at_once(4, count_up) == [None] * 4
     with Session(crowd) as session:
         assert session.get_one(model, "k").views == 4 * ROUNDS
-
-
-def wait_until_blocked(engine: Engine) -> None:
-    """Wait until some other connection of this database waits for a lock."""
-    query = {
-        "postgresql": "SELECT count(*) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND wait_event_type = 'Lock'",
-        "mysql": "SELECT count(*) FROM information_schema.innodb_trx "
-        "JOIN information_schema.processlist ON id = trx_mysql_thread_id "
-        "WHERE db = database() AND trx_state = 'LOCK WAIT'",
-    }[engine.dialect.name]
-    # MariaDB answers from a copy, and renews it when nobody asked for a tenth of a second.
-    pause = 0.15 if engine.dialect.name == "mysql" else 0.01
-    with engine.connect() as connection:
-        for _ in range(round(GUARD / pause)):
-            if connection.execute(text(query)).scalar_one():
-                return
-            connection.rollback()
-            time.sleep(pause)
-    raise AssertionError("nobody waits for the lock")
