@@ -23,14 +23,19 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 SQLITE = "sqlite"
-DATABASES = (SQLITE, "postgres", "mariadb", "mongodb")
+DATABASES = (SQLITE, "postgres", "mariadb", "mysql", "mongodb")
 
 # The servers' addresses; tools/servers.py sets these.
 VARIABLES = {
     "postgres": "TTL_ODM_TEST_POSTGRES_URL",
     "mariadb": "TTL_ODM_TEST_MARIADB_URL",
+    "mysql": "TTL_ODM_TEST_MYSQL_URL",
     "mongodb": "TTL_ODM_TEST_MONGODB_URL",
 }
+
+
+# Whether to do without MySQL; tools/servers.py sets it to "none" where that could not be had.
+MYSQL_WANTED = "TTL_ODM_TEST_MYSQL"
 
 
 class MissingServerError(Exception):
@@ -53,7 +58,7 @@ class Backend:
 
     @property
     def database(self) -> str:
-        """Which database it is: sqlite, postgres or mariadb."""
+        """Which database it is: sqlite, postgres, mariadb or mysql."""
         return database_of(self.name)
 
 
@@ -66,6 +71,8 @@ _SCHEMES: dict[str, tuple[str | None, str | None]] = {
     "postgres-pg8000": ("postgresql+pg8000", None),
     "mariadb-pymysql": ("mysql+pymysql", None),
     "mariadb-aiomysql": (None, "mysql+aiomysql"),
+    "mysql-pymysql": ("mysql+pymysql", None),
+    "mysql-aiomysql": (None, "mysql+aiomysql"),
 }
 
 # What they do differently (parameters, errors, lost connections) is in the contract and sweeper:
@@ -73,7 +80,11 @@ _SCHEMES: dict[str, tuple[str | None, str | None]] = {
 _SECOND_DRIVERS = {"postgres-psycopg2", "postgres-pg8000"}
 
 # What makes and drops databases.
-_ADMINISTRATORS = {"postgres": "postgresql+psycopg", "mariadb": "mysql+pymysql"}
+_ADMINISTRATORS = {
+    "postgres": "postgresql+psycopg",
+    "mariadb": "mysql+pymysql",
+    "mysql": "mysql+pymysql",
+}
 
 _SYNC_DRIVERS = {
     "sqlite+aiosqlite": "sqlite",
@@ -105,6 +116,12 @@ def async_backends(databases: Collection[str]) -> list[str]:
 
 def _fits(name: str, scheme: str | None, databases: Collection[str]) -> bool:
     return scheme is not None and database_of(name) in databases
+
+
+def databases(environment: Mapping[str, str] = os.environ) -> set[str]:
+    """Return the databases that tests run on."""
+    without = {"mysql"} if environment.get(MYSQL_WANTED) == "none" else set()
+    return set(DATABASES) - without
 
 
 def server_url(database: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -189,7 +206,7 @@ def _drop_postgres(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _drop_mariadb(connection: Connection, name: str) -> None:
+def _drop_mysql(connection: Connection, name: str) -> None:
     # DROP DATABASE would wait a day for the metadata lock of a transaction that a test left open.
     from sqlalchemy.exc import DBAPIError
 
@@ -203,7 +220,7 @@ def _drop_mariadb(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(f"DROP DATABASE {name}")
 
 
-_DROP = {"postgres": _drop_postgres, "mariadb": _drop_mariadb}
+_DROP = {"postgres": _drop_postgres, "mariadb": _drop_mysql, "mysql": _drop_mysql}
 
 
 def refusing(

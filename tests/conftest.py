@@ -5,11 +5,12 @@
 | `backend` | `Backend` with a fresh database, once for every database with a synchronous driver |
 | `async_backend` | the same, once for every asynchronous driver |
 | `engine`, `async_engine` | an engine on it; fails the test if a connection was not given back |
-| `postgres_url`, `mariadb_url`, `mongodb_url` | a server's address, without a driver |
+| `postgres_url`, `mariadb_url`, `mysql_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
 `@pytest.mark.every_driver` also runs a test with psycopg2 and pg8000; `--every-driver` all tests.
-`--only BACKEND` leaves the other databases out, and says so in the count of deselected tests.
+`--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
+does TTL_ODM_TEST_MYSQL=none with MySQL.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is no skip.
 """
@@ -30,6 +31,7 @@ from tests.backends import (
     MissingServerError,
     async_backends,
     database_of,
+    databases,
     fresh,
     server_url,
     sync_backends,
@@ -121,13 +123,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     All of them, also those that --only leaves out: these are deselected afterwards, and counted.
     """
     marker = metafunc.definition.get_closest_marker("databases")
-    databases = marker.args if marker else DATABASES
-    unknown = set(databases) - set(DATABASES)
+    fit = marker.args if marker else DATABASES
+    unknown = set(fit) - set(DATABASES)
     if unknown:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: no such database: {unknown}")
     is_marked = metafunc.definition.get_closest_marker("every_driver") is not None
     every_driver = is_marked or bool(metafunc.config.getoption("--every-driver"))
-    names = (sync_backends(databases, every_driver=every_driver), async_backends(databases))
+    names = (sync_backends(fit, every_driver=every_driver), async_backends(fit))
     for fixture, fitting in zip(_BACKEND_FIXTURES, names, strict=True):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, fitting, indirect=True)
@@ -145,7 +147,7 @@ def _databases(item: pytest.Item) -> set[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what --only leaves out, and stop if a server that is left has no address."""
-    only = set(config.getoption("--only")) or set(DATABASES)
+    only = set(config.getoption("--only")) or databases()
     needed = {item: _databases(item) for item in items}
     left_out = [item for item in items if not needed[item] <= only]
     if left_out:
@@ -168,6 +170,12 @@ def postgres_url() -> str:
 def mariadb_url() -> str:
     """Return the address of a MariaDB server, `mysql://...`."""
     return server_url("mariadb")
+
+
+@pytest.fixture(scope="session")
+def mysql_url() -> str:
+    """Return the address of a MySQL server, `mysql://...`."""
+    return server_url("mysql")
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ import environments
 from environments import ROOT, CannotMakeError, Environment
 from local_servers.children import ServerError
 from local_servers.kind import DURABLE
-from local_servers.lifetime import BACKENDS, running
+from local_servers.lifetime import BACKENDS, left_out, running
 from terminal import Command, end_orderly_on_signals, run, run_together, say, split_at_dashes
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
             urls = servers.enter_context(running(arguments.only))
             commands[f"pytest in {environment.folder.name}"] = Command(pytest, urls)
         steps.take_together(commands)
+    steps.lines += left_out(arguments.only, urls)
     return steps.finish()
 
 

@@ -223,7 +223,7 @@ def hotel(engine: Engine) -> list[str]:
     return ["--app", "tests.cli.hotel:Base", "--url", url]
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_column_that_holds_something_else_than_is_declared_is_found(
     engine: Engine, hotel: list[str]
 ) -> None:

@@ -33,6 +33,7 @@ SERVERS = {
     "sqlite": "SQLite",
     "postgres": "PostgreSQL",
     "mariadb": "MariaDB",
+    "mysql": "MySQL",
     "mongodb": "MongoDB",
 }
 LIBRARIES = (

@@ -211,7 +211,7 @@ def away(backend: Backend) -> Iterator[dict[str, Any]]:
     project.point_at("other", {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"})
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_server_out_of_reach_fails_without_telling_the_password(
     away: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_server_out_of_reach_fails_without_telling_the_password(
     assert "sesame" not in str(report)
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_sweep_waits_for_a_server_that_restarts(
     backend: Backend, away: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

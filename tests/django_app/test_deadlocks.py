@@ -22,7 +22,7 @@ WHERE lock_table LIKE concat('%%', database(), '%%')"""
 A_WHILE = 0.15
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_a_writer_that_holds_one_row_and_wants_another_is_no_victim(backend: Backend) -> None:
     Session.objects.bulk_create([Session(pk=n, key=str(n)) for n in (1, 2, 3)])
     kill(Session, [1, 2, 3])

@@ -129,7 +129,7 @@ def test_questions_about_a_locked_table_fail_in_time(backend: Backend) -> None:
             store.leases.acquire("sweeper", "me", 60)
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_ttl_status_reports_a_locked_table_and_goes_on(backend: Backend) -> None:
     expired_rows()
     out, err = StringIO(), StringIO()

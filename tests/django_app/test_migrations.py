@@ -242,7 +242,7 @@ def test_outside_of_transactions_indexes_are_built_concurrently(
     assert all("CONCURRENTLY" in sql for sql in made)
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_no_column_is_added_by_copying_the_table(backend: Backend) -> None:
     """Each statement is one that MariaDB can do in place, or says so."""
     run([PLAIN], atomic=True)

@@ -36,7 +36,7 @@ def swept_beside(writer: Connection, sweeper: Sweeper, *, wants: int) -> SweepRe
     return report
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 @pytest.mark.parametrize("mode", ["plain", "archive", "hook"])
 def test_a_writer_that_holds_one_row_and_wants_another_is_no_victim(
     engine: Engine, mode: str
@@ -56,7 +56,7 @@ def test_a_writer_that_holds_one_row_and_wants_another_is_no_victim(
         assert left(connection, model) == {2}
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_what_a_trigger_changes_is_waited_for(engine: Engine) -> None:
     model = cart("plain")
     with engine.begin() as connection:

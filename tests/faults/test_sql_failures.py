@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-servers = pytest.mark.databases("postgres", "mariadb")
+servers = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 # Ways to be in the middle of a DELETE for as long as a test wants, or until it hurries.
 _SLEEP = (

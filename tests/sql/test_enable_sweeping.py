@@ -136,7 +136,7 @@ def judge(engine: Engine, logins: Table, index: str, *, serves: bool) -> None:
     assert Sweeper(engine, logins).run_once().deleted == EXPIRED
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_an_index_that_planners_do_not_see_is_none(engine: Engine, logins: Table) -> None:
     enable(logins, ENDS)
     make(engine, "CREATE INDEX theirs ON enabled_logins (ends)")

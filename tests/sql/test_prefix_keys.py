@@ -43,7 +43,7 @@ class Page(TTLMixin, Base):
 Index("links_url", Link.url, unique=True, mysql_length=10)
 Index("pages_body", Page.site, Page.body, unique=True, mysql_length={"body": 5})
 
-mariadb = pytest.mark.databases("mariadb")
+mariadb = pytest.mark.databases("mariadb", "mysql")
 
 
 @pytest.fixture

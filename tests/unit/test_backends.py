@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 
 
 def test_every_sql_database_has_a_sync_and_an_async_driver() -> None:
-    assert sync_backends(DATABASES) == ["sqlite", "postgres-psycopg", "mariadb-pymysql"]
+    assert sync_backends(DATABASES) == [
+        "sqlite",
+        "postgres-psycopg",
+        "mariadb-pymysql",
+        "mysql-pymysql",
+    ]
     assert async_backends(DATABASES) == [
         "sqlite",
         "postgres-psycopg",
         "postgres-asyncpg",
         "mariadb-aiomysql",
+        "mysql-aiomysql",
     ]
 
 

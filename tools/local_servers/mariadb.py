@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from local_servers.children import Children
 
+SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROTOCOL_VERSION = 10  # The first byte of the greeting; 255 stands there for an error.
 
 _SETTINGS = (
@@ -33,7 +34,7 @@ _HASTE = (
 )
 
 # The user may do everything, so that tests can make databases and users of their own.
-_FIRST_STATEMENTS = f"""\
+FIRST_STATEMENTS = f"""\
 CREATE DATABASE {NAME};
 CREATE USER '{NAME}'@'%';
 GRANT ALL PRIVILEGES ON *.* TO '{NAME}'@'%' WITH GRANT OPTION;
@@ -42,10 +43,9 @@ GRANT ALL PRIVILEGES ON *.* TO '{NAME}'@'%' WITH GRANT OPTION;
 
 def find() -> dict[str, str] | None:
     """Find mariadbd, which Debian keeps in sbin, and the script that makes its first tables."""
-    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     programs = {}
     for name in ("mariadbd", "mariadb-install-db"):
-        program = shutil.which(name) or shutil.which(name, path=path)
+        program = shutil.which(name) or shutil.which(name, path=SBIN)
         if program is None:
             return None
         programs[name] = program
@@ -66,7 +66,7 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
         account=account,
     )
     statements = folder / "first.sql"
-    statements.write_text(_FIRST_STATEMENTS)
+    statements.write_text(FIRST_STATEMENTS)
     port = free_port()
     server = children.start(
         [
@@ -78,11 +78,11 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
         log=folder / "server.log",
         account=account,
     )
-    server.wait_until(lambda: _greets(port))
+    server.wait_until(lambda: greets(port))
     return f"mysql://{NAME}@{ADDRESS}:{port}/{NAME}"
 
 
-def _greets(port: int) -> bool:
+def greets(port: int) -> bool:
     """Tell whether the server greets a client; it runs its first statements before that."""
     try:
         with socket.create_connection((ADDRESS, port), timeout=1) as connection:
