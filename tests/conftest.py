@@ -10,7 +10,8 @@
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
 `@pytest.mark.every_driver` also runs a test with psycopg2 and pg8000; `--every-driver` all tests.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
-does TTL_ODM_TEST_MYSQL=none with MySQL.
+does TTL_ODM_TEST_MYSQL=none with MySQL. `--briefly BACKEND` runs no more of that database than the
+contract and what is marked with `every_driver`.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is no skip.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -39,7 +41,6 @@ from tests.backends import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -57,18 +58,26 @@ hypothesis.settings.load_profile("steady")
 # Python does by itself takes a seventh of the tests' time, and frees little.
 gc.set_threshold(20_000, 20, 20)
 
+_CONTRACT = Path(__file__).parent / "contract"
 _URL_FIXTURES = {f"{database}_url": database for database in VARIABLES}
 _BACKEND_FIXTURES = ("backend", "async_backend")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --only and --every-driver."""
+    """Add --only, --briefly and --every-driver."""
     parser.addoption(
         "--only",
         action="append",
         default=[],
         choices=DATABASES,
         help="run tests on this database and no other; may be repeated",
+    )
+    parser.addoption(
+        "--briefly",
+        action="append",
+        default=[],
+        choices=DATABASES,
+        help="run no more on this database than the contract and what each driver has to pass",
     )
     parser.addoption(
         "--every-driver",
@@ -145,14 +154,22 @@ def _databases(item: pytest.Item) -> set[str]:
     }
 
 
+def _is_essential(item: pytest.Item) -> bool:
+    """Tell whether a test runs on databases that are tested briefly too."""
+    is_contract = item.path.is_relative_to(_CONTRACT)
+    return is_contract or item.get_closest_marker("every_driver") is not None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what --only leaves out, and stop if a server that is left has no address."""
+    """Deselect what --only and --briefly leave out; stop if a server that is left has no address."""
     only = set(config.getoption("--only")) or databases()
+    in_full = only - set(config.getoption("--briefly"))
     needed = {item: _databases(item) for item in items}
-    left_out = [item for item in items if not needed[item] <= only]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if needed[item] <= only]
+    kept = [item for item in items if needed[item] <= (only if _is_essential(item) else in_full)]
+    if len(kept) < len(items):
+        keeping = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in keeping])
+        items[:] = kept
     for database in sorted({name for item in items for name in needed[item]} & VARIABLES.keys()):
         try:
             server_url(database)

@@ -96,21 +96,22 @@ def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     """Run everything that CI runs: static checks, then all tests on two sets of versions.
 
     The two run side by side, each with servers of its own. Nobody waits for tests of code that
-    does not type-check: a static check that fails ends it.
+    does not type-check: a static check that fails ends it. With the lowest versions MySQL has to
+    pass the contract only: MariaDB passes everything there, through nearly the same code.
     """
-    both = [environments.development(), environments.lowest()]
+    both = {environments.development(): [], environments.lowest(): ["--briefly", "mysql"]}
     for environment in both:
         environment.make()
     steps = Steps()
     if not arguments.skip_lint:
-        lint(steps, both[0])
+        lint(steps, next(iter(both)))
     if steps.failed:
         return steps.finish()
     only = [word for name in arguments.only for word in ("--only", name)]
     with contextlib.ExitStack() as servers:
         commands = {}
-        for environment in both:
-            pytest = [environment.program("python"), "-m", "pytest", *only, *passed_on]
+        for environment, fewer in both.items():
+            pytest = [environment.program("python"), "-m", "pytest", *only, *fewer, *passed_on]
             urls = servers.enter_context(running(arguments.only))
             commands[f"pytest in {environment.folder.name}"] = Command(pytest, urls)
         steps.take_together(commands)

@@ -8,8 +8,10 @@ import pytest
 
 from tests.backends import (
     DATABASES,
+    MYSQL_WANTED,
     MissingServerError,
     async_backends,
+    databases,
     fresh,
     server_url,
     sync_backends,
@@ -43,6 +45,16 @@ def test_more_drivers_of_a_database_are_listed_where_they_are_asked_for() -> Non
         "postgres-psycopg2",
         "postgres-pg8000",
     ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_in"),
+    [({}, True), ({MYSQL_WANTED: "if-available"}, True), ({MYSQL_WANTED: "none"}, False)],
+)
+def test_mysql_is_left_out_only_where_the_environment_says_so(
+    environment: dict[str, str], is_in: bool
+) -> None:
+    assert databases(environment) == set(DATABASES) - (set() if is_in else {"mysql"})
 
 
 def test_a_database_that_is_left_out_brings_no_backend() -> None:
