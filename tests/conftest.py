@@ -161,7 +161,7 @@ def _is_essential(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what --only and --briefly leave out; stop if a server that is left has no address."""
+    """Deselect what --only and --briefly leave out; stop if a server that is left has no URL."""
     only = set(config.getoption("--only")) or databases()
     in_full = only - set(config.getoption("--briefly"))
     needed = {item: _databases(item) for item in items}

@@ -48,13 +48,12 @@ def test_more_drivers_of_a_database_are_listed_where_they_are_asked_for() -> Non
 
 
 @pytest.mark.parametrize(
-    ("environment", "is_in"),
-    [({}, True), ({MYSQL_WANTED: "if-available"}, True), ({MYSQL_WANTED: "none"}, False)],
+    ("wanted", "left_out"), [("", set()), ("if-available", set()), ("none", {"mysql"})]
 )
 def test_mysql_is_left_out_only_where_the_environment_says_so(
-    environment: dict[str, str], is_in: bool
+    wanted: str, left_out: set[str]
 ) -> None:
-    assert databases(environment) == set(DATABASES) - (set() if is_in else {"mysql"})
+    assert databases({MYSQL_WANTED: wanted}) == set(DATABASES) - left_out
 
 
 def test_a_database_that_is_left_out_brings_no_backend() -> None:
