@@ -74,8 +74,8 @@ class Suite:
         """Download and unpack it, unless it is here; the next run finds it.
 
         Raises:
-            ServerError: this is no Debian, or the mirror has no such suite or packages; with what
-                apt-get printed last.
+            ServerError: this is no Debian, or the mirror has no such suite or packages; with the
+                errors that apt-get printed.
         """
         mirror = _mirror()
         _cache().mkdir(parents=True, exist_ok=True)
@@ -107,6 +107,7 @@ class Suite:
             "Dir::Cache": scratch,
             "Dir::Cache::archives": scratch / "archives",
             "APT::Install-Recommends": "false",
+            "APT::Update::Error-Mode": "any",  # by itself it would only warn of a silent mirror
             "Acquire::Retries": 1,
             "Acquire::http::Timeout": _PATIENCE_SECONDS,
             "Acquire::https::Timeout": _PATIENCE_SECONDS,
@@ -184,7 +185,8 @@ def _run(arguments: list[str]) -> str:
         arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if finished.returncode != 0:
-        said = (finished.stdout + finished.stderr)[-2000:]
-        message = f"{' '.join((arguments[0], *arguments[-2:]))} failed:\n{said}"
+        lines = (finished.stdout + finished.stderr).splitlines()
+        reasons = [line for line in lines if line.startswith("E:")] or lines[-1:]
+        message = f"{arguments[0]} failed: {' '.join(reasons)}"
         raise ServerError(message)
     return finished.stdout
