@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from beanie import Document, Link, TimeSeriesConfig, init_beanie
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
-from bson import DBRef, Timestamp
+from bson import DatetimeMS, DBRef, Timestamp
 from pymongo import InsertOne, MongoClient, UpdateOne, message
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.monitoring import CommandListener
@@ -113,8 +113,9 @@ class OnBeanie(DocumentSubject):
     def now(self) -> datetime:
         options = self._there.codec_options
         reply: Raw = self._there.command({"hello": 1}, codec_options=options)
-        now: datetime = reply["localTime"]
-        return now
+        now: datetime | int = reply["localTime"]
+        # A gateway to documentdb gives a number.
+        return DatetimeMS(now).as_datetime(options)
 
     @contextmanager
     def stopped(self, instant: datetime) -> Iterator[None]:

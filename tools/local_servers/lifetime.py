@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from local_servers import debian
 from local_servers.children import Children, ServerError
+from local_servers.documentdb import DOCUMENTDB
 from local_servers.kind import Wanted, is_durable
 from local_servers.mariadb import MARIADB
 from local_servers.mongodb import MONGODB
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from local_servers.kind import Kind
 
 KINDS = (POSTGRES, MARIADB, MYSQL, MONGODB)
+ON_REQUEST = (DOCUMENTDB,)
+"""Those that are started in another's place, and only if somebody names them."""
 BACKENDS = ("sqlite", *(kind.name for kind in KINDS))
 
 _OTHERS_MAY_ENTER = 0o001
@@ -38,8 +41,8 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
     """Start the servers that are wanted, all at the same time, and stop them afterwards.
 
     Args:
-        only: names out of `BACKENDS`; empty means all. A server whose environment variable is
-            set already is used as it is, neither started nor stopped.
+        only: names out of `BACKENDS` or `ON_REQUEST`; empty means all of the first. A server whose
+            environment variable is set already is used as it is, neither started nor stopped.
 
     Yields:
         The environment variables of the servers started here; `none` for one that we may do
@@ -49,12 +52,12 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
     Raises:
         ServerError: a server could not be found or started.
     """
-    wanted = [kind for kind in KINDS if _is_wanted(kind, only)]
+    wanted = [kind for kind in (*KINDS, *ON_REQUEST) if _is_wanted(kind, only or BACKENDS)]
     programs = _programs(wanted)
     absent = {kind.wanted: Wanted.NONE.value for kind in wanted if kind.name not in programs}
     wanted = [kind for kind in wanted if kind.name in programs]
     children = Children()
-    pool = ThreadPoolExecutor(max_workers=len(KINDS))
+    pool = ThreadPoolExecutor(max_workers=max(1, len(wanted)))
     folder = _open_folder() if wanted else None
     try:
         if folder is None:
@@ -73,7 +76,7 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
 
 
 def _is_wanted(kind: Kind, only: Collection[str]) -> bool:
-    if only and kind.name not in only:
+    if kind.name not in only:
         return False
     if os.environ.get(kind.variable):
         say(f"servers: {kind.title} is yours ({kind.variable} is set)")

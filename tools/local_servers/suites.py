@@ -51,16 +51,21 @@ class Suite:
         name: the suite's name on the mirror, such as `sid`.
         packages: what is wanted of it; what these depend on comes with them.
         programs: the paths of the programs to start, inside the packages, by their short names.
+        libraries: further folders of libraries inside the packages.
+        links: links that a package makes when it is installed, and what each leads to beside it.
     """
 
     name: str
     packages: tuple[str, ...]
     programs: tuple[tuple[str, str], ...]
+    libraries: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
 
     @property
     def folder(self) -> Path:
         """Where its files are once it is here."""
-        words = " ".join((self.name, *self.packages, *(path for _, path in self.programs)))
+        paths = (*(path for _, path in self.programs), *self.libraries, *sum(self.links, ()))
+        words = " ".join((self.name, *self.packages, *paths))
         digest = hashlib.sha256(words.encode()).hexdigest()[:8]
         return _cache() / f"{self.name}-{self.packages[0]}-{digest}"
 
@@ -88,7 +93,11 @@ class Suite:
                 archives = self._download(mirror, scratch)
                 root = scratch / "root"
                 _unpack(archives, root)
-                _put_launchers(root, self.folder, [path for _, path in self.programs])
+                for name, target in self.links:
+                    (root / name).symlink_to(target)
+                folders = [*_library_folders(root), *(root / name for name in self.libraries)]
+                places = [self.folder / path.relative_to(root) for path in folders]
+                _put_launchers(root, self.folder, [path for _, path in self.programs], places)
                 root.chmod(0o755)
                 root.rename(self.folder)
 
@@ -157,14 +166,14 @@ def _unpack(archives: list[Path], root: Path) -> None:
         archive.unlink()
 
 
-def _put_launchers(root: Path, place: Path, programs: list[str]) -> None:
+def _put_launchers(root: Path, place: Path, programs: list[str], folders: list[Path]) -> None:
     """Let each program start by its own suite's loader, from where it is going to be."""
     loaders = sorted(root.glob("usr/lib*/ld-linux-*.so.*")) + sorted(root.glob("lib*/ld-linux-*"))
     if not loaders:
         message = f"the packages bring no loader: {' '.join(programs)} can't be started"
         raise ServerError(message)
     loader = place / loaders[0].relative_to(root)
-    libraries = ":".join(str(place / path.relative_to(root)) for path in _library_folders(root))
+    libraries = ":".join(map(str, folders))
     for name in programs:
         program = root / name
         program.rename(f"{program}.elf")

@@ -21,6 +21,8 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, WriteConcernError, WriteError
 
+from ttl_odm.beanie.time.clock import instant_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
@@ -133,7 +135,7 @@ class RawCollection:
         """Ask the server what time it is, and what it can do."""
         reply = await self.run({"hello": 1})
         has_transactions = "setName" in reply or reply.get("msg") == "isdbgrid"
-        return Server(reply["localTime"], has_transactions)
+        return Server(instant_of(reply), has_transactions)
 
     async def find(self, filter: Filter, **clauses: Any) -> list[RawBSONDocument]:  # noqa: A002 (MongoDB's name for it)
         """Find documents: so many as fit into one reply of the server, 16 MiB."""
