@@ -141,7 +141,9 @@ def _(s: Session, m: World) -> Any:
 
 @path(
     "UPDATE of an aliased class, synchronized with objects in memory",
-    without={"mariadb": "SQLAlchemy looks for the rows of the class, and not of its alias"},
+    without=dict.fromkeys(
+        ("mariadb", "mysql"), "SQLAlchemy looks for the rows of the class, and not of its alias"
+    ),
     writes=True,
 )
 def _(s: Session, m: World) -> Any:
@@ -189,20 +191,23 @@ def _(s: Session, m: World) -> Any:
     return living_on(s, m, m.Voucher, lambda: s.connection().execute(used))
 
 
-@path("DELETE of an alias: rows left", without=("mariadb", "mysql"), writes=True)
+@path("DELETE of an alias: rows left", without=("mariadb",), writes=True)
 def _(s: Session, m: World) -> Any:
     seat = table(m.Seat).alias()
     gone = s.connection().execute(delete(seat).where(seat.c.number < 4)).rowcount
     return gone, seats_after(s, m)
 
 
-@path("DELETE of an aliased class: rows matched", without=("mariadb", "mysql"), writes=True)
+@path("DELETE of an aliased class: rows matched", without=("mariadb",), writes=True)
 def _(s: Session, m: World) -> Any:
     seat = aliased(m.Seat)
-    return s.execute(delete(seat).where(seat.number < 4)).rowcount  # type: ignore[attr-defined]
+    # MySQL has no RETURNING: SQLAlchemy would look for the rows of the class before.
+    options = UNSYNCHRONIZED if s.get_bind().dialect.name == "mysql" else {}
+    gone = s.execute(delete(seat).where(seat.number < 4), execution_options=options)
+    return gone.rowcount  # type: ignore[attr-defined]
 
 
-@path("DELETE of an alias of a joined subclass's table", without=("mariadb", "mysql"), writes=True)
+@path("DELETE of an alias of a joined subclass's table", without=("mariadb",), writes=True)
 def _(s: Session, m: World) -> Any:
     voucher = table(m.Voucher).alias()
     return s.connection().execute(delete(voucher).where(voucher.c.code < 5)).rowcount

@@ -94,7 +94,7 @@ def _(s: Session, m: World) -> Any:
     return sorted(s.connection().scalars(select(sample.c.name)))
 
 
-@path("Core: a lateral subquery", without=("sqlite", "mariadb", "mysql"))
+@path("Core: a lateral subquery", without=("sqlite", "mariadb"))
 def _(s: Session, m: World) -> Any:
     customers, orders = m.Customer.__table__, m.Order.__table__
     best = select(func.max(orders.c.total).label("best"))

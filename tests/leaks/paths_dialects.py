@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.leaks.worlds import World
 
+NOT_IN_ITSELF = {"mysql": "it changes no table that a subquery of the statement reads"}
+
 
 def only_on(s: Session, *dialects: str) -> None:
     """Refuse where SQLAlchemy would leave out what this is about."""
@@ -220,7 +222,7 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(joined))
 
 
-@path("UPDATE to what another row of the table has", writes=True)
+@path("UPDATE to what another row of the table has", without=NOT_IN_ITSELF, writes=True)
 def _(s: Session, m: World) -> Any:
     orders, other = table(m.Order), table(m.Order).alias("other")
     most = select(func.max(other.c.total)).scalar_subquery()
@@ -228,7 +230,7 @@ def _(s: Session, m: World) -> Any:
     return s.scalar(select(m.Order.total).where(m.Order.id == 1))
 
 
-@path("DELETE where another row of the table is", writes=True)
+@path("DELETE where another row of the table is", without=NOT_IN_ITSELF, writes=True)
 def _(s: Session, m: World) -> Any:
     orders, other = table(m.Order), table(m.Order).alias("other")
     same = exists().where(other.c.customer_id == orders.c.customer_id, other.c.id != orders.c.id)

@@ -8,7 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy.exc import CompileError, DBAPIError, SADeprecationWarning
+from sqlalchemy.exc import (
+    CompileError,
+    DBAPIError,
+    InvalidRequestError,
+    SADeprecationWarning,
+    StatementError,
+)
 
 from tests.leaks.registry import Path, Sees, all_paths
 
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 
 PATHS = all_paths()
 REFUSALS = (DBAPIError, CompileError, NotImplementedError, SADeprecationWarning)
+# It has no RETURNING, which SQLAlchemy by itself refuses for an INSERT of many rows.
+REFUSALS_ON_MYSQL = (*REFUSALS, InvalidRequestError, StatementError)
 
 # Values that were written into the SQL can't change with an option.
 RENDERED = "Core: a statement that was rendered with its values"
@@ -41,7 +49,7 @@ def test_a_path_sees_what_it_would_see_without_the_expired_rows(
     path: Path, backend: Backend, worlds: Worlds
 ) -> None:
     if backend.database in path.without:
-        with pytest.raises(REFUSALS):
+        with pytest.raises(REFUSALS_ON_MYSQL if backend.database == "mysql" else REFUSALS):
             worlds.timeless.answer(path)
         return
     right = worlds.right_answer(path)

@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause, Grouping
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved
 from ttl_odm.sqlalchemy.rewrite.from_clauses import leaves, table_of
@@ -168,6 +169,19 @@ def targets_of(
                 Target(statement, source, table, assignments, parameters, is_first, is_inner)
             )
     return targets
+
+
+def unreadable_tables(statement: Resolved, dialect: Any) -> frozenset[object]:
+    """The tables of a write that its subqueries can't read, but in a FROM clause of their own.
+
+    On MySQL, those that it changes; on MariaDB, that of which it deletes rows by another table.
+    """
+    if dialect.name not in MYSQL_FAMILY:
+        return frozenset()
+    is_several = isinstance(statement.statement, Delete) and len(statement.sources) > 1
+    if dialect.is_mariadb and not is_several:
+        return frozenset()
+    return frozenset(table_of(leaf) for source in statement.sources for leaf in leaves(source))
 
 
 class TargetLookup:
