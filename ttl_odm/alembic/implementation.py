@@ -69,7 +69,13 @@ class _Migration:
 
     def steps(self) -> Steps[Any]:
         """The steps of this database."""
-        return _STEPS[clock_of(self.dialect).family](self.runner, self.target, self.existing)
+        op = self._op
+        is_new = isinstance(op, AddTTLOp) and op.in_transaction
+        steps: Steps[Any] = _STEPS[clock_of(self.dialect).family](
+            self.runner, self.target, self.existing
+        )
+        steps.may_copy = is_new or getattr(op, "copy_table", False)
+        return steps
 
     @contextmanager
     def unfinished(self) -> Iterator[Steps[Any] | None]:
@@ -196,12 +202,18 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         migration.index_dates(op.sweep)
         return
     if runner.offline:
+        if op.copy_table and clock_of(runner.dialect).family == "mysql" and not runner.is_mariadb:
+            raise MigrationRefusedError(
+                "copy_table asks the database for the name of the CHECK, which --sql can't. Run "
+                "this migration online, or write ALTER TABLE ... ALTER CHECK ... ENFORCED."
+            )
         # The columns and the CHECK are there, or there would be nothing to alter.
         columns = dict(target.table.c)
         migration.existing = ExistingSchema(columns=columns, check="there", stamps=True)
     else:
         checks.refuse_missing(target, migration.existing)
-        if migration.existing.check == "outdated":
+        check = migration.existing.check
+        if check == "outdated" or (op.copy_table and check != "there"):
             checks.refuse_unchecked(runner.connection, target)
         checks.refuse_without_rights(runner.connection, target)
         if op.sweep == "index" and not runner.in_transaction:

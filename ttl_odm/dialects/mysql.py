@@ -144,6 +144,14 @@ class MySQL(Family):
 
     INSTANT: ClassVar = "ALGORITHM=INSTANT"
 
+    NOT_ENFORCED: ClassVar = "/*!80016 NOT ENFORCED */"
+    """What lets MySQL add a CHECK at once; one that it enforces comes by a copy of the table only.
+    A comment on MariaDB, which enforces the CHECK of a new column at once."""
+
+    COPY: ClassVar = "/*!80016 , ALGORITHM=COPY, LOCK=SHARED */"
+    """What says that MySQL shall copy the table, while rows can be read and not written. A comment
+    on MariaDB, whose scripts can't be told from MySQL's."""
+
     def without_copy(self, *, is_mariadb: bool) -> str:
         """What builds or drops an index while others write."""
         # MySQL calls it INPLACE, which on MariaDB may rebuild the table.
