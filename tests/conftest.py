@@ -8,7 +8,8 @@
 | `postgres_url`, `mariadb_url`, `mysql_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
-`@pytest.mark.every_driver` also runs a test with psycopg2 and pg8000; `--every-driver` all tests.
+`@pytest.mark.every_driver` also runs a test with the drivers that come second to
+another one; `--every-driver` all tests. Those that aren't installed are named above the results.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
 does TTL_ODM_TEST_MYSQL=none with MySQL. `--briefly BACKEND` runs no more of that database than the
 contract and what is marked with `every_driver`.
@@ -34,6 +35,7 @@ from tests.backends import (
     async_backends,
     database_of,
     databases,
+    drivers_left_out,
     fresh,
     server_url,
     sync_backends,
@@ -59,6 +61,7 @@ hypothesis.settings.load_profile("steady")
 gc.set_threshold(20_000, 20, 20)
 
 _CONTRACT = Path(__file__).parent / "contract"
+_DJANGO = Path(__file__).parent / "django_app"
 _URL_FIXTURES = {f"{database}_url": database for database in VARIABLES}
 _BACKEND_FIXTURES = ("backend", "async_backend")
 
@@ -82,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-driver",
         action="store_true",
-        help="run all tests with psycopg2 and pg8000 too, not just those with the marker",
+        help="run all tests with every driver, not just those with the marker",
     )
 
 
@@ -91,7 +94,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "databases(*names): the databases that have the feature under test"
     )
-    config.addinivalue_line("markers", "every_driver: run with psycopg2 and pg8000 too")
+    config.addinivalue_line("markers", "every_driver: run with every driver of a database")
+    config.addinivalue_line("markers", "one_driver: run with one, whatever --every-driver says")
+
+
+def pytest_report_header() -> str | None:
+    """Say with which drivers no test runs."""
+    missing = ", ".join(drivers_left_out())
+    return f"drivers that are not installed, so not tested: {missing}" if missing else None
 
 
 @pytest.fixture(autouse=True)
@@ -136,12 +146,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     unknown = set(fit) - set(DATABASES)
     if unknown:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: no such database: {unknown}")
-    is_marked = metafunc.definition.get_closest_marker("every_driver") is not None
-    every_driver = is_marked or bool(metafunc.config.getoption("--every-driver"))
-    names = (sync_backends(fit, every_driver=every_driver), async_backends(fit))
+    every_driver = _is_for_every_driver(metafunc.definition)
+    names = [listed(fit, every_driver=every_driver) for listed in (sync_backends, async_backends)]
     for fixture, fitting in zip(_BACKEND_FIXTURES, names, strict=True):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, fitting, indirect=True)
+
+
+def _is_for_every_driver(item: pytest.Item) -> bool:
+    """Tell whether a test runs with each driver of a database; Django knows one."""
+    if item.path.is_relative_to(_DJANGO) or item.get_closest_marker("one_driver") is not None:
+        return False
+    is_marked = item.get_closest_marker("every_driver") is not None
+    return is_marked or bool(item.config.getoption("--every-driver"))
 
 
 def _databases(item: pytest.Item) -> set[str]:

@@ -38,7 +38,8 @@ SERVERS = {
 }
 LIBRARIES = (
     *("sqlalchemy", "psycopg", "psycopg2-binary", "pg8000", "asyncpg"),
-    *("aiosqlite", "pymysql", "aiomysql"),
+    *("aiosqlite", "pymysql", "mysqlclient", "mysql-connector-python", "mariadb"),
+    *("aiomysql", "asyncmy"),
     *("beanie", "pymongo", "motor", "django"),
 )
 RIGHT, WRONG, NOT_APPLICABLE = "right", "wrong", "n/a"

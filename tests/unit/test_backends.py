@@ -12,6 +12,7 @@ from tests.backends import (
     MissingServerError,
     async_backends,
     databases,
+    drivers_left_out,
     fresh,
     server_url,
     sync_backends,
@@ -45,6 +46,14 @@ def test_more_drivers_of_a_database_are_listed_where_they_are_asked_for() -> Non
         "postgres-psycopg2",
         "postgres-pg8000",
     ]
+    assert "mysql-mysqlconnector" in sync_backends({"mysql"}, every_driver=True)
+    assert async_backends({"mysql"}, every_driver=True) == ["mysql-aiomysql", "mysql-asyncmy"]
+
+
+def test_a_driver_that_needs_a_compiler_is_listed_or_named_as_left_out() -> None:
+    listed = sync_backends({"mariadb"}, every_driver=True)
+    for driver in ("mysqldb", "mariadbconnector"):
+        assert (f"mariadb-{driver}" in listed) != (driver in drivers_left_out())
 
 
 @pytest.mark.parametrize(
@@ -81,6 +90,7 @@ def test_a_servers_url_gets_a_driver_and_a_database(given: str, expected: str) -
         ("sqlite+aiosqlite:////tmp/a", "sqlite:////tmp/a"),
         ("postgresql+asyncpg://h/a", "postgresql+psycopg://h/a"),
         ("mysql+aiomysql://h/a", "mysql+pymysql://h/a?ssl_disabled=true"),
+        ("mariadb+asyncmy://h/a", "mysql+pymysql://h/a?ssl_disabled=true"),
         ("mysql+aiomysql://h/a?b=c", "mysql+pymysql://h/a?b=c&ssl_disabled=true"),
     ],
 )

@@ -8,7 +8,7 @@ driver's errors, so the adapters unwrap them first, and say whether they are ope
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from ttl_odm.dialects import FAMILIES
 
@@ -31,8 +31,10 @@ _OWN_NUMBERS: Final = 30_000
 def code_of(error: BaseException | None) -> str | int | None:
     """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
     first = next(iter(getattr(error, "args", ())), None)
-    if isinstance(first, int):  # PyMySQL has a SQLSTATE too, which says less
-        return first
+    # Most drivers of MariaDB and MySQL have a SQLSTATE too, which says less.
+    number = first if isinstance(first, int) else getattr(error, "errno", None)  # MariaDB's own
+    if isinstance(number, int):
+        return number if number > 0 else None  # 0 or -1: what a driver has found out by itself
     if isinstance(first, dict):  # the server's fields, as pg8000 has them
         state = first.get("C")
     else:
@@ -97,14 +99,17 @@ def _is_of_sqlite(error: BaseException | None) -> bool:
     return type(error).__module__ == "sqlite3"
 
 
+def message_of(error: BaseException) -> str:
+    """The driver's message, without the number before it."""
+    match error.args:
+        case (int(number), str(message), *_):  # MySQL's own driver repeats it, with the SQLSTATE
+            return re.sub(rf"^{number}( \(\w{{5}}\))?: ", "", message)
+        case ({"M": str(message)},):  # the server's fields, as pg8000 has them
+            return message
+    return str(error)
+
+
 def in_short(error: BaseException) -> str:
     """The driver's message, without its details: these hold values of rows."""
-    args: tuple[Any, ...] = error.args
-    if len(args) > 1 and isinstance(args[0], int):
-        text = str(args[1])
-    elif args and isinstance(args[0], dict):  # pg8000
-        text = str(args[0].get("M", ""))
-    else:
-        text = str(error)
-    text = re.sub(r"^<class '[^']*'>: ", "", text)  # asyncpg, by way of SQLAlchemy
+    text = re.sub(r"^<class '[^']*'>: ", "", message_of(error))  # asyncpg, by way of SQLAlchemy
     return text.split("\n", 1)[0] or type(error).__name__

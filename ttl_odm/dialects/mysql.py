@@ -67,8 +67,11 @@ class MySQL(Family):
                 1927,  # the connection was killed
                 2002,  # can't connect
                 2003,  # can't connect
+                2005,  # the host has no address
                 2006,  # the server has gone away
                 2013,  # the connection was lost
+                2055,  # the connection was lost
+                4031,  # the connection was idle for too long
             }
         ),
         missing_table=frozenset({1146, 1142}),  # MariaDB says "denied" first
