@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Column, DateTime, Integer, MetaData, Table, insert, select, text
 
 from tests.sql.adopted import DAY
+from tests.sql.statements import is_mysql
 from tests.sql.sweeping import HOUR, add, cart
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.sqlalchemy import disable, enable, include_expired
@@ -143,7 +144,8 @@ def test_an_index_that_planners_do_not_see_is_none(engine: Engine, logins: Table
     if engine.dialect.name == "postgresql":
         hidden = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'theirs'::regclass"
     else:
-        hidden = "ALTER TABLE enabled_logins ALTER INDEX theirs IGNORED"
+        word = "INVISIBLE" if is_mysql(engine.dialect) else "IGNORED"
+        hidden = f"ALTER TABLE enabled_logins ALTER INDEX theirs {word}"
     make(engine, hidden)
     assert due_of(engine, logins).parts == (Part.ALL,)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import FromClause, Insert, Select
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -171,15 +172,13 @@ def targets_of(
     return targets
 
 
-def unreadable_tables(statement: Resolved, dialect: Any) -> frozenset[object]:
+def unreadable_tables(statement: Resolved, dialect: Dialect) -> frozenset[object]:
     """The tables of a write that its subqueries can't read, but in a FROM clause of their own.
 
     On MySQL, those that it changes; on MariaDB, that of which it deletes rows by another table.
     """
-    if dialect.name not in MYSQL_FAMILY:
-        return frozenset()
     is_several = isinstance(statement.statement, Delete) and len(statement.sources) > 1
-    if dialect.is_mariadb and not is_several:
+    if not (compat.is_mysql(dialect) or (is_several and dialect.name in MYSQL_FAMILY)):
         return frozenset()
     return frozenset(table_of(leaf) for source in statement.sources for leaf in leaves(source))
 
