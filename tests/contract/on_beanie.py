@@ -22,6 +22,7 @@ from tests.contract.documents import MODELS, Line
 from tests.contract.subject import CONTAINERS, DocumentSubject
 from tests.mongo.models import collection_of
 from tests.mongo.scratch import BEANIE, connect
+from ttl_odm import TTL
 from ttl_odm.beanie import (
     ExpiredError,
     TTLMixin,
@@ -29,6 +30,7 @@ from ttl_odm.beanie import (
     keep_last_modified,
     ttl_database,
 )
+from ttl_odm.beanie.policy.binding import policy_of
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.sweeper import AsyncSweeper
 
@@ -82,7 +84,10 @@ class OnBeanie(DocumentSubject):
         self._behind: MongoClient[Raw] = MongoClient(url, tz_aware=True)
         self._there: Database[Raw] = self._behind[f"ttl_odm_{uuid4().hex}"]
         self._client = self._wait(self._connect(url))
-        self._ours = ttl_database(self._client[self._there.name])
+        # So Azure's gateway to documentdb introduces itself, and ours does.
+        self._is_documentdb = "internal" in self._there.command("hello")
+        backend: Any = "documentdb" if self._is_documentdb else "mongodb"
+        self._ours = ttl_database(self._client[self._there.name], backend=backend)
         models = [*MODELS.values(), Line]
         self._wait(init_beanie(database=self._ours, document_models=models))
         self._used: set[str] = set()
@@ -221,6 +226,9 @@ class OnBeanie(DocumentSubject):
             }
 
         found: dict[str, set[int] | int] = self._wait(read())
+        if self._is_documentdb and policy_of(model) == TTL(None):
+            # Where nothing expires the engine is asked, which estimates by old statistics.
+            del found["estimated_document_count"]
         return found
 
     def keys_with_expired(self, container: str) -> set[int]:

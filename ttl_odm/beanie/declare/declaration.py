@@ -15,6 +15,7 @@ from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.policy.binding import (
     declaration,
     declared_policy,
+    expires_itself,
     purge_of,
     registry_of,
 )
@@ -88,7 +89,7 @@ def bind(model: type[Document], collection: Collection) -> Any:
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)
-    if database.ttl_backend == "cosmos":  # refuses what the service doesn't enforce: nobody would
+    if expires_itself(database.ttl_backend):  # refuses what it doesn't enforce: nobody would
         azure_indexes(declared_policy(model), purge_of(model))
     binding = registry.bind(model, database.name, ours.name, database.ttl_backend)
     mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
