@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import DateTime, event, inspect, text
+from sqlalchemy import DateTime, bindparam, event, inspect, text
 from sqlalchemy.orm import mapped_column
 
 from tests.migrations.conftest import models
@@ -49,8 +49,11 @@ def make(engine: Engine, name: str) -> None:
     with engine.begin() as connection:
         for key in "abcdefg":
             connection.execute(
-                text(f"INSERT INTO {name} (id, views, created_at) VALUES (:id, 0, :at)"),  # noqa: S608
-                {"id": key, "at": OLD},
+                # Its type says how the instant is stored: sqlite3's own way is deprecated.
+                text(f"INSERT INTO {name} (id, views, created_at) VALUES (:id, 0, :at)").bindparams(  # noqa: S608
+                    bindparam("at", OLD, DateTime)
+                ),
+                {"id": key},
             )
 
 
