@@ -162,8 +162,10 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
 
     def execute_returning_sql(self, returning_fields: Any) -> Any:
         """Run it and read what the database made of expressions, as ``save()`` of Django 6 does."""
-        write: Callable[[], Any] = partial(super().execute_returning_sql, returning_fields)
-        if not returning_fields or not self.connection.features.can_return_rows_from_update:
+        django: Any = super()  # whose types are 5.2's
+        features: Any = self.connection.features
+        write: Callable[[], Any] = partial(django.execute_returning_sql, returning_fields)
+        if not returning_fields or not features.can_return_rows_from_update:
             return write()  # by way of execute_sql()
 
         own = dict(self.query.related_updates)
