@@ -21,7 +21,7 @@ from tests.contract import documents
 from tests.contract.documents import MODELS, Line
 from tests.contract.subject import CONTAINERS, DocumentSubject
 from tests.mongo.models import collection_of
-from tests.mongo.scratch import BEANIE, connect
+from tests.mongo.scratch import BEANIE, backend_of, connect
 from ttl_odm import TTL
 from ttl_odm.beanie import (
     ExpiredError,
@@ -84,10 +84,8 @@ class OnBeanie(DocumentSubject):
         self._behind: MongoClient[Raw] = MongoClient(url, tz_aware=True)
         self._there: Database[Raw] = self._behind[f"ttl_odm_{uuid4().hex}"]
         self._client = self._wait(self._connect(url))
-        # So Azure's gateway to documentdb introduces itself, and ours does.
-        self._is_documentdb = "internal" in self._there.command("hello")
-        backend: Any = "documentdb" if self._is_documentdb else "mongodb"
-        self._ours = ttl_database(self._client[self._there.name], backend=backend)
+        self._backend = backend_of(url)
+        self._ours = ttl_database(self._client[self._there.name], backend=self._backend)
         models = [*MODELS.values(), Line]
         self._wait(init_beanie(database=self._ours, document_models=models))
         self._used: set[str] = set()
@@ -226,7 +224,7 @@ class OnBeanie(DocumentSubject):
             }
 
         found: dict[str, set[int] | int] = self._wait(read())
-        if self._is_documentdb and policy_of(model) == TTL(None):
+        if self._backend == "documentdb" and policy_of(model) == TTL(None):
             # Where nothing expires the engine is asked, which estimates by old statistics.
             del found["estimated_document_count"]
         return found
