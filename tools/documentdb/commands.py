@@ -150,7 +150,7 @@ class Work:
 
     async def row(self, statement: str, *values: Any) -> tuple[Any, ...]:
         """Run a statement that gives one row."""
-        cursor = await self.connection.execute(statement, values, binary=True)
+        cursor = await self.connection.execute(statement.encode(), values, binary=True)
         row = await cursor.fetchone()
         return row or ()
 
@@ -266,7 +266,7 @@ class Work:
         if name not in _EXPLAINED:
             raise CommandError(COMMAND_NOT_FOUND, f"no plan of {name!r} can be shown")
         cursor = await self.connection.execute(
-            _EXPLAINED[name], (self.database, bson.encode(explained))
+            _EXPLAINED[name].encode(), (self.database, bson.encode(explained))
         )
         ((plan,),) = await cursor.fetchall()
         made = plan if isinstance(plan, list) else json.loads(plan)

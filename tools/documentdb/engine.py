@@ -65,13 +65,13 @@ class Engine:
         """
         limit = int(command.get("maxTimeMS") or 0)
         if transaction is not None:
-            await transaction.connection.execute(f"SET LOCAL statement_timeout = {limit}")
+            await _run(transaction.connection, f"SET LOCAL statement_timeout = {limit}")
             yield transaction.connection
             return
         cursor = self.cursors.get(command.get("getMore", 0))
         connection = (cursor and cursor.connection) or await self._free()
         if limit:
-            await connection.execute(f"SET statement_timeout = {limit}")
+            await _run(connection, f"SET statement_timeout = {limit}")
         try:
             yield connection
             if limit:
@@ -116,8 +116,8 @@ class Engine:
             is_snapshot = command.get("readConcern", {}).get("level") == "snapshot"
             level = "REPEATABLE READ" if is_snapshot else "READ COMMITTED"
             connection = await self._free()
-            await connection.execute(f"BEGIN ISOLATION LEVEL {level}")
-            await connection.execute(f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
+            await _run(connection, f"BEGIN ISOLATION LEVEL {level}")
+            await _run(connection, f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
             self._transactions[key] = Transaction(number, connection)
         known = self._transactions.get(key)
         if known is None or known.number != number:
@@ -128,5 +128,10 @@ class Engine:
         """End a session's transaction, if it has one, by COMMIT or ROLLBACK."""
         transaction = self._transactions.pop(key, None)
         if transaction is not None:
-            await transaction.connection.execute(statement)
+            await _run(transaction.connection, statement)
             self._idle.append(transaction.connection)
+
+
+async def _run(connection: Connection, statement: str) -> None:
+    """Run a statement of ours; as bytes, for psycopg's types take literal strings only."""
+    await connection.execute(statement.encode())

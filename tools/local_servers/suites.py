@@ -150,7 +150,7 @@ def _mirror() -> str:
     if missing or not _KEYRING.exists():
         message = f"this is no Debian: {' and '.join(missing) or _KEYRING} is missing"
         raise ServerError(message)
-    for line in _run(_TARGETS).splitlines():
+    for line in _run([*_TARGETS]).splitlines():
         component, _, address = line.partition(" ")
         if component == "main" and address.rstrip("/").endswith("/debian"):
             return address
