@@ -25,6 +25,7 @@ from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
 from ttl_odm.alembic.target_schema import TargetSchema
 from ttl_odm.core.policy import as_policy
+from ttl_odm.dialects.entry_points import PAGE
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -62,7 +63,13 @@ class _Migration:
     @cached_property
     def existing(self) -> ExistingSchema:
         """What the table has; nothing for a script."""
-        clock_of(self.dialect)  # Says which databases there are.
+        family = clock_of(self.dialect).family  # Says which databases there are.
+        if family not in _STEPS:
+            raise MigrationRefusedError(
+                f"Table {self.target.label}: op.{self._op.verb} knows {', '.join(_STEPS)}, and not "
+                f"{family}: add the columns by Alembic's own operations. What they have to be "
+                f"says {PAGE}."
+            )
         if self.runner.offline:
             return ExistingSchema()
         return read_schema(self.runner.connection, self.target)

@@ -46,6 +46,8 @@ class MySQL(Family):
     per_second = 1_000_000
     earliest = "-62135510400000000"
     latest = "253402300800000000"
+    locks_rows = indexes_parts = True
+    short_float = r"FLOAT(\((1?\d|2[0-4])(, ?\d+)?\))?"
     inherited_end = "{table}" + INHERITED_END
     own_end = "{table}" + OWN_END
     # While an index waits for its last moment, others wait behind it.

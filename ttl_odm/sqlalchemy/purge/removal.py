@@ -215,7 +215,8 @@ class Removal:
         The criteria hold the predicate. It `waits` for rows that somebody holds, or leaves them.
         """
         chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
-        chosen = chosen.with_for_update(skip_locked=not waits)
+        if clock_of(self.connection.dialect).locks_rows:
+            chosen = chosen.with_for_update(skip_locked=not waits)
         with phase("find"):
             rows = self.connection.execute(chosen).all()
         self._weigh(rows)

@@ -157,7 +157,9 @@ def _left_behind(batch: _Batch, reason: Skip, failure: HookError | RefusedError)
     """Report a batch that was undone, and which rows it had."""
     rows, size = batch.range, batch.request.size
     chosen = SweepSelect(*key_columns(batch.source)).where(*rows.criteria(batch.source))
-    chosen = chosen.limit(size).with_for_update(skip_locked=True)
+    chosen = chosen.limit(size)
+    if clock_of(batch.connection.dialect).locks_rows:
+        chosen = chosen.with_for_update(skip_locked=True)
     with reading(batch.connection, batch.request.timeout):
         keys = tuple(tuple(key) for key in batch.connection.execute(chosen))
         resume, left = rows.resume, len(keys)
