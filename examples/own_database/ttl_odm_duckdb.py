@@ -13,7 +13,7 @@ from ttl_odm.sweeper import Pace
 
 
 class DuckDB(General):
-    """DuckDB, from 1.3 on."""
+    """DuckDB, by duckdb-engine."""
 
     names = ("duckdb",)
     # now() stands still for a transaction; in a UUID of version 7 is the time at which it was made.

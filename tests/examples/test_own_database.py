@@ -62,8 +62,13 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     install(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        brought_family.cache_clear()
+        forget()
         yield
+    forget()
+
+
+def forget() -> None:
+    """Let the family be looked for again, as in a new process."""
     brought_family.cache_clear()
     clock._CLOCKS.pop(DUCKDB, None)
     sys.modules.pop("ttl_odm_duckdb", None)

@@ -28,4 +28,15 @@ def family_named(name: str) -> Family | None:
     return next((family for family in FAMILIES if name in family.names), None)
 
 
-__all__ = ["EPOCH", "FAMILIES", "MYSQL_FAMILY", "Family", "General", "family_named", "index_name"]
+__all__ = [
+    "EPOCH",
+    "FAMILIES",
+    "MYSQL_FAMILY",
+    "Family",
+    "General",
+    "MySQL",
+    "PostgreSQL",
+    "SQLite",
+    "family_named",
+    "index_name",
+]
