@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from sqlalchemy import BigInteger, Date, DateTime, Double, Numeric, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -33,7 +33,7 @@ class Cart(TTLMixin, Base):
     """A row with the contract's columns, and with keys to take."""
 
     __tablename__ = "carts"
-    __ttl__ = HOUR
+    __ttl__: ClassVar[Any] = HOUR
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     name: Mapped[str | None] = mapped_column(String(40), unique=True)
     views: Mapped[int] = mapped_column(default=0)
