@@ -35,7 +35,7 @@ class General(Family):
     """
 
     instant_type = "bigint"
-    per_second: ClassVar[int] = _SECOND
+    per_second = _SECOND
     earliest = "-62135510400000000"
     latest = "253402300800000000"
     own_end = f"({{stamp}} + {{ttl}} * {_BIG_SECOND})"
