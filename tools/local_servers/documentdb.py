@@ -33,6 +33,7 @@ SUITE = Suite(
 )
 
 _SETTINGS = {
+    "timezone": "UTC",  # the engine's $$NOW is wrong in others
     "shared_preload_libraries": "pg_cron,pg_documentdb_core,pg_documentdb",
     "cron.database_name": "ttl_odm",
     "cron.launch_active_jobs": "off",
