@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an older one
     sys.exit("ttl_odm needs Python 3.10 or newer")
 
+import engines
 import environments
 from environments import ROOT, CannotMakeError, Environment
 from local_servers.children import ServerError
@@ -142,6 +143,16 @@ def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
         return run([*module, "--rivals", rivals.program("python"), *only, *passed_on], urls)
 
 
+def command_engines(arguments: argparse.Namespace, _passed_on: list[str]) -> int:
+    """Run the suites on every engine that can be had, and write docs/engines.md.
+
+    Half an hour. `engines --only postgres-17` runs one anew, and keeps what is known of the others.
+    """
+    development = environments.development()
+    development.make()
+    return engines.write(arguments.only, development.program("python"))
+
+
 def command_docs(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     """Build the documentation site into build/docs; any warning is an error."""
     development = environments.development()
@@ -204,6 +215,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lint": command_lint,
     "demo": command_demo,
     "bench": command_bench,
+    "engines": command_engines,
     "docs": command_docs,
     "mutate": command_mutate,
     "env": command_env,
@@ -226,6 +238,8 @@ def main() -> int:
         command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
         if name in {"test", "bench"}:
             command.add_argument("--only", action="append", default=[], choices=BACKENDS)
+        if name == "engines":
+            command.add_argument("--only", action="append", default=[], choices=engines.NAMES)
         if name == "test":
             command.add_argument("--skip-lint", action="store_true", help="only the tests")
     own_words, passed_on = split_at_dashes(sys.argv[1:])

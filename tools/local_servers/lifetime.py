@@ -45,6 +45,21 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
             environment variable is set already is used as it is, neither started nor stopped.
 
     Yields:
+        What `started` yields.
+
+    Raises:
+        ServerError: a server could not be found or started.
+    """
+    kinds = [kind for kind in (*KINDS, *ON_REQUEST) if _is_wanted(kind, only or BACKENDS)]
+    with started(kinds) as variables:
+        yield variables
+
+
+@contextlib.contextmanager
+def started(wanted: list[Kind]) -> Iterator[dict[str, str]]:
+    """Start servers of these kinds, all at the same time, and stop them afterwards.
+
+    Yields:
         The environment variables of the servers started here; `none` for one that we may do
         without and could not have; and TMPDIR where the servers are in memory, for SQLite's files
         gain by it too.
@@ -52,7 +67,6 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
     Raises:
         ServerError: a server could not be found or started.
     """
-    wanted = [kind for kind in (*KINDS, *ON_REQUEST) if _is_wanted(kind, only or BACKENDS)]
     programs = _programs(wanted)
     absent = {kind.wanted: Wanted.NONE.value for kind in wanted if kind.name not in programs}
     wanted = [kind for kind in wanted if kind.name in programs]

@@ -23,7 +23,7 @@ from local_servers.children import ServerError
 from terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _PATIENCE_SECONDS = 20
@@ -34,6 +34,8 @@ _TARGETS = (
     "$(COMPONENT) $(REPO_URI)",
     "Identifier: Packages",
 )
+
+_ELF = b"\x7fELF"
 
 # In the place of each program: what it starts by itself (initdb starts postgres) works too, and
 # what looks for its files beside itself finds them.
@@ -176,10 +178,17 @@ def _put_launchers(root: Path, place: Path, programs: list[str], folders: list[P
     libraries = ":".join(map(str, folders))
     for name in programs:
         program = root / name
+        if not _is_machine_code(program):
+            continue  # a script starts by the machine's own shell
         program.rename(f"{program}.elf")
         text = _LAUNCHER.format(loader=loader, libraries=libraries, program=place / name)
         program.write_text(text)
         program.chmod(0o755)
+
+
+def _is_machine_code(program: Path) -> bool:
+    with program.open("rb") as file:
+        return file.read(len(_ELF)) == _ELF
 
 
 def _library_folders(root: Path) -> Iterator[Path]:
@@ -189,7 +198,7 @@ def _library_folders(root: Path) -> Iterator[Path]:
         yield from (folder / name for name in ("blas", "lapack") if (folder / name).exists())
 
 
-def _run(arguments: list[str]) -> str:
+def _run(arguments: Sequence[str]) -> str:
     finished = subprocess.run(
         arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
