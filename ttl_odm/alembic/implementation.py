@@ -220,7 +220,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     else:
         checks.refuse_missing(target, migration.existing)
         check = migration.existing.check
-        if check == "outdated" or (op.copy_table and check != "there"):
+        if check in ("missing", "outdated") or (op.copy_table and check != "there"):
             checks.refuse_unchecked(runner.connection, target)
         checks.refuse_without_rights(runner.connection, target)
         if op.sweep == "index" and not runner.in_transaction:

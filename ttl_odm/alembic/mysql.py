@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.dialects.definitions import column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
 
@@ -77,12 +78,17 @@ class MySQLSteps(Steps[MySQL]):
             self._alter(f"ALTER COLUMN {self.own} SET DEFAULT NULL")
 
     def settle(self) -> None:
-        """Let MySQL have the CHECK at a column that was there, enforced if it may copy for it."""
-        if self.run.is_mariadb or self.existing.check == "there":
+        """Put the CHECK at a column that was there; MySQL enforces it if it may copy for it."""
+        was_there = not (self.run.offline or self.lacks(self.target.own_ttl.name))
+        if self.existing.check == "there":
+            return
+        if self.run.is_mariadb:
+            if was_there:
+                self._modify()
             return
         if not self.may_copy:
             log.info(_UNENFORCED, self.target.label)
-        if self.run.offline or self.lacks(self.target.own_ttl.name):
+        if not was_there:
             return
         adding = f"ADD {self.target.check_sql(self.dialect)}"
         if not self.may_copy:
@@ -92,6 +98,14 @@ class MySQLSteps(Steps[MySQL]):
         if self.existing.check == "unenforced":
             adding = f"ALTER CHECK {self.quote(self.existing.check_name)} ENFORCED"
         self.run.at_length(f"ALTER TABLE {self.table} {adding} {self.family.COPY}")
+
+    def _modify(self) -> None:
+        """Let MariaDB's column be what it is, with the CHECK: at once, which no ADD CHECK is."""
+        show = f"SHOW CREATE TABLE {self.table}"
+        _, definition = self.run.connection.exec_driver_sql(show).one()
+        line = column_line(str(definition), self.target.own_ttl.name).rstrip(",")
+        check = self.target.check_sql(self.dialect)
+        self._alter(f"MODIFY COLUMN {line.replace('%', '%%')} {check}")
 
     def add_indexes(self) -> None:
         """Virtual columns at once, then their indexes while others write."""
