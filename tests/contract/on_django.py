@@ -56,7 +56,7 @@ class OnDjango(TableSubject):
             for model in made.tables.values():
                 editor.create_model(model)
         self.raw = RawTables(backend, prefix="contract_")
-        self.database = NAMES[self.raw.dialect]
+        self.database = NAMES[backend.database]
         self.driver = DRIVERS[self.raw.dialect]
         self.tick = self.raw.tick
 

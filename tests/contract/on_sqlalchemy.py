@@ -79,7 +79,7 @@ class OnSQLAlchemy(TableSubject):
 
     def __init__(self, backend: Backend) -> None:
         self.raw = self.tables(backend)
-        self.database = NAMES[self.raw.dialect]
+        self.database = NAMES[backend.database]
         self.tick = self.raw.tick
         Base.metadata.create_all(self.raw.engine)
 

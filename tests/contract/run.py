@@ -22,6 +22,7 @@ from tests.backends import DATABASES, database_of
 from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects, names
 from tests.contract.case import ORIGINS, Case
 from tests.contract.cases import CASES, RULES
+from tests.contract.raw_tables import NAMES
 
 ADAPTERS = {
     SQLALCHEMY: "SQLAlchemy",
@@ -29,13 +30,7 @@ ADAPTERS = {
     BEANIE: "Beanie",
     DJANGO: "Django",
 }
-SERVERS = {
-    "sqlite": "SQLite",
-    "postgres": "PostgreSQL",
-    "mariadb": "MariaDB",
-    "mysql": "MySQL",
-    "mongodb": "MongoDB",
-}
+SERVERS = {**NAMES, "mongodb": "MongoDB"}
 LIBRARIES = (
     *("sqlalchemy", "psycopg", "psycopg2-binary", "pg8000", "asyncpg"),
     *("aiosqlite", "pymysql", "mysqlclient", "mysql-connector-python", "mariadb"),
