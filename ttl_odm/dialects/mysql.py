@@ -33,6 +33,13 @@ NO_WAIT: Final = {"innodb_lock_wait_timeout": 0}
 Not for one with SKIP LOCKED: at a row that it skips, MariaDB 10.11 then fails with "Got error 1
 during COMMIT"."""
 
+BY_KEY: Final = "/*+ INDEX({table} PRIMARY) */"
+"""What lets a DELETE of rows that were chosen and locked look them up, where MySQL would rather
+read a small table whole, and wait for what others hold. `table` is quoted."""
+
+LOCKS_FIRST: Final = "/*+ JOIN_PREFIX({rows}) INDEX({table} PRIMARY) */"
+"""The same where they are chosen and locked by a derived table of the DELETE, `rows`."""
+
 OUT_OF_TIME: Final = frozenset({1969, 3024})
 """max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
 
