@@ -111,6 +111,7 @@ def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     only = [word for name in arguments.only for word in ("--only", name)]
     with contextlib.ExitStack() as servers:
         commands = {}
+        urls: Mapping[str, str] = {}
         for environment, fewer in both.items():
             pytest = [environment.program("python"), "-m", "pytest", *only, *fewer, *passed_on]
             urls = servers.enter_context(running(arguments.only))
