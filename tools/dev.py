@@ -203,7 +203,7 @@ def command_env_lowest(_arguments: argparse.Namespace, _passed_on: list[str]) ->
 
 def command_clean(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     """Remove the environments, the caches and what was built."""
-    for path in (*(ROOT / name for name in _REMOVABLE), *ROOT.glob(".venv-rivals-*")):
+    for path in (*(ROOT / name for name in _REMOVABLE), *ROOT.glob(".venv-rivals*")):
         if path.is_dir():
             shutil.rmtree(path)
         else:
