@@ -80,6 +80,9 @@ class Environment:
             new = f"{self.python}\n{self._fingerprint()}\n"
             if old == new:
                 return
+            if self.folder.is_symlink():
+                message = f"{self.folder} is a link and out of date: make it where it really is"
+                raise CannotMakeError(message)
             say(f"{self.folder.name}: making it with {self.python}")
             # Start over unless a complete environment of the same interpreter only grew old.
             begin = [] if old.startswith(f"{self.python}\n") else ["--clear"]
