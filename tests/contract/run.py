@@ -22,7 +22,6 @@ from tests.backends import DATABASES, database_of
 from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects, names
 from tests.contract.case import ORIGINS, Case
 from tests.contract.cases import CASES, RULES
-from tests.contract.raw_tables import NAMES
 
 ADAPTERS = {
     SQLALCHEMY: "SQLAlchemy",
@@ -30,11 +29,15 @@ ADAPTERS = {
     BEANIE: "Beanie",
     DJANGO: "Django",
 }
-SERVERS = {**NAMES, "mongodb": "MongoDB"}
+SERVERS = {
+    "sqlite": "SQLite",
+    "postgres": "PostgreSQL",
+    "mariadb": "MariaDB",
+    "mongodb": "MongoDB",
+}
 LIBRARIES = (
     *("sqlalchemy", "psycopg", "psycopg2-binary", "pg8000", "asyncpg"),
-    *("aiosqlite", "pymysql", "mysqlclient", "mysql-connector-python", "mariadb"),
-    *("aiomysql", "asyncmy"),
+    *("aiosqlite", "pymysql", "aiomysql"),
     *("beanie", "pymongo", "motor", "django"),
 )
 RIGHT, WRONG, NOT_APPLICABLE = "right", "wrong", "n/a"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-pytestmark = pytest.mark.databases("postgres", "mariadb", "mysql")
+pytestmark = pytest.mark.databases("postgres", "mariadb")
 
 
 def at_once(number: int, action: Callable[[int], Any]) -> list[Any]:

@@ -172,7 +172,7 @@ class TestDjangoStore(StoreContract):
             assert isinstance(rig.store, each)
 
 
-@pytest.mark.databases("postgres", "mariadb", "mysql")
+@pytest.mark.databases("postgres", "mariadb")
 class TestRowsThatDjangoCollects(PurgeContract, HoldContract, RefusalContract):
     """Rows that Django's Collector deletes, since a signal has a receiver."""
 

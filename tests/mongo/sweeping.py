@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from beanie import Document, init_beanie
-from bson import DatetimeMS
-from bson.codec_options import CodecOptions
 from pymongo.monitoring import CommandListener
 
 from tests.mongo.scratch import scratch
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
     Raw = dict[str, Any]
 
-_AWARE: CodecOptions[Any] = CodecOptions(tz_aware=True)
 HOUR = 3_600
 DAY = 86_400
 
@@ -99,9 +96,8 @@ class Swept:
 
     def now(self) -> datetime:
         """Return the server's clock."""
-        hello = self.raw.database.client.admin.command("hello")
-        # A date; a gateway to documentdb gives a number.
-        return DatetimeMS(hello["localTime"]).as_datetime(_AWARE)
+        now: datetime = self.raw.database.client.admin.command("hello")["localTime"]
+        return now.replace(tzinfo=timezone.utc)
 
     def ago(self, seconds: float) -> datetime:
         """Return an instant before now."""

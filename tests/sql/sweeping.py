@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 HOUR = 3_600
-servers = pytest.mark.databases("postgres", "mariadb", "mysql")
+servers = pytest.mark.databases("postgres", "mariadb")
 sweeps = pytest.mark.parametrize("sweep", ["index", "scan"])
 
 

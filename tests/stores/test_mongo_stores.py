@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
 from beanie import Document, init_beanie
-from bson import DatetimeMS
-from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 from pymongo.monitoring import CommandListener
 
-from tests.mongo.scratch import backend_of, connect
+from tests.mongo.scratch import connect
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Hooking, Leasing
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ttl_odm.sweeper import ArchiveSink
-
-_AWARE: CodecOptions[Any] = CodecOptions(tz_aware=True)
 
 
 class _Deletes(CommandListener):
@@ -58,7 +54,7 @@ class MongoRig(StoreRig):
         self._behind: MongoClient[Any] = MongoClient(url, tz_aware=True)
         self._there = self._behind[name]
         self._client = self.run(self._connect(url))
-        self._ours = ttl_database(self._client[name], backend=backend_of(url))
+        self._ours = ttl_database(self._client[name])
         self._given: list[Any] = []
         self.store = open_store(self._ours, self._given)
 
@@ -142,9 +138,8 @@ class MongoRig(StoreRig):
         return [each["text"] for each in self._there["outbox"].find()]
 
     def _now(self) -> datetime:
-        hello = self._behind.admin.command("hello")
-        # A date; a gateway to documentdb gives a number.
-        return DatetimeMS(hello["localTime"]).as_datetime(_AWARE)
+        now: datetime = self._behind.admin.command("hello")["localTime"]
+        return now.replace(tzinfo=timezone.utc)
 
     def close(self) -> None:
         for name in self._there.list_collection_names():

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def ttl_database(
-    database: Any,
-    *,
-    backend: Literal["mongodb", "documentdb", "cosmos"] = "mongodb",
-    guard: bool = False,
+    database: Any, *, backend: Literal["mongodb", "cosmos"] = "mongodb", guard: bool = False
 ) -> Any:
     """Return the same database, whose collections show and change live documents only.
 
@@ -26,8 +23,7 @@ def ttl_database(
 
     Args:
         database: PyMongo's AsyncDatabase, or Motor's AsyncIOMotorDatabase for Beanie 1.
-        backend: "documentdb" for that engine, which is also Azure Cosmos DB for MongoDB (vCore);
-            "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents itself.
+        backend: "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents itself.
         guard: Whether to refuse, with a TTLConfigurationError, what reaches a collection whose
             documents expire but whose class was not given to `init_beanie`. Asks once for the
             indexes of each collection without a policy.
@@ -38,9 +34,9 @@ def ttl_database(
     Raises:
         TTLConfigurationError: It is neither.
     """
-    if backend not in ("mongodb", "documentdb", "cosmos"):
+    if backend not in ("mongodb", "cosmos"):
         raise TTLConfigurationError(
-            f"ttl_database(backend={backend!r}): give 'mongodb', 'documentdb' or 'cosmos'."
+            f"ttl_database(backend={backend!r}): give 'mongodb' or 'cosmos'."
         )
     return gated_database(database, backend, guard=guard)
 

@@ -8,8 +8,6 @@ Nothing here asks for the session's time zone, and nothing raises on a value tha
 ``is_...`` conditions tell these, and are asked before, or beside, what would.
 """
 
-# ruff: noqa: D102 (what a method is for stands where it is declared first)
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -20,6 +18,7 @@ from sqlalchemy import BigInteger, Boolean, Date, Float, Numeric, String, cast, 
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
@@ -176,7 +175,7 @@ class DialectTime(ABC):
         return literal(value, type_)
 
 
-class PostgreSQLTime(DialectTime):
+class _PostgreSQL(DialectTime):
     """PostgreSQL 14 and later."""
 
     family = PostgreSQL()
@@ -259,7 +258,7 @@ class PostgreSQLTime(DialectTime):
         return cast(literal(value, String()), type_)
 
 
-class IntegerTime(DialectTime):
+class _IntegerTime(DialectTime):
     """Databases whose moments are integers since 1970, `per_second` to a second.
 
     `divide` is the operator that divides two integers and rounds towards zero.
@@ -302,7 +301,7 @@ class IntegerTime(DialectTime):
         return SQLTemplate(text, BigInteger(), column)
 
 
-class MySQLTime(IntegerTime):
+class _MySQL(_IntegerTime):
     """MariaDB and MySQL."""
 
     family = MySQL()
@@ -339,7 +338,7 @@ class MySQLTime(IntegerTime):
         return f"TIMESTAMP'{clock_face(seconds)}'"
 
 
-class SQLiteTime(IntegerTime):
+class _SQLite(_IntegerTime):
     """SQLite, where SQLAlchemy keeps dates as texts."""
 
     family = SQLite()
@@ -377,3 +376,16 @@ class SQLiteTime(IntegerTime):
 
     def from_wall(self, column: SQL) -> SQL:
         return self.from_text(self.canonical(column))
+
+
+_POSTGRESQL: Final = _PostgreSQL()
+_BY_DIALECT: Final[dict[str, DialectTime]] = {
+    "postgresql": _POSTGRESQL,
+    "sqlite": _SQLite(),
+    **dict.fromkeys(MYSQL_FAMILY, _MySQL()),
+}
+
+
+def dialect_time_of(dialect: str) -> DialectTime:
+    """What instants look like on the database of a dialect."""
+    return _BY_DIALECT.get(dialect, _POSTGRESQL)
