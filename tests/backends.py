@@ -13,6 +13,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,14 +24,19 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 SQLITE = "sqlite"
-DATABASES = (SQLITE, "postgres", "mariadb", "mongodb")
+DATABASES = (SQLITE, "postgres", "mariadb", "mysql", "mongodb")
 
 # The servers' addresses; tools/servers.py sets these.
 VARIABLES = {
     "postgres": "TTL_ODM_TEST_POSTGRES_URL",
     "mariadb": "TTL_ODM_TEST_MARIADB_URL",
+    "mysql": "TTL_ODM_TEST_MYSQL_URL",
     "mongodb": "TTL_ODM_TEST_MONGODB_URL",
 }
+
+
+# Whether to do without MySQL; tools/servers.py sets it to "none" where that could not be had.
+MYSQL_WANTED = "TTL_ODM_TEST_MYSQL"
 
 
 class MissingServerError(Exception):
@@ -53,7 +59,7 @@ class Backend:
 
     @property
     def database(self) -> str:
-        """Which database it is: sqlite, postgres or mariadb."""
+        """Which database it is: sqlite, postgres, mariadb or mysql."""
         return database_of(self.name)
 
 
@@ -66,19 +72,43 @@ _SCHEMES: dict[str, tuple[str | None, str | None]] = {
     "postgres-pg8000": ("postgresql+pg8000", None),
     "mariadb-pymysql": ("mysql+pymysql", None),
     "mariadb-aiomysql": (None, "mysql+aiomysql"),
+    "mariadb-mysqldb": ("mysql+mysqldb", None),
+    "mariadb-mysqlconnector": ("mysql+mysqlconnector", None),
+    "mariadb-mariadbconnector": ("mysql+mariadbconnector", None),
+    # SQLAlchemy knows MariaDB by two names, of which the other tests use one.
+    "mariadb-asyncmy": (None, "mariadb+asyncmy"),
+    "mysql-pymysql": ("mysql+pymysql", None),
+    "mysql-aiomysql": (None, "mysql+aiomysql"),
+    "mysql-mysqldb": ("mysql+mysqldb", None),
+    "mysql-mysqlconnector": ("mysql+mysqlconnector", None),
+    "mysql-asyncmy": (None, "mysql+asyncmy"),
 }
 
 # What they do differently (parameters, errors, lost connections) is in the contract and sweeper:
 # elsewhere a second driver of the same server would double the time, and find nothing.
-_SECOND_DRIVERS = {"postgres-psycopg2", "postgres-pg8000"}
+_SECOND_DRIVERS = {
+    *("postgres-psycopg2", "postgres-pg8000"),
+    *("mariadb-mysqldb", "mariadb-mysqlconnector", "mariadb-mariadbconnector", "mariadb-asyncmy"),
+    *("mysql-mysqldb", "mysql-mysqlconnector", "mysql-asyncmy"),
+}
+
+# The modules of drivers that have to be compiled against a library in C, so no extra asks for them:
+# tests run with them where they are installed.
+_COMPILED = {"mysqldb": "MySQLdb", "mariadbconnector": "mariadb"}
 
 # What makes and drops databases.
-_ADMINISTRATORS = {"postgres": "postgresql+psycopg", "mariadb": "mysql+pymysql"}
+_ADMINISTRATORS = {
+    "postgres": "postgresql+psycopg",
+    "mariadb": "mysql+pymysql",
+    "mysql": "mysql+pymysql",
+}
 
 _SYNC_DRIVERS = {
     "sqlite+aiosqlite": "sqlite",
     "postgresql+asyncpg": "postgresql+psycopg",
     "mysql+aiomysql": "mysql+pymysql",
+    "mysql+asyncmy": "mysql+pymysql",
+    "mariadb+asyncmy": "mysql+pymysql",
 }
 
 
@@ -98,13 +128,36 @@ def sync_backends(databases: Collection[str], *, every_driver: bool = False) -> 
     return [name for name in fitting if every_driver or name not in _SECOND_DRIVERS]
 
 
-def async_backends(databases: Collection[str]) -> list[str]:
-    """List the backends of these databases that `create_async_engine` can use."""
-    return [name for name, (_, scheme) in _SCHEMES.items() if _fits(name, scheme, databases)]
+def async_backends(databases: Collection[str], *, every_driver: bool = False) -> list[str]:
+    """List the backends of these databases that `create_async_engine` can use.
+
+    Args:
+        databases: their names.
+        every_driver: whether to list those that come second to another one.
+    """
+    fitting = [name for name, (_, scheme) in _SCHEMES.items() if _fits(name, scheme, databases)]
+    return [name for name in fitting if every_driver or name not in _SECOND_DRIVERS]
+
+
+def drivers_left_out() -> list[str]:
+    """List the drivers that no test runs with, because they aren't installed."""
+    return sorted(driver for driver in _COMPILED if not _is_there(driver))
 
 
 def _fits(name: str, scheme: str | None, databases: Collection[str]) -> bool:
-    return scheme is not None and database_of(name) in databases
+    driver = name.partition("-")[2]
+    return scheme is not None and database_of(name) in databases and _is_there(driver)
+
+
+@cache
+def _is_there(driver: str) -> bool:
+    return driver not in _COMPILED or find_spec(_COMPILED[driver]) is not None
+
+
+def databases(environment: Mapping[str, str] = os.environ) -> set[str]:
+    """Return the databases that tests run on."""
+    without = {"mysql"} if environment.get(MYSQL_WANTED) == "none" else set()
+    return set(DATABASES) - without
 
 
 def server_url(database: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -189,7 +242,7 @@ def _drop_postgres(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _drop_mariadb(connection: Connection, name: str) -> None:
+def _drop_mysql(connection: Connection, name: str) -> None:
     # DROP DATABASE would wait a day for the metadata lock of a transaction that a test left open.
     from sqlalchemy.exc import DBAPIError
 
@@ -203,7 +256,7 @@ def _drop_mariadb(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(f"DROP DATABASE {name}")
 
 
-_DROP = {"postgres": _drop_postgres, "mariadb": _drop_mariadb}
+_DROP = {"postgres": _drop_postgres, "mariadb": _drop_mysql, "mysql": _drop_mysql}
 
 
 def refusing(

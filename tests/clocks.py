@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING
 from sqlalchemy import inspect, text
 from sqlalchemy.orm.attributes import set_committed_value
 
-from ttl_odm.dialects import EPOCH
+from ttl_odm.dialects import EPOCH, family_named
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import Connection
+    from sqlalchemy.engine import Dialect
+
+
+def family_of(dialect: Dialect) -> str:
+    """Return the name of a dialect, of which MariaDB has two."""
+    family = family_named(dialect.name)
+    assert family is not None
+    return family.family
 
 
 def stop_clock(connection: Connection, instant: datetime) -> None:
@@ -56,7 +64,7 @@ def set_last_modified(connection: Connection, table: str, key: object, instant: 
     }
     connection.execute(
         text(f"UPDATE {table} SET _ts = :ts WHERE id = :id"),  # noqa: S608 - a test's own table
-        {"ts": values[connection.dialect.name], "id": key},
+        {"ts": values[family_of(connection.dialect)], "id": key},
     )
 
 
@@ -66,7 +74,7 @@ def age(connection: Connection, table: str, key: object, seconds: float) -> None
         "sqlite": "1000",
         "mysql": "1000000",
         "postgresql": "interval '1 second'",
-    }[connection.dialect.name]
+    }[family_of(connection.dialect)]
     connection.execute(
         text(f"UPDATE {table} SET _ts = _ts - {seconds} * {second} WHERE id = :id"),  # noqa: S608
         {"id": key},

@@ -5,11 +5,14 @@
 | `backend` | `Backend` with a fresh database, once for every database with a synchronous driver |
 | `async_backend` | the same, once for every asynchronous driver |
 | `engine`, `async_engine` | an engine on it; fails the test if a connection was not given back |
-| `postgres_url`, `mariadb_url`, `mongodb_url` | a server's address, without a driver |
+| `postgres_url`, `mariadb_url`, `mysql_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
-`@pytest.mark.every_driver` also runs a test with psycopg2 and pg8000; `--every-driver` all tests.
-`--only BACKEND` leaves the other databases out, and says so in the count of deselected tests.
+`@pytest.mark.every_driver` also runs a test with the drivers that come second to
+another one; `--every-driver` all tests. Those that aren't installed are named above the results.
+`--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
+does TTL_ODM_TEST_MYSQL=none with MySQL. `--briefly BACKEND` runs no more of that database than the
+contract and what is marked with `every_driver`.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is no skip.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -30,6 +34,8 @@ from tests.backends import (
     MissingServerError,
     async_backends,
     database_of,
+    databases,
+    drivers_left_out,
     fresh,
     server_url,
     sync_backends,
@@ -37,7 +43,6 @@ from tests.backends import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -55,12 +60,14 @@ hypothesis.settings.load_profile("steady")
 # Python does by itself takes a seventh of the tests' time, and frees little.
 gc.set_threshold(20_000, 20, 20)
 
+_CONTRACT = Path(__file__).parent / "contract"
+_DJANGO = Path(__file__).parent / "django_app"
 _URL_FIXTURES = {f"{database}_url": database for database in VARIABLES}
 _BACKEND_FIXTURES = ("backend", "async_backend")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --only and --every-driver."""
+    """Add --only, --briefly and --every-driver."""
     parser.addoption(
         "--only",
         action="append",
@@ -69,9 +76,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run tests on this database and no other; may be repeated",
     )
     parser.addoption(
+        "--briefly",
+        action="append",
+        default=[],
+        choices=DATABASES,
+        help="run no more on this database than the contract and what each driver has to pass",
+    )
+    parser.addoption(
         "--every-driver",
         action="store_true",
-        help="run all tests with psycopg2 and pg8000 too, not just those with the marker",
+        help="run all tests with every driver, not just those with the marker",
     )
 
 
@@ -80,7 +94,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "databases(*names): the databases that have the feature under test"
     )
-    config.addinivalue_line("markers", "every_driver: run with psycopg2 and pg8000 too")
+    config.addinivalue_line("markers", "every_driver: run with every driver of a database")
+    config.addinivalue_line("markers", "one_driver: run with one, whatever --every-driver says")
+
+
+def pytest_report_header() -> str | None:
+    """Say with which drivers no test runs."""
+    missing = ", ".join(drivers_left_out())
+    return f"drivers that are not installed, so not tested: {missing}" if missing else None
 
 
 @pytest.fixture(autouse=True)
@@ -121,16 +142,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     All of them, also those that --only leaves out: these are deselected afterwards, and counted.
     """
     marker = metafunc.definition.get_closest_marker("databases")
-    databases = marker.args if marker else DATABASES
-    unknown = set(databases) - set(DATABASES)
+    fit = marker.args if marker else DATABASES
+    unknown = set(fit) - set(DATABASES)
     if unknown:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: no such database: {unknown}")
-    is_marked = metafunc.definition.get_closest_marker("every_driver") is not None
-    every_driver = is_marked or bool(metafunc.config.getoption("--every-driver"))
-    names = (sync_backends(databases, every_driver=every_driver), async_backends(databases))
+    every_driver = _is_for_every_driver(metafunc.definition)
+    names = [listed(fit, every_driver=every_driver) for listed in (sync_backends, async_backends)]
     for fixture, fitting in zip(_BACKEND_FIXTURES, names, strict=True):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, fitting, indirect=True)
+
+
+def _is_for_every_driver(item: pytest.Item) -> bool:
+    """Tell whether a test runs with each driver of a database; Django knows one."""
+    if item.path.is_relative_to(_DJANGO) or item.get_closest_marker("one_driver") is not None:
+        return False
+    is_marked = item.get_closest_marker("every_driver") is not None
+    return is_marked or bool(item.config.getoption("--every-driver"))
 
 
 def _databases(item: pytest.Item) -> set[str]:
@@ -143,14 +171,22 @@ def _databases(item: pytest.Item) -> set[str]:
     }
 
 
+def _is_essential(item: pytest.Item) -> bool:
+    """Tell whether a test runs on databases that are tested briefly too."""
+    is_contract = item.path.is_relative_to(_CONTRACT)
+    return is_contract or item.get_closest_marker("every_driver") is not None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what --only leaves out, and stop if a server that is left has no address."""
-    only = set(config.getoption("--only")) or set(DATABASES)
+    """Deselect what --only and --briefly leave out; stop if a server that is left has no URL."""
+    only = set(config.getoption("--only")) or databases()
+    in_full = only - set(config.getoption("--briefly"))
     needed = {item: _databases(item) for item in items}
-    left_out = [item for item in items if not needed[item] <= only]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if needed[item] <= only]
+    kept = [item for item in items if needed[item] <= (only if _is_essential(item) else in_full)]
+    if len(kept) < len(items):
+        keeping = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in keeping])
+        items[:] = kept
     for database in sorted({name for item in items for name in needed[item]} & VARIABLES.keys()):
         try:
             server_url(database)
@@ -168,6 +204,12 @@ def postgres_url() -> str:
 def mariadb_url() -> str:
     """Return the address of a MariaDB server, `mysql://...`."""
     return server_url("mariadb")
+
+
+@pytest.fixture(scope="session")
+def mysql_url() -> str:
+    """Return the address of a MySQL server, `mysql://...`."""
+    return server_url("mysql")
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,17 @@ _WAITING = {
     "JOIN information_schema.processlist ON id = trx_mysql_thread_id "
     "WHERE db = database() AND trx_state = 'LOCK WAIT' AND trx_query LIKE :query",
 }
+# How many locks somebody waits for in this database.
+WAITS = {
+    "mariadb": "SELECT count(*) FROM information_schema.innodb_locks "
+    "WHERE locate(database(), lock_table)",
+    "mysql": "SELECT count(*) FROM performance_schema.data_locks "
+    "WHERE lock_status = 'WAITING' AND object_schema = database()",
+}
 # MariaDB answers from a copy, and renews it when nobody asked for a tenth of a second.
-_PAUSES = {"postgresql": 0.001, "mysql": 0.15}
+A_WHILE = 0.15
+"""Seconds after which it does so."""
+_PAUSES = {"postgresql": 0.001, "mysql": A_WHILE}
 
 
 def answers(

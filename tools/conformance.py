@@ -3,8 +3,8 @@
 `python3 tools/conformance.py --write docs/conformance.md` runs all cases and writes, `--check` runs
 them and says whether the document still tells the same. They run (`tests.contract.run`) in the
 development environment and in the one with the oldest libraries, which are made when needed unless
-`--newest` and `--lowest` name interpreters; PostgreSQL, MariaDB and MongoDB are started unless the
-variables TTL_ODM_TEST_*_URL name servers.
+`--newest` and `--lowest` name interpreters; PostgreSQL, MariaDB, MySQL and MongoDB are started
+unless the variables TTL_ODM_TEST_*_URL name servers.
 """
 
 from __future__ import annotations

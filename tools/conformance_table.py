@@ -17,10 +17,12 @@ COLUMNS = {
     "SQLAlchemy, SQLite": "SQLite",
     "SQLAlchemy, PostgreSQL": "PostgreSQL",
     "SQLAlchemy, MariaDB": "MariaDB",
+    "SQLAlchemy, MySQL": "MySQL",
     "Beanie, MongoDB": "MongoDB",
     "Django, SQLite": "Django, SQLite",
     "Django, PostgreSQL": "Django, PostgreSQL",
     "Django, MariaDB": "Django, MariaDB",
+    "Django, MySQL": "Django, MySQL",
 }
 
 PREFACE = """# Conformance
@@ -39,7 +41,7 @@ backend. A case says where its rule comes from:
 | --- | --- |
 | SQLite | SQLAlchemy through sqlite3, and asynchronously through aiosqlite |
 | PostgreSQL | SQLAlchemy through psycopg, psycopg2, pg8000; asynchronously psycopg, asyncpg |
-| MariaDB | SQLAlchemy through PyMySQL, and asynchronously through aiomysql |
+| MariaDB, MySQL | SQLAlchemy through PyMySQL, mysql-connector; asynchronously aiomysql, asyncmy |
 | MongoDB | Beanie through PyMongo's asynchronous API; Beanie 1.30 through Motor |
 | Django, ... | Django's ORM on that database |
 

@@ -2,10 +2,10 @@
 
 | folder | what it holds |
 |---|---|
-| `.venv` | every extra, every tool, the newest SQLAlchemy that pyproject.toml allows |
+| `.venv` | every extra, every tool, the newest versions of all, on the newest Python here |
 | `.venv-lowest` | the lowest versions of what the library runs with, on the lowest Python here |
 | `.venv-demo` | what a user of the demo would install, and nothing else |
-| `.venv-rivals-X.Y` | another package, to compare ours with: tools/leaks.py and benchmarks/ |
+| `.venv-rivals` | another package, to compare ours with: tools/leaks.py and benchmarks/ |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from terminal import run, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = ROOT / "pyproject.toml"
@@ -38,8 +38,12 @@ _BEYOND_ANY_MINOR = 30
 EASY = "sqlalchemy-easy-softdelete==0.9.1"
 EASY_SQLALCHEMY = "sqlalchemy[asyncio]==2.0.58"
 
-# An interpreter counts if it can make environments and has what the drivers need.
-_PROBE = "import ensurepip, sqlite3, ssl, sys, venv; print(*sys.version_info[:2])"
+# An interpreter counts if it can make environments and has what the drivers need. One that we look
+# for has been released, and isn't an environment's own: making that anew would remove it.
+_PROBE = """
+import ensurepip, sqlite3, ssl, sys, venv
+print(*sys.version_info[:2], sys.version_info.releaselevel, sys.prefix == sys.base_prefix)
+"""
 
 
 class CannotMakeError(Exception):
@@ -76,6 +80,9 @@ class Environment:
             new = f"{self.python}\n{self._fingerprint()}\n"
             if old == new:
                 return
+            if self.folder.is_symlink():
+                message = f"{self.folder} is a link and out of date: make it where it really is"
+                raise CannotMakeError(message)
             say(f"{self.folder.name}: making it with {self.python}")
             # Start over unless a complete environment of the same interpreter only grew old.
             begin = [] if old.startswith(f"{self.python}\n") else ["--clear"]
@@ -102,8 +109,11 @@ class Environment:
 
 
 def development() -> Environment:
-    """Describe the environment with everything, on the Python that runs this."""
-    return Environment(ROOT / ".venv", _this_python(), ("-e", f"{ROOT}[dev]"))
+    """Describe the environment with everything, on the newest Python here.
+
+    The newest releases of some frameworks run on nothing older (Django 6 asks for 3.12).
+    """
+    return Environment(ROOT / ".venv", _newest_python(), ("-e", f"{ROOT}[dev]"))
 
 
 def lowest() -> Environment:
@@ -123,11 +133,13 @@ def demo() -> Environment:
 
 
 def rivals() -> Environment:
-    """Describe the environment with the package that ours is compared with."""
-    # By Python's version, because the tests run on two.
-    folder = ROOT / f".venv-rivals-{sys.version_info[0]}.{sys.version_info[1]}"
+    """Describe the environment with the package that ours is compared with.
+
+    On the Python of `.venv`, beside which benchmarks/ measures it.
+    """
     drivers = ("aiosqlite>=0.20", "psycopg[binary]>=3.2", "pymysql>=1.1")
-    return Environment(folder, _this_python(), (EASY, EASY_SQLALCHEMY, *drivers))
+    requirements = (EASY, EASY_SQLALCHEMY, *drivers)
+    return Environment(ROOT / ".venv-rivals", _newest_python(), requirements)
 
 
 def _lower_bounds(pyproject: str, extras: tuple[str, ...]) -> tuple[str, ...]:
@@ -162,7 +174,16 @@ def _this_python() -> str:
 
 def _lowest_python() -> str:
     """Find the lowest Python from 3.10 on that really works here."""
-    for minor in range(_LOWEST_MINOR, _BEYOND_ANY_MINOR):
+    return _first_python(range(_LOWEST_MINOR, _BEYOND_ANY_MINOR))
+
+
+def _newest_python() -> str:
+    """Find the newest Python that really works here."""
+    return _first_python(reversed(range(_LOWEST_MINOR, _BEYOND_ANY_MINOR)))
+
+
+def _first_python(minors: Iterable[int]) -> str:
+    for minor in minors:
         for folder in _folders_with_pythons():
             program = folder / f"python3.{minor}"
             if os.access(program, os.X_OK) and _works(str(program), minor):
@@ -188,8 +209,8 @@ def _works(program: str, minor: int | None = None) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    answer = finished.stdout.split()
-    return finished.returncode == 0 and (minor is None or answer == ["3", str(minor)])
+    looked_for = ["3", str(minor), "final", "True"]
+    return finished.returncode == 0 and (minor is None or finished.stdout.split() == looked_for)
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def main() -> int:
     )
     parser.add_argument("--newest", help="Python with the newest SQLAlchemy and Beanie (.venv)")
     parser.add_argument("--lowest", help="Python with the lowest ones (.venv-lowest)")
-    parser.add_argument("--easy", help=f"Python with {EASY} (.venv-rivals-*)")
+    parser.add_argument("--easy", help=f"Python with {EASY} (.venv-rivals)")
     arguments = parser.parse_args()
     end_orderly_on_signals()
     try:

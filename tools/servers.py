@@ -3,6 +3,7 @@
 PostgreSQL, MariaDB and a one-node MongoDB replica set start on free ports of the loopback
 address, in a temporary folder; the command finds their URLs in its environment. When it ends, or
 is interrupted, the servers are stopped and the folder is removed. The exit status is the command's.
+`--only documentdb` starts that engine in the place of MongoDB.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import sys
 
 from local_servers.children import ServerError
-from local_servers.lifetime import BACKENDS, running
+from local_servers.lifetime import BACKENDS, ON_REQUEST, running
 from terminal import end_orderly_on_signals, run, say, split_at_dashes
 
 CANNOT_START = 3
@@ -28,7 +29,7 @@ def main() -> int:
         "--only",
         action="append",
         default=[],
-        choices=BACKENDS,
+        choices=(*BACKENDS, *(kind.name for kind in ON_REQUEST)),
         help="start nothing but this; may be repeated (sqlite needs no server)",
     )
     own_words, command = split_at_dashes(sys.argv[1:])

@@ -90,6 +90,7 @@ def main() -> None:
     print(f"hour, issued again: {tokens.validator.authenticate_token('hour').expires_in} s")
     tokens.session.remove()
     print(Sweeper(engine, Token).run_once())
+    engine.dispose()
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def main() -> None:
             connection.exec_driver_sql("UPDATE sessions SET expiry = '2020-01-01 00:00:00.000000'")
         print("after its end:", browser.get("/").text)
         print(Sweeper(database.engine, sessions_of(app)).run_once())
+        database.engine.dispose()
     disable(sessions_of(app))
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 HOUR = timedelta(hours=1)
 
+# Flask-Session 0.8's own clock.
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
+
 
 @pytest.fixture
 def app(backend: Backend) -> Iterator[Any]:

@@ -26,7 +26,7 @@ ON = [
     pytest.param("sqlite", "migrations", marks=pytest.mark.databases("sqlite")),
     pytest.param("sqlite", "importing", marks=pytest.mark.databases("sqlite")),
     pytest.param("postgres", "sweeping", marks=pytest.mark.databases("postgres")),
-    pytest.param("mariadb", "django_overhead", marks=pytest.mark.databases("mariadb")),
+    pytest.param("mariadb", "django_overhead", marks=pytest.mark.databases("mariadb", "mysql")),
     pytest.param("mongodb", "beanie_overhead", marks=pytest.mark.databases("mongodb")),
     pytest.param("mongodb", "mongo_sweeping", marks=pytest.mark.databases("mongodb")),
 ]

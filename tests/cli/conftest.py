@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -9,6 +10,15 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close what functions of the application made."""
+    yield
+    if shop := sys.modules.get("tests.cli.shop"):
+        while shop.made:
+            shop.made.pop().dispose()
 
 
 @pytest.fixture

@@ -55,19 +55,28 @@ def fill(engine: Engine, expired: int = 10, live: int = 5) -> None:
             add(connection, table, rows)
 
 
+made: list[Engine] = []
+"""Engines that functions gave to a command, for a test to close."""
+
+
+def made_engine(url: str | None = None) -> Engine:
+    made.append(create_engine(url or os.environ["SHOP_URL"]))
+    return made[-1]
+
+
 def pair() -> Any:
-    return create_engine(os.environ["SHOP_URL"]), [WebSession], {"max_rows": 4}
+    return made_engine(), [WebSession], {"max_rows": 4}
 
 
 told: list[Any] = []
 
 
 def listening() -> Any:
-    return create_engine(os.environ["SHOP_URL"]), Base, {"on_progress": told.append}
+    return made_engine(), Base, {"on_progress": told.append}
 
 
 def tabled() -> Any:
-    return create_engine(os.environ["SHOP_URL"]), WebSession.__table__
+    return made_engine(), WebSession.__table__
 
 
 @contextmanager
@@ -100,8 +109,8 @@ def failing() -> Any:
 
 
 def wrong_option() -> Any:
-    return create_engine("sqlite://"), Base, {"max_row": 4}
+    return made_engine("sqlite://"), Base, {"max_row": 4}
 
 
 def modelless() -> Any:
-    return create_engine("sqlite://"), DeclarativeBase
+    return made_engine("sqlite://"), DeclarativeBase

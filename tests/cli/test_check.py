@@ -15,6 +15,7 @@ from sqlalchemy.orm import declarative_base
 
 from tests.cli import shop
 from tests.cli.running import CliRunner, run
+from tests.migrations.projects import is_mysql
 from ttl_odm import ExpireAt
 from ttl_odm.cli import checked_table, checks_rows
 from ttl_odm.cli.application import Application, answer
@@ -54,15 +55,22 @@ def test_all_is_well_after_a_sweep(app: list[str]) -> None:
     assert found(app, "--strict", status=0) == {}
 
 
+def dropped_check(engine: Engine) -> str:
+    """How a database drops the CHECK of carts."""
+    if engine.dialect.name == "postgresql":
+        return "DROP CONSTRAINT ck_carts_ttl"
+    return "DROP CHECK carts_chk_1" if is_mysql(engine) else "MODIFY ttl INT"
+
+
 def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: list[str]) -> None:
-    is_mariadb = engine.dialect.name == "mysql"
+    is_of_mysql = engine.dialect.name == "mysql"
     second = clock_of(engine.dialect).second
     columns = {"__tablename__": "notes", "__ttl__": 60, "id": Column(Integer, primary_key=True)}
     elsewhere = type("Note", (TTLMixin, declarative_base()), columns)  # of another database
     with engine.begin() as connection:
         for statement in (
-            f"DROP INDEX ix_carts_ttl_own{' ON carts' if is_mariadb else ''}",
-            f"DROP INDEX ix_web_sessions_ttl_inherited{' ON web_sessions' if is_mariadb else ''}",
+            f"DROP INDEX ix_carts_ttl_own{' ON carts' if is_of_mysql else ''}",
+            f"DROP INDEX ix_web_sessions_ttl_inherited{' ON web_sessions' if is_of_mysql else ''}",
             "DROP TABLE wishes",
             "CREATE TABLE notes (id INTEGER PRIMARY KEY, cart INTEGER)",
             "ALTER TABLE notes ADD FOREIGN KEY (cart) REFERENCES carts (id)",
@@ -70,11 +78,8 @@ def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: l
         ):
             if "FOREIGN" not in statement or engine.dialect.name != "sqlite":
                 connection.execute(text(statement))
-        if is_mariadb:
-            connection.execute(text("ALTER TABLE carts MODIFY ttl INT"))
-        elif engine.dialect.name == "postgresql":
-            connection.execute(text("ALTER TABLE carts DROP CONSTRAINT ck_carts_ttl"))
         if engine.dialect.name != "sqlite":  # which can drop no CHECK
+            connection.execute(text(f"ALTER TABLE carts {dropped_check(engine)}"))
             connection.execute(text("UPDATE carts SET ttl = -2 WHERE id IN (10, 11)"))
     codes = found(app, "--max-age", "600", status=1)
 
@@ -223,7 +228,7 @@ def hotel(engine: Engine) -> list[str]:
     return ["--app", "tests.cli.hotel:Base", "--url", url]
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_column_that_holds_something_else_than_is_declared_is_found(
     engine: Engine, hotel: list[str]
 ) -> None:
@@ -501,9 +506,12 @@ def deep(app: list[str], *, status: int) -> dict[str, Any]:
 def test_a_ttl_that_came_past_the_check_is_found(engine: Engine, app: list[str]) -> None:
     old = f"_ts = _ts - 90000 * {clock_of(engine.dialect).second}"
     wrong = f"UPDATE carts SET {old}, ttl = (id - 10) * -2 WHERE id IN (10, 11)"  # noqa: S608
+    unchecked = "SET check_constraint_checks = 0"
+    if is_mysql(engine):
+        unchecked = "ALTER TABLE carts ALTER CHECK carts_chk_1 NOT ENFORCED"
     past = {
         "sqlite": ("PRAGMA ignore_check_constraints = ON", wrong),
-        "mysql": ("SET check_constraint_checks = 0", wrong),
+        "mysql": (unchecked, wrong),
         "postgresql": (
             "ALTER TABLE carts DROP CONSTRAINT ck_carts_ttl",
             wrong,
@@ -515,9 +523,16 @@ def test_a_ttl_that_came_past_the_check_is_found(engine: Engine, app: list[str])
             connection.exec_driver_sql(statement)
         connection.invalidate()
     assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
-    finding = deep(app, status=1)["invalid-ttl"]
+    findings = deep(app, status=1)
+    finding = findings.pop("invalid-ttl")
     assert finding["message"].endswith("no sweep by index finds them: 2")
     run_sql(engine, finding["fix"])
+    if is_mysql(engine):
+        unenforced = findings.pop("missing-check")
+        assert unenforced["severity"] == "warning"
+        assert "NOT ENFORCED" in unenforced["message"]
+        run_sql(engine, unenforced["fix"])
+    assert findings == {}
     assert "2 rows deleted" in CliRunner().invoke(cli, ["sweep", *app]).stdout
     assert deep(app, status=0) == {}
 

@@ -13,6 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.cli import legacy, shop
 from tests.cli.running import CliRunner, run
+from tests.migrations.projects import is_mysql
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.connect import connect
@@ -148,13 +149,19 @@ def test_a_default_that_is_none_is_refused(app: list[str], default: str) -> None
 def fill_carts(engine: Engine, rows: int) -> None:
     """Carts that are two seconds apart, the oldest first: 43,200 are younger than a day."""
     clock = clock_of(engine.dialect)
-    numbers = {
-        "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows) "
-        "SELECT i FROM n",
-        "postgresql": "SELECT generate_series(1, :rows) AS i",
-        "mysql": f"SELECT seq AS i FROM seq_1_to_{rows}",  # noqa: S608
-    }[clock.family]
+    counting = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows) "
+        "SELECT i FROM n"
+    )
     with engine.begin() as connection:
+        numbers = {
+            "sqlite": counting,
+            "postgresql": "SELECT generate_series(1, :rows) AS i",
+            "mysql": f"SELECT seq AS i FROM seq_1_to_{rows}",  # noqa: S608 (MariaDB's own)
+        }[clock.family]
+        if is_mysql(engine):
+            connection.execute(text(f"SET cte_max_recursion_depth = {rows}"))
+            numbers = counting
         connection.execute(
             text(
                 f"INSERT INTO carts (id, _ts) SELECT 7 * i, "  # noqa: S608 (a test's own)

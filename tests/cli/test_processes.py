@@ -190,17 +190,20 @@ def test_a_reader_that_goes_ends_a_run_without_a_word(tmp_path: Path) -> None:
 
 
 def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
-    code = (
+    # A file, as the command is: by -c Python 3.13.0 fails where there is no working directory.
+    program, gone = tmp_path / "program.py", tmp_path / "gone"
+    program.write_text(
         "import os, sys; from ttl_odm.cli import main; os.rmdir(os.getcwd()); "
         "sys.argv[1:] = ['inspect', '--models', 'a:b']; main()"
     )
+    gone.mkdir()
     finished = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, str(program)],
         capture_output=True,
         text=True,
         check=False,
         timeout=GUARD,
-        cwd=tmp_path,
+        cwd=gone,
         env=variables(PYTHONPATH=str(Path(__file__).parents[2])),
     )
     assert finished.returncode == 2

@@ -20,7 +20,7 @@ def names(databases: Collection[str]) -> list[str]:
     """Name every subject on these databases: its adapter, and the backend behind a colon."""
     return [
         *(f"{SQLALCHEMY}:{name}" for name in sync_backends(databases, every_driver=True)),
-        *(f"{SQLALCHEMY_ASYNC}:{name}" for name in async_backends(databases)),
+        *(f"{SQLALCHEMY_ASYNC}:{name}" for name in async_backends(databases, every_driver=True)),
         *(f"{BEANIE}:{name}" for name in ("mongodb",) if name in databases),
         *(f"{DJANGO}:{name}" for name in sync_backends(databases)),
     ]

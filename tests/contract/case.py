@@ -80,6 +80,11 @@ def sql(reason: str) -> dict[str, str]:
     return {"SQLAlchemy": reason, "Django": reason}
 
 
+def on_servers(reason: str, *databases: str) -> dict[str, str]:
+    """Say that a case can't be asked on the tables of some databases."""
+    return {f"{adapter}, {database}": reason for adapter in sql(reason) for database in databases}
+
+
 def case(
     rule: Rule,
     origin: Origin,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class OnDjango(TableSubject):
             for model in made.tables.values():
                 editor.create_model(model)
         self.raw = RawTables(backend, prefix="contract_")
-        self.database = NAMES[self.raw.dialect]
+        self.database = NAMES[backend.database]
         self.driver = DRIVERS[self.raw.dialect]
         self.tick = self.raw.tick
 
@@ -409,14 +409,14 @@ def _stop(connection: Any, dialect: str, instant: datetime) -> None:
     )
     stop_clock(behind, instant)  # type: ignore[arg-type]
     if dialect == "sqlite":  # DateTimeFields are compared with text
-        another = sqlite3.connect(":memory:")
         stopped_at = instant.strftime("%Y-%m-%d %H:%M:%S.%f")
 
         def strftime(layout: str, when: str, *modifiers: str) -> Any:
             when = stopped_at if when == "now" else when
             places = ", ".join("?" * (2 + len(modifiers)))
-            return another.execute(
-                f"SELECT strftime({places})", (layout, when, *modifiers)
-            ).fetchone()[0]
+            with closing(sqlite3.connect(":memory:")) as another:
+                return another.execute(
+                    f"SELECT strftime({places})", (layout, when, *modifiers)
+                ).fetchone()[0]
 
         connection.connection.create_function("strftime", -1, strftime)

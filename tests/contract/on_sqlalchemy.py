@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import (
     AsyncAdaptedQueuePool,
@@ -75,9 +75,11 @@ class OnSQLAlchemy(TableSubject):
     restricted = (IntegrityError,)
     refused = (DBAPIError,)
 
+    tables: ClassVar[type[RawTables]] = RawTables
+
     def __init__(self, backend: Backend) -> None:
-        self.raw = RawTables(backend)
-        self.database = NAMES[self.raw.dialect]
+        self.raw = self.tables(backend)
+        self.database = NAMES[backend.database]
         self.tick = self.raw.tick
         Base.metadata.create_all(self.raw.engine)
 

@@ -33,7 +33,7 @@ TICKS = {
     "postgresql": timedelta(microseconds=1),
     "mysql": timedelta(microseconds=1),
 }
-NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MariaDB"}
+NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL"}
 
 
 def in_haste(connection: Any, _: Any) -> None:

@@ -22,6 +22,7 @@ from tests.backends import DATABASES, database_of
 from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects, names
 from tests.contract.case import ORIGINS, Case
 from tests.contract.cases import CASES, RULES
+from tests.contract.raw_tables import NAMES
 
 ADAPTERS = {
     SQLALCHEMY: "SQLAlchemy",
@@ -29,15 +30,11 @@ ADAPTERS = {
     BEANIE: "Beanie",
     DJANGO: "Django",
 }
-SERVERS = {
-    "sqlite": "SQLite",
-    "postgres": "PostgreSQL",
-    "mariadb": "MariaDB",
-    "mongodb": "MongoDB",
-}
+SERVERS = {**NAMES, "mongodb": "MongoDB"}
 LIBRARIES = (
     *("sqlalchemy", "psycopg", "psycopg2-binary", "pg8000", "asyncpg"),
-    *("aiosqlite", "pymysql", "aiomysql"),
+    *("aiosqlite", "pymysql", "mysqlclient", "mysql-connector-python", "mariadb"),
+    *("aiomysql", "asyncmy"),
     *("beanie", "pymongo", "motor", "django"),
 )
 RIGHT, WRONG, NOT_APPLICABLE = "right", "wrong", "n/a"

@@ -103,7 +103,7 @@ class Subject(ABC):
 
     Attributes:
         adapter: SQLAlchemy, Beanie or Django.
-        database: SQLite, PostgreSQL, MariaDB or MongoDB.
+        database: SQLite, PostgreSQL, MariaDB, MySQL or MongoDB.
         driver: what it goes through.
         tick: the finest step that instants are kept in.
         checked: the container whose own ttls are checked when they are written.

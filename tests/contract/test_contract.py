@@ -63,6 +63,7 @@ def test_sqlalchemy(subjects: Subjects, backend: str, case: Case) -> None:
     check(subjects, SQLALCHEMY, backend, case)
 
 
+@pytest.mark.every_driver
 @of(SQLALCHEMY_ASYNC)
 def test_sqlalchemy_asynchronously(subjects: Subjects, async_backend: str, case: Case) -> None:
     check(subjects, SQLALCHEMY_ASYNC, async_backend, case)
@@ -73,6 +74,7 @@ def test_beanie(subjects: Subjects, mongodb_url: str, case: Case) -> None:
     check(subjects, BEANIE, "mongodb", case)
 
 
+@pytest.mark.one_driver
 @of(DJANGO)
 def test_django(subjects: Subjects, backend: str, case: Case) -> None:
     check(subjects, DJANGO, backend, case)

@@ -19,7 +19,7 @@ from ttl_odm import ExpireAfter, ExpireAt
 if TYPE_CHECKING:
     from tests.backends import Backend
 
-_ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}
+_ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql", "mysql": "mysql"}
 
 REFRESH_TOKENS: Final = 86_400
 """Seconds for which django-oauth-toolkit's refresh tokens outlive their access tokens."""
@@ -92,6 +92,7 @@ def database_settings(backend: Backend) -> dict[str, Any]:
         "sqlite": {"init_command": "PRAGMA synchronous = OFF"},
         "postgres": {},
         "mariadb": {"ssl_disabled": True},
+        "mysql": {"ssl_disabled": True},
     }
     return {
         "ENGINE": f"django.db.backends.{_ENGINES[backend.database]}",

@@ -428,6 +428,21 @@ def test_rows_are_made_that_expire_when_a_test_wants(
     assert Session.objects.exists() is (seconds > 0)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_what_was_written_and_has_expired_since_knows_its_end(
+    backend: Backend, ttl_clock: TTLClock, *, known: bool
+) -> None:
+    ttl_clock.freeze(at=THEN)
+    session = Session.objects.create(key="a", ttl=60)
+    session.number = 1
+    session.save()  # its last modification is the database's, and read when it is asked for
+    if known:
+        assert session.last_modified == THEN
+    ttl_clock.advance(61)
+    assert session.is_expired
+    assert session.expires_at == THEN + timedelta(seconds=60)
+
+
 def test_they_can_be_made_for_the_real_time(backend: Backend, ttl_clock: TTLClock) -> None:
     with ttl_clock.expiring(Session, -60):
         Session.objects.create(pk=1, key="a")

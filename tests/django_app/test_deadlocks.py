@@ -10,19 +10,16 @@ from django.db import connections, transaction
 
 from tests.django_app.data import kill, raw
 from tests.django_app.shop.models import Session
+from tests.locks import A_WHILE, WAITS
 from ttl_odm.sweeper import Skip, Sweeper
 
 if TYPE_CHECKING:
     from tests.backends import Backend
 
 HOLD = "UPDATE shop_session SET ttl = ttl WHERE id = %s"
-# Locks that somebody waits for. What is asked for within a tenth of a second is answered as before.
-WAITING = """SELECT count(*) FROM information_schema.innodb_locks
-WHERE lock_table LIKE concat('%%', database(), '%%')"""
-A_WHILE = 0.15
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_a_writer_that_holds_one_row_and_wants_another_is_no_victim(backend: Backend) -> None:
     Session.objects.bulk_create([Session(pk=n, key=str(n)) for n in (1, 2, 3)])
     kill(Session, [1, 2, 3])
@@ -37,7 +34,7 @@ def test_a_writer_that_holds_one_row_and_wants_another_is_no_victim(backend: Bac
         sweeping = Thread(target=sweep)
         sweeping.start()
         while sweeping.is_alive():
-            if raw(WAITING) != [(0,)]:
+            if raw(WAITS[backend.database]) != [(0,)]:
                 raw(HOLD, [3])
             sweeping.join(A_WHILE)
         raw(HOLD, [3])

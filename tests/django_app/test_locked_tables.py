@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+_WAITS = (
+    "SET SESSION lock_wait_timeout = 1700, innodb_lock_wait_timeout = 1800",
+    "SELECT CONCAT(@@lock_wait_timeout, ' ', @@innodb_lock_wait_timeout)",
+)
 _LOCK = {
     "postgres": "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
     "mariadb": "LOCK TABLES {table} WRITE",
+    "mysql": "LOCK TABLES {table} WRITE",
     "sqlite": "BEGIN EXCLUSIVE",
 }
 _OWN = {
     "postgres": ("SET lock_timeout = '17min'", "SHOW lock_timeout"),
-    "mariadb": (
-        "SET SESSION lock_wait_timeout = 1700, innodb_lock_wait_timeout = 1800",
-        "SELECT CONCAT(@@lock_wait_timeout, ' ', @@innodb_lock_wait_timeout)",
-    ),
+    "mariadb": _WAITS,
+    "mysql": _WAITS,
     "sqlite": ("PRAGMA busy_timeout = 1717000", "PRAGMA busy_timeout"),
 }
 
@@ -69,7 +72,7 @@ def locked(backend: Backend, table: str) -> Iterator[None]:
         if backend.database == "postgres":
             cursor.execute("SET idle_in_transaction_session_timeout = '600s'")
             cursor.execute("BEGIN")
-        elif backend.database == "mariadb":
+        elif backend.database in ("mariadb", "mysql"):
             cursor.execute("SET SESSION wait_timeout = 600")
         cursor.execute(_LOCK[backend.database].format(table=table))
         yield
@@ -129,7 +132,7 @@ def test_questions_about_a_locked_table_fail_in_time(backend: Backend) -> None:
             store.leases.acquire("sweeper", "me", 60)
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_ttl_status_reports_a_locked_table_and_goes_on(backend: Backend) -> None:
     expired_rows()
     out, err = StringIO(), StringIO()

@@ -242,19 +242,44 @@ def test_outside_of_transactions_indexes_are_built_concurrently(
     assert all("CONCURRENTLY" in sql for sql in made)
 
 
-@pytest.mark.databases("mariadb")
-def test_no_column_is_added_by_copying_the_table(backend: Backend) -> None:
-    """Each statement is one that MariaDB can do in place, or says so."""
+@pytest.mark.databases("mariadb", "mysql")
+def test_nothing_is_added_by_copying_the_table_or_keeping_writers_out(
+    backend: Backend, django_queries: Any
+) -> None:
+    """Each statement says what it may do, or is refused."""
     run([PLAIN], atomic=True)
-    raw("SET SESSION alter_algorithm = 'INPLACE'")
     raw("INSERT INTO shop_box (name) VALUES ('a')")
-    state = state_of(PLAIN)
-    with connections["default"].schema_editor(atomic=False) as editor:
-        for operation in (AddTTL("box"),):
-            before = state.clone()
-            operation.state_forwards("shop", state)
-            operation.database_forwards("shop", editor, before, state)
+    with django_queries() as queries:
+        add_to_box(AddTTL("box"))
+    altered = [each["sql"] for each in queries if each["sql"].startswith("ALTER TABLE")]
+    assert len(altered) == 7
+    assert all("ALGORITHM=INSTANT" in sql or "LOCK=NONE" in sql for sql in altered)
     assert set(schema()[1]) == {"ix_shop_box_ttl_inherited", "ix_shop_box_ttl_own"}
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_table_is_copied_for_its_check_where_that_is_asked_for(
+    backend: Backend, *, copies: bool
+) -> None:
+    run([PLAIN], atomic=True)
+    raw("INSERT INTO shop_box (name) VALUES ('a')")
+    operation = AddTTL("box", copy_table=copies)
+    add_to_box(operation)
+    assert operation.deconstruct()[2].get("copy_table", False) is copies
+    if backend.database == "mysql" and not copies:
+        raw("UPDATE shop_box SET ttl = 0")
+    else:
+        with pytest.raises(IntegrityError), transaction.atomic():
+            raw("UPDATE shop_box SET ttl = 0")
+
+
+def add_to_box(operation: AddTTL) -> None:
+    """Run it on the table as it is."""
+    before = state_of(PLAIN)
+    after = before.clone()
+    operation.state_forwards("shop", after)
+    with connections["default"].schema_editor(atomic=False) as editor:
+        operation.database_forwards("shop", editor, before, after)
 
 
 def test_historical_models_see_every_row(backend: Backend) -> None:

@@ -67,7 +67,7 @@ def names(rows: Any) -> set[str]:
     return set(rows.values_list("name", flat=True))
 
 
-@pytest.mark.databases("sqlite", "mariadb")
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
 @pytest.mark.parametrize("null", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_no_date_never_expires(backend: Backend, policy: str, null: bool) -> None:  # noqa: FBT001

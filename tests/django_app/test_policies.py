@@ -312,7 +312,7 @@ def test_an_index_for_a_model_of_others_is_asked_of_the_database(backend: Backen
         raw(back)
 
 
-@pytest.mark.databases("sqlite", "mariadb")
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
 def test_dates_that_are_not_kept_in_utc_are_refused(backend: Backend) -> None:
     connection = connections["default"]
     before = connection.settings_dict["TIME_ZONE"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-pytestmark = pytest.mark.databases("postgres", "mariadb")
+pytestmark = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 
 def at_once(number: int, action: Callable[[int], Any]) -> list[Any]:

@@ -172,7 +172,7 @@ class TestDjangoStore(StoreContract):
             assert isinstance(rig.store, each)
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 class TestRowsThatDjangoCollects(PurgeContract, HoldContract, RefusalContract):
     """Rows that Django's Collector deletes, since a signal has a receiver."""
 

@@ -159,7 +159,7 @@ def test_questions_about_a_locked_table_fail_in_time(patient: Engine) -> None:
                 ask()
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("command", ["status", "check"])
 def test_the_command_line_reports_a_locked_table_and_goes_on(patient: Engine, command: str) -> None:
     url = patient.url.render_as_string(hide_password=False)

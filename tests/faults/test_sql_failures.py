@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-servers = pytest.mark.databases("postgres", "mariadb")
+servers = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 # Ways to be in the middle of a DELETE for as long as a test wants, or until it hurries.
 _SLEEP = (
@@ -82,6 +82,11 @@ def is_postgresql(engine: Engine) -> bool:
     return engine.dialect.name == "postgresql"
 
 
+def is_mariadb(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        return bool(getattr(connection.dialect, "is_mariadb", False))
+
+
 @contextmanager
 def errors_of(engine: Engine) -> Iterator[list[str]]:
     """Collect what the driver raises inside."""
@@ -129,7 +134,7 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_delete_is_replaced(engine: 
     assert_swept(engine)
 
 
-@servers
+@pytest.mark.databases("postgres", "mariadb")  # MySQL has nothing that limits a DELETE
 def test_a_statement_that_takes_too_long_makes_the_batch_smaller(engine: Engine) -> None:
     model = made(engine)
     slow(engine, 0.15)
@@ -150,9 +155,14 @@ def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch)
     """Somebody holds a row in the middle, and then wants one that the sweeper has locked.
 
     As on a server that can't be told not to wait; and there has to be a deadlock before a wait is
-    over, however slow the machine is. PostgreSQL looks for one once in a wait.
+    over, however slow the machine is. PostgreSQL looks for one once in a wait. On MySQL, where the
+    sweeper waits for no row that it deletes, it is one that a trigger changes.
     """
     monkeypatch.setattr(transactions, "NO_WAIT", {"innodb_lock_wait_timeout": GUARD})
+    is_mysql = engine.dialect.name == "mysql" and not is_mariadb(engine)
+    if is_mysql:
+        monkeypatch.setattr(transactions, "SHORT_WAITS", {"innodb_lock_wait_timeout": GUARD})
+    hold = "SELECT id FROM carts WHERE id = 10 FOR UPDATE"
     monkeypatch.setattr(transactions, "_POSTGRESQL_WAIT", "600s")
     monkeypatch.setattr(transactions, "_settings", transactions._settings.__wrapped__)
     model = made(engine)
@@ -161,6 +171,11 @@ def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch)
         if is_postgresql(engine):  # before the sweeper stops waiting
             name = engine.url.database
             connection.execute(text(f"ALTER DATABASE {name} SET deadlock_timeout = '3s'"))
+        if is_mysql:
+            connection.execute(text("CREATE TABLE goings SELECT 0 AS number"))
+            hold = "UPDATE goings SET number = number + 1"
+            trigger = f"CREATE TRIGGER going AFTER DELETE ON carts FOR EACH ROW {hold}"
+            connection.execute(text(trigger))
     engine.dispose()
     held, done = threading.Event(), threading.Event()
 
@@ -171,11 +186,12 @@ def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch)
                 connection.execute(text("SET LOCAL deadlock_timeout = '10min'"))
             # InnoDB rolls the transaction back that has changed less.
             connection.execute(text("INSERT INTO weights VALUES (:n)"), [{"n": 1}] * 500)
-            connection.execute(text("SELECT id FROM carts WHERE id = 10 FOR UPDATE"))
+            connection.execute(text(hold))
             held.set()
-            wait_until_blocked(engine, "DELETE FROM carts%")
+            wait_until_blocked(engine, "%" if is_mysql else "DELETE FROM carts%")
             connection.execute(text("SELECT id FROM carts WHERE id = 0 FOR UPDATE"))
-            done.wait(GUARD)
+            if not is_mysql:  # where nothing goes without that trigger
+                done.wait(GUARD)
             connection.rollback()
 
     thread = threading.Thread(target=rival)
@@ -241,10 +257,15 @@ class _Server:
         try:
             from local_servers.children import Children, unprivileged_account
             from local_servers.mariadb import MARIADB
+            from local_servers.mysql import MYSQL
             from local_servers.postgres import POSTGRES
         finally:
             sys.path.pop()
-        known = {"postgres": (POSTGRES, "postgres"), "mariadb": (MARIADB, "mysql")}
+        known = {
+            "postgres": (POSTGRES, "postgres"),
+            "mariadb": (MARIADB, "mysql"),
+            "mysql": (MYSQL, "mysql"),
+        }
         chosen, account = known[kind]
         programs = chosen.find()
         assert programs is not None
@@ -277,6 +298,11 @@ def test_a_postgresql_that_crashes_in_the_middle_of_a_batch_loses_nothing() -> N
 @pytest.mark.usefixtures("mariadb_url")
 def test_a_mariadb_that_crashes_in_the_middle_of_a_batch_loses_nothing() -> None:
     _sweep_through_a_crash("mariadb", "mysql+pymysql")
+
+
+@pytest.mark.usefixtures("mysql_url")
+def test_a_mysql_that_crashes_in_the_middle_of_a_batch_loses_nothing() -> None:
+    _sweep_through_a_crash("mysql", "mysql+pymysql")
 
 
 def _sweep_through_a_crash(kind: str, driver: str) -> None:

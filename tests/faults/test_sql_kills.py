@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.backends import Backend
 
 KILLS = 20
-servers = pytest.mark.databases("postgres", "mariadb")
+servers = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 
 @pytest.fixture(params=["archive", "hook"])

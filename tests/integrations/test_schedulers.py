@@ -193,6 +193,7 @@ def test_a_persistent_job_store_leaves_the_sweep_to_one_in_memory(
             for_apscheduler.add_sweep(scheduler, shop.sweeper, name="other")
     finally:
         scheduler.shutdown()
+        store.engine.dispose()  # its thread looks for jobs once more, after it has closed the store
 
 
 # --- Dramatiq

@@ -88,7 +88,7 @@ def _(s: Session, m: World) -> Any:
     return sorted(s.connection().scalars(select(m.Customer.__table__.alias("a").alias("b").c.name)))
 
 
-@path("Core: a sample", without=("sqlite", "mariadb"))
+@path("Core: a sample", without=("sqlite", "mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     sample = m.Customer.__table__.tablesample(100, name="sample")
     return sorted(s.connection().scalars(select(sample.c.name)))
@@ -129,7 +129,7 @@ def _(s: Session, m: World) -> Any:
     return rows(s.connection().execute(statement))
 
 
-@path("Core: Table.outerjoin() with full=True", without=("mariadb",))
+@path("Core: Table.outerjoin() with full=True", without=("mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     customers, orders = m.Customer.__table__, m.Order.__table__
     joined = customers.outerjoin(orders, orders.c.customer_id == customers.c.id, full=True)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.leaks.worlds import World
 
+NOT_IN_ITSELF = {"mysql": "it changes no table that a subquery of the statement reads"}
+
 
 def only_on(s: Session, *dialects: str) -> None:
     """Refuse where SQLAlchemy would leave out what this is about."""
@@ -40,19 +42,19 @@ def only_on(s: Session, *dialects: str) -> None:
 # Reads
 
 
-@path("GROUPING SETS", without=("sqlite", "mariadb"))
+@path("GROUPING SETS", without=("sqlite", "mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     sets = func.grouping_sets(m.Order.customer_id, m.Order.total > 30)
     return rows(s.execute(select(m.Order.customer_id, func.count()).group_by(sets)))
 
 
-@path("CUBE over a join", without=("sqlite", "mariadb"))
+@path("CUBE over a join", without=("sqlite", "mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     joined = select(m.Customer.name, func.sum(m.Order.total)).join(m.Customer.orders)
     return rows(s.execute(joined.group_by(func.cube(m.Customer.name, m.Customer.region_id))))
 
 
-@path("a table as one value", without=("sqlite", "mariadb"))
+@path("a table as one value", without=("sqlite", "mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     regions = table(m.Customer).alias("c")
     return sorted(
@@ -60,7 +62,7 @@ def _(s: Session, m: World) -> Any:
     )
 
 
-@path("an array of a subquery", without=("sqlite", "mariadb"))
+@path("an array of a subquery", without=("sqlite", "mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     numbers = select(m.Order.number).where(m.Order.customer_id == m.Customer.id)
     arrays = select(m.Customer.name, func.array(numbers.order_by(m.Order.id).scalar_subquery()))
@@ -72,13 +74,13 @@ def _(s: Session, m: World) -> Any:
     return sorted(s.scalar(select(func.aggregate_strings(m.Order.number, ","))).split(","))
 
 
-@path("an ordered-set aggregate", without=("sqlite", "mariadb"))
+@path("an ordered-set aggregate", without=("sqlite", "mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     middle = func.percentile_disc(0.9).within_group(m.Order.total)
     return s.scalar(select(middle))
 
 
-@path("a MATERIALIZED CTE", without=("mariadb",))
+@path("a MATERIALIZED CTE", without=("mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     big = select(m.Order).where(m.Order.total >= 20).cte("big").prefix_with("MATERIALIZED")
     return sorted(s.scalars(select(aliased(m.Order, big).number)))
@@ -90,7 +92,7 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(select(m.Order.number, around)))
 
 
-@path("a table function of each row", without=("mariadb",))
+@path("a table function of each row", without=("mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     orders = table(m.Order)
     if s.get_bind().dialect.name == "sqlite":
@@ -108,7 +110,7 @@ def _(s: Session, m: World) -> Any:
     return sorted(s.scalars(hinted.with_hint(m.Order, "USE INDEX ()", "mysql")))
 
 
-@path("a LIMIT that is a subquery", without=("mariadb",))
+@path("a LIMIT that is a subquery", without=("mariadb", "mysql"))
 def _(s: Session, m: World) -> Any:
     count = select(func.count(m.Profile.id)).scalar_subquery()
     return len(s.scalars(select(m.Region.name).join(m.Customer).limit(count)).all())
@@ -182,7 +184,7 @@ def _(s: Session, m: World) -> Any:
     return copied
 
 
-@path("taking jobs from a queue", without=("sqlite", "mariadb"), writes=True)
+@path("taking jobs from a queue", without=("sqlite", "mariadb", "mysql"), writes=True)
 def _(s: Session, m: World) -> Any:
     only_on(s, "postgresql")
     next_ = select(m.Order.id).order_by(m.Order.id).limit(3).with_for_update(skip_locked=True)
@@ -190,7 +192,7 @@ def _(s: Session, m: World) -> Any:
     return sorted(o.number for o in s.scalars(taken.returning(m.Order)))
 
 
-@path("rows that are moved to another table", without=("sqlite", "mariadb"), writes=True)
+@path("rows that are moved to another table", without=("sqlite", "mariadb", "mysql"), writes=True)
 def _(s: Session, m: World) -> Any:
     orders = table(m.Order)
     gone = delete(orders).where(orders.c.total >= 20).returning(orders.c.id, orders.c.number)
@@ -199,7 +201,7 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(select(m.archive.c.id, m.archive.c.name)))
 
 
-@path("an upsert inside a CTE", without=("sqlite", "mariadb"), writes=True)
+@path("an upsert inside a CTE", without=("sqlite", "mariadb", "mysql"), writes=True)
 def _(s: Session, m: World) -> Any:
     only_on(s, "postgresql")
     added = on_conflict(s, table(m.Order)).values([*NEW, {"id": 1, "number": "n1", "total": 1}])
@@ -210,7 +212,9 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(select(done)))
 
 
-@path("an INSERT inside a CTE, joined to a table", without=("sqlite", "mariadb"), writes=True)
+@path(
+    "an INSERT inside a CTE, joined to a table", without=("sqlite", "mariadb", "mysql"), writes=True
+)
 def _(s: Session, m: World) -> Any:
     added = insert(m.archive).from_select(["id", "name"], select(m.Order.id, m.Order.number))
     added = added.returning(m.archive.c.id).cte("added")
@@ -218,7 +222,7 @@ def _(s: Session, m: World) -> Any:
     return rows(s.execute(joined))
 
 
-@path("UPDATE to what another row of the table has", writes=True)
+@path("UPDATE to what another row of the table has", without=NOT_IN_ITSELF, writes=True)
 def _(s: Session, m: World) -> Any:
     orders, other = table(m.Order), table(m.Order).alias("other")
     most = select(func.max(other.c.total)).scalar_subquery()
@@ -226,7 +230,7 @@ def _(s: Session, m: World) -> Any:
     return s.scalar(select(m.Order.total).where(m.Order.id == 1))
 
 
-@path("DELETE where another row of the table is", writes=True)
+@path("DELETE where another row of the table is", without=NOT_IN_ITSELF, writes=True)
 def _(s: Session, m: World) -> Any:
     orders, other = table(m.Order), table(m.Order).alias("other")
     same = exists().where(other.c.customer_id == orders.c.customer_id, other.c.id != orders.c.id)

@@ -79,6 +79,7 @@ with Session(connection) as session:
     found = [note.id for note in session.scalars(select(Note))]
     core = session.connection().scalars(select(Note.__table__.c.id)).all()
 connection.close()
+engine.dispose()
 print(found, core, dialect_class is type(engine.dialect))
 """
 

@@ -89,7 +89,7 @@ def test_rows_begin_where_a_column_says(engine: Engine, project: Any) -> None:
     assert stamps["c"] == stamps["b"]  # not in the future
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_columns_that_mariadb_updates_by_itself_stay(engine: Engine, project: Any) -> None:
     with engine.begin() as connection:
         connection.execute(
@@ -237,7 +237,7 @@ def test_policies_and_views_of_somebody_else_stay(
         assert connection.scalar(text("SELECT one FROM web_sessions_live")) == 1
 
 
-@pytest.mark.databases("sqlite", "mariadb")
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
 def test_enforcing_is_refused_where_there_is_no_such_thing(
     before: Any, engine: Engine, project: Any
 ) -> None:

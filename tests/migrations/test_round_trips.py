@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, inspect, text
 
 from tests.backends import fresh
 from tests.migrations.conftest import models
-from tests.migrations.projects import catalogue
+from tests.migrations.projects import catalogue, without_a_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,14 +43,15 @@ def test_the_schema_is_the_one_that_create_all_makes(
     here = project(model)
     here.autogenerate()
     plain = catalogue(engine, "web_sessions")
+    made = without_a_copy(engine, catalogue(pristine, "web_sessions"))
     for _ in range(2):
         here.upgrade()
         here.check()
-        assert catalogue(engine, "web_sessions") == catalogue(pristine, "web_sessions")
+        assert catalogue(engine, "web_sessions") == made
         here.downgrade()
         assert catalogue(engine, "web_sessions") == plain
     here.upgrade()
-    assert catalogue(engine, "web_sessions") == catalogue(pristine, "web_sessions")
+    assert catalogue(engine, "web_sessions") == made
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM web_sessions")) == 3
     assert "ttl_odm_migration" not in inspect(engine).get_table_names()
@@ -133,4 +134,5 @@ def test_naming_conventions_leave_our_names_alone(
     here.autogenerate()
     here.upgrade()
     here.check()
-    assert catalogue(engine, "web_sessions") == catalogue(pristine, "web_sessions")
+    made = without_a_copy(engine, catalogue(pristine, "web_sessions"))
+    assert catalogue(engine, "web_sessions") == made

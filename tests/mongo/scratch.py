@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -67,6 +68,16 @@ def connect(url: str, **options: Any) -> Any:
     from pymongo import AsyncMongoClient
 
     return AsyncMongoClient(url, **options)
+
+
+@cache
+def backend_of(url: str) -> Any:
+    """Return what `ttl_database` has to be told about a server: "mongodb" or "documentdb".
+
+    Gateways to documentdb introduce themselves by a field of their own: Azure's, and ours.
+    """
+    with MongoClient[Any](url) as client:
+        return "documentdb" if "internal" in client.admin.command("hello") else "mongodb"
 
 
 @asynccontextmanager

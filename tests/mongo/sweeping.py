@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from beanie import Document, init_beanie
+from bson import DatetimeMS
+from bson.codec_options import CodecOptions
 from pymongo.monitoring import CommandListener
 
 from tests.mongo.scratch import scratch
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     Raw = dict[str, Any]
 
+_AWARE: CodecOptions[Any] = CodecOptions(tz_aware=True)
 HOUR = 3_600
 DAY = 86_400
 
@@ -96,8 +99,9 @@ class Swept:
 
     def now(self) -> datetime:
         """Return the server's clock."""
-        now: datetime = self.raw.database.client.admin.command("hello")["localTime"]
-        return now.replace(tzinfo=timezone.utc)
+        hello = self.raw.database.client.admin.command("hello")
+        # A date; a gateway to documentdb gives a number.
+        return DatetimeMS(hello["localTime"]).as_datetime(_AWARE)
 
     def ago(self, seconds: float) -> datetime:
         """Return an instant before now."""

@@ -171,7 +171,7 @@ def test_only_a_database_of_the_drivers_can_be_gated(given: Any) -> None:
 
 async def test_a_backend_must_be_one_of_two(mongodb_url: str) -> None:
     client = connect(mongodb_url)
-    with pytest.raises(TTLConfigurationError, match="give 'mongodb' or 'cosmos'"):
+    with pytest.raises(TTLConfigurationError, match="give 'mongodb', 'documentdb' or 'cosmos'"):
         ttl_database(client["app"], backend="azure")  # type: ignore[arg-type]
     closing = client.close()
     if closing is not None:

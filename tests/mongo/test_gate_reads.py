@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from beanie import Document, Link, View, init_beanie
+from bson import DatetimeMS
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,7 +32,7 @@ from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.policy.predicate import live_expr
 from ttl_odm.beanie.rewrite import filters, pipelines
 from ttl_odm.beanie.time import clock as server_clock
-from ttl_odm.beanie.time.clock import ServerClock
+from ttl_odm.beanie.time.clock import ServerClock, instant_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -704,6 +705,13 @@ async def test_the_servers_clock_is_between_the_bounds(server: Server) -> None:
         assert clock.reached() <= server.time <= clock.at_most()
         assert clock.at_most() - clock.reached() < timedelta(milliseconds=10)
         assert clock.reached().microsecond % 1000 == 0
+
+
+def test_a_servers_instant_is_a_date_or_a_number_of_milliseconds() -> None:
+    instant = datetime(2030, 1, 1, 0, 0, 0, 7000, tzinfo=timezone.utc)
+    milliseconds = int(instant.timestamp() * 1000)
+    for told in (instant, instant.replace(tzinfo=None), DatetimeMS(milliseconds), milliseconds):
+        assert instant_of({"localTime": told}) == DatetimeMS(milliseconds)
 
 
 async def test_the_server_is_asked_once_a_minute(server: Server) -> None:

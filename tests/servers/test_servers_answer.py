@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-_VERSIONS = {"sqlite": "sqlite_version()", "postgres": "version()", "mariadb": "version()"}
-_ANSWERS = {"sqlite": "3.", "postgres": "PostgreSQL ", "mariadb": "MariaDB"}
+_VERSIONS = {
+    "sqlite": "sqlite_version()",
+    "postgres": "version()",
+    "mariadb": "version()",
+    "mysql": "IF(VERSION() LIKE '%MariaDB%', 'MariaDB', 'MySQL')",
+}
+_ANSWERS = {"sqlite": "3.", "postgres": "PostgreSQL ", "mariadb": "MariaDB", "mysql": "MySQL"}
 
 _METADATA = MetaData()
 _TABLE = Table("only_table", _METADATA, Column("id", Integer, primary_key=True))

@@ -111,7 +111,7 @@ KINDS: dict[str, Kind] = {
     "timestamp": Kind(mysql.TIMESTAMP(), {}, naive, SECOND, databases=("mysql",)),
     "timestamp6": Kind(mysql.TIMESTAMP(fsp=6), {}, naive, MILLISECOND, databases=("mysql",)),
     "variant": Kind(
-        DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql"), {}, naive, MILLISECOND
+        DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb"), {}, naive, MILLISECOND
     ),
     "utc_decorated": Kind(
         UtcDateTime().with_variant(UtcDateTime(), "oracle"), {}, lambda i: i, SECOND
@@ -142,7 +142,7 @@ KINDS: dict[str, Kind] = {
     # As Home Assistant's last_updated_ts.
     "recorded": Kind(
         Float()
-        .with_variant(mysql.DOUBLE(asdecimal=False), "mysql")
+        .with_variant(mysql.DOUBLE(asdecimal=False), "mysql", "mariadb")
         .with_variant(postgresql.DOUBLE_PRECISION(), "postgresql"),
         {"unit": "s"},
         lambda i: i.timestamp(),

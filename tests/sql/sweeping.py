@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 HOUR = 3_600
-servers = pytest.mark.databases("postgres", "mariadb")
+servers = pytest.mark.databases("postgres", "mariadb", "mysql")
 sweeps = pytest.mark.parametrize("sweep", ["index", "scan"])
 
 

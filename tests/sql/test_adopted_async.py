@@ -10,7 +10,7 @@ from sqlalchemy import ForeignKey, Integer, String, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from tests.clocks import stop_clock
+from tests.clocks import family_of, stop_clock
 from tests.sql.adopted import DAY, KINDS, kinds_of, new_base, table
 from ttl_odm import TTL, ExpireAt
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin, include_expired
@@ -26,7 +26,7 @@ NOW = datetime(2026, 6, 15, 12, tzinfo=timezone.utc)
 async def test_asynchronous_drivers_read_write_and_sweep_every_kind(
     async_engine: AsyncEngine,
 ) -> None:
-    kinds = kinds_of(async_engine.dialect.name)
+    kinds = kinds_of(family_of(async_engine.dialect))
     base = new_base()
     fixed = {
         name: table(f"f_{name}", ExpireAt("at", **kind.options), base, kind.type)
@@ -46,7 +46,7 @@ async def test_asynchronous_drivers_read_write_and_sweep_every_kind(
         await connection.run_sync(base.metadata.create_all)
 
     def work(session: Session) -> None:
-        if session.get_bind().dialect.name == "mysql":
+        if family_of(session.get_bind().dialect) == "mysql":
             session.execute(text("SET time_zone = '+00:00'"))
         stop_clock(session.connection(), NOW)
         for name, kind in kinds.items():
@@ -67,9 +67,9 @@ async def test_asynchronous_drivers_read_write_and_sweep_every_kind(
 
     async with AsyncSession(async_engine) as session, session.begin():
         await session.run_sync(work)
-        if async_engine.dialect.name == "mysql":
+        if family_of(async_engine.dialect) == "mysql":
             await session.execute(text("SET timestamp = DEFAULT"))
-        if async_engine.dialect.name == "postgresql":
+        if family_of(async_engine.dialect) == "postgresql":
             await session.execute(text("DROP SCHEMA stopped_clock CASCADE"))
     report = await AsyncSweeper(async_engine, base).run_once()
     assert not report.failed

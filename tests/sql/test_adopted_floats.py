@@ -49,7 +49,7 @@ def test_what_is_no_number_never_expires(engine: Engine, type_: Any) -> None:
     assert Sweeper(engine, base).run_once().deleted == 0
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_floats_of_four_bytes_are_refused(engine: Engine) -> None:
     types = [Float(), mysql.FLOAT(), Float(24)] if engine.dialect.name == "mysql" else [REAL()]
     for type_ in types:

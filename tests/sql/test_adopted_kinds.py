@@ -273,7 +273,7 @@ def test_sqlites_texts_are_read_however_they_were_written(engine: Engine) -> Non
             assert set(session.scalars(select(model.id))) == alive
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_zero_dates_never_expire(engine: Engine) -> None:
     base = new_base()
     types = {"naive_s": KINDS["naive_s"], "day": KINDS["day"], "timestamp": KINDS["timestamp"]}

@@ -162,7 +162,7 @@ def test_expired_children_go_with_a_live_parent_in_silence(session: Session, m: 
 
 
 # On SQLite the connections would wait for each other.
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_on_two_databases_at_once(engine: Engine, m: Models) -> None:
     other = engine.execution_options()
     with Session(binds={m.Folder: engine, m.File: other}, expire_on_commit=False) as session:

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Column, DateTime, Integer, MetaData, Table, insert, select, text
 
 from tests.sql.adopted import DAY
+from tests.sql.statements import is_mysql
 from tests.sql.sweeping import HOUR, add, cart
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.sqlalchemy import disable, enable, include_expired
@@ -136,14 +137,15 @@ def judge(engine: Engine, logins: Table, index: str, *, serves: bool) -> None:
     assert Sweeper(engine, logins).run_once().deleted == EXPIRED
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_an_index_that_planners_do_not_see_is_none(engine: Engine, logins: Table) -> None:
     enable(logins, ENDS)
     make(engine, "CREATE INDEX theirs ON enabled_logins (ends)")
     if engine.dialect.name == "postgresql":
         hidden = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'theirs'::regclass"
     else:
-        hidden = "ALTER TABLE enabled_logins ALTER INDEX theirs IGNORED"
+        word = "INVISIBLE" if is_mysql(engine.dialect) else "IGNORED"
+        hidden = f"ALTER TABLE enabled_logins ALTER INDEX theirs {word}"
     make(engine, hidden)
     assert due_of(engine, logins).parts == (Part.ALL,)
 

@@ -27,6 +27,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
+from tests.sql.statements import beside_inserts, plan_of
 from ttl_odm import ExpireAt
 from ttl_odm.sqlalchemy import TTLMixin, enable
 
@@ -131,7 +132,7 @@ def test_keys_with_defaults_are_freed_by_one_statement(session: Session, sent: l
     session.add_all([Visit(id=n, person=f"{n}", code=f"{n}") for n in range(100)])
     sent.clear()
     session.flush()
-    assert len([statement for statement in sent if not statement.startswith("INSERT")]) == 1
+    assert len(beside_inserts(sent, session.get_bind().dialect)) == 1
 
 
 def test_a_default_outside_of_keys_costs_nothing(session: Session, sent: list[str]) -> None:
@@ -257,9 +258,7 @@ def test_the_statement_for_such_keys_reads_no_whole_table(session: Session, kind
     def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if table not in statement or statement.startswith("INSERT"):
             return
-        prefix = "EXPLAIN QUERY PLAN " if connection.dialect.name == "sqlite" else "EXPLAIN "
-        cursor.execute(prefix + statement, parameters)
-        explained.extend(str(line) for line in cursor.fetchall())
+        explained.extend(map(str, plan_of(cursor, statement, parameters, connection.dialect)))
 
     mysql = session.get_bind().dialect.name == "mysql"
     session.execute(text(f"ANALYZE {'TABLE ' if mysql else ''}{table}"))

@@ -33,8 +33,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from tests.clocks import age
+from tests.clocks import age, family_of
 from tests.sql.models import web_session
+from tests.sql.statements import EXPLAIN, beside_inserts, plan_of
 from ttl_odm.sqlalchemy import TTLMixin
 
 if TYPE_CHECKING:
@@ -87,7 +88,11 @@ class Nick(TTLMixin, Other):
     role: Mapped[str | None] = mapped_column(String(20))
 
 
-Index("uq_nicks_name", Nick.room.desc(), func.lower(Nick.name).label("lower"), unique=True)
+# SQLAlchemy gives MySQL's indexes the parentheses of an expression that has no name.
+Index("uq_nicks_lower", Nick.room.desc(), func.lower(Nick.name), unique=True).ddl_if("mysql")
+Index("uq_nicks_name", Nick.room.desc(), func.lower(Nick.name).label("lower"), unique=True).ddl_if(
+    callable_=lambda *_, dialect, **__: dialect.name != "mysql"
+)
 Index("uq_nicks_role", Nick.room, func.coalesce(Nick.role, "-"), unique=True)
 Index("uq_nicks_text", text("(id + 0)"), _table=Nick.__table__, unique=True)
 
@@ -137,7 +142,7 @@ def test_a_flush_needs_one_statement_more_however_many_rows_it_inserts(
     session.add_all([model(id=f"{n:04}", email=f"{n}@example.org") for n in range(count)])
     with statements_of(session) as sent:
         session.flush()
-    assert len([each for each in sent if not each.startswith("INSERT")]) == 1
+    assert len(beside_inserts(sent, session.get_bind().dialect, count=count)) == 1
 
 
 def test_a_second_flush_compiles_nothing(session: Session) -> None:
@@ -201,10 +206,8 @@ def test_the_statement_for_composite_keys_reads_no_whole_table(
     def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if "seats" not in statement or statement.startswith("INSERT"):
             return
-        prefix = "EXPLAIN QUERY PLAN " if connection.dialect.name == "sqlite" else "EXPLAIN "
         first = parameters[0] if isinstance(parameters, list) else parameters
-        cursor.execute(prefix + statement, first)
-        explained.extend(str(row) for row in cursor.fetchall())
+        explained.extend(map(str, plan_of(cursor, statement, first, connection.dialect)))
 
     if session.get_bind().dialect.name == "mysql":
         session.execute(text("ANALYZE TABLE seats"))
@@ -216,6 +219,25 @@ def test_the_statement_for_composite_keys_reads_no_whole_table(
     assert not [
         each for each in explained if "SCAN seats" in each or "Seq Scan" in each or "'ALL'" in each
     ]
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_the_statement_for_many_rows_with_two_keys_reads_no_whole_table(session: Session) -> None:
+    session.add_all([Renamed(number=n, handle=f"{n}") for n in range(2000)])
+    session.commit()
+    session.execute(text("ANALYZE TABLE renamed"))
+    session.commit()
+    sent: list[tuple[str, Any]] = []
+
+    @event.listens_for(session.connection(), "before_cursor_execute")
+    def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        sent.append((statement, parameters))
+
+    session.add_all([Renamed(number=n, handle=f"{n}") for n in range(5000, 5200)])
+    session.flush()
+    (lookup,) = [call for call in sent if call[0].lstrip("(").startswith("SELECT")]
+    plan = session.connection().exec_driver_sql(f"{EXPLAIN['mysql']} {lookup[0]}", lookup[1])
+    assert {row.type for row in plan} <= {"range", "index_merge"}
 
 
 class Colour(enum.Enum):
@@ -297,7 +319,7 @@ def update_null_nick(session: Session) -> None:
     session.flush()
 
 
-@pytest.mark.databases("sqlite", "postgres")
+@pytest.mark.databases("sqlite", "postgres", "mysql")
 @pytest.mark.parametrize(
     "write",
     [
@@ -324,7 +346,7 @@ def test_values_of_a_unique_index_over_expressions_are_free(
         assert {2, 3} <= set(stored(session, "nicks"))
 
 
-@pytest.mark.databases("sqlite", "postgres")
+@pytest.mark.databases("sqlite", "postgres", "mysql")
 def test_a_live_row_keeps_its_value_of_a_unique_index_over_expressions(engine: Engine) -> None:
     Other.metadata.create_all(engine)
     with Session(engine) as session:
@@ -460,7 +482,7 @@ async def test_asynchronous_drivers_free_keys_alike(async_engine: AsyncEngine, c
         await session.execute(select(Seat))
         late.add_all([Seat(**seat) for seat in seats])
         await late.run_sync(expire, "seats", *range(count))
-        if async_engine.dialect.name != "mysql":  # there the snapshot doesn't show the rows
+        if family_of(async_engine.dialect) != "mysql":  # there the snapshot doesn't show the rows
             await session.rollback()
         session.add_all([Seat(**seat) for seat in seats])
         await session.commit()

@@ -121,7 +121,7 @@ ZEROS = {
 }
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 @pytest.mark.parametrize("kind", ZEROS)
 @sweeps
 def test_a_zero_date_is_no_null(engine: Engine, kind: str, sweep: str) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.sql.adopted import KINDS
+from tests.sql.statements import plan_of
 from ttl_odm import TTL
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 HOUR = 3_600
 LIVE, EXPIRED = 20_000, 300
 
-EXPLAIN = {"postgresql": "EXPLAIN", "mysql": "EXPLAIN", "sqlite": "EXPLAIN QUERY PLAN"}
 NUMBERS = {
     "postgresql": "SELECT i FROM generate_series(1, {rows}) AS n(i)",
-    "mysql": "SELECT seq AS i FROM seq_1_to_{rows}",
+    # MySQL ends a recursion at 1,000.
+    "mysql": "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 199) "
+    "SELECT a.i * 200 + b.i + 1 AS i FROM n AS a, n AS b WHERE a.i * 200 + b.i < {rows}",
     "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) "
     "SELECT i FROM n",
 }
@@ -86,8 +88,8 @@ def explained(engine: Engine, model: Any, **config: Any) -> dict[str, list[str]]
         if "carts" not in statement or kind in ("INSERT", "SHOW") or "0 = 1" in statement:
             return
         cursor = connection.connection.cursor()
-        cursor.execute(f"{EXPLAIN[engine.dialect.name]} {statement}", parameters)
-        lines = [" ".join(map(str, row)) for row in cursor.fetchall()]
+        rows = plan_of(cursor, statement, parameters, engine.dialect)
+        lines = [" ".join(map(str, row)) for row in rows]
         plans.setdefault(kind, []).append("\n".join(lines))
         cursor.close()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-pytestmark = pytest.mark.databases("postgres", "mariadb")
+pytestmark = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 WORKERS = 6
 ROUNDS = 40
@@ -255,7 +255,7 @@ def by_upserts(session: Session, model: Any) -> None:
 WAYS = [by_flush, by_flush_of_several, by_executemany, by_unique_value, by_update, by_select]
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 @pytest.mark.parametrize("way", [*WAYS, by_upsert, by_upserts], ids=lambda way: way.__name__)
 def test_an_expired_row_that_the_snapshot_does_not_show_makes_room(
     crowd: Engine, model: Any, way: Callable[[Session, Any], None]
@@ -288,7 +288,7 @@ def test_on_postgresql_such_a_transaction_fails_and_succeeds_when_run_again(
         assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) in {1, 3}
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_live_row_that_the_snapshot_does_not_show_stays(
     crowd: Engine, model: Any, way: Callable[[Session, Any], None]
@@ -304,7 +304,7 @@ def test_a_live_row_that_the_snapshot_does_not_show_stays(
         assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) == 0
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_a_batch_that_goes_to_the_database_in_parts_is_tried_again_as_a_whole(
     crowd: Engine, model: Any
 ) -> None:
@@ -319,7 +319,7 @@ def test_a_batch_that_goes_to_the_database_in_parts_is_tried_again_as_a_whole(
         assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) == 8_001
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_in_autocommit_a_batch_fails_as_it_ever_did(crowd: Engine, model: Any) -> None:
     insert_as(crowd, model, 0, id="k")
     autocommit = crowd.execution_options(isolation_level="AUTOCOMMIT")
@@ -327,7 +327,7 @@ def test_in_autocommit_a_batch_fails_as_it_ever_did(crowd: Engine, model: Any) -
         connection.execute(insert(model.__table__), [{"id": key, "views": 1} for key in "ak"])
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_of_many_inserts_whose_snapshots_do_not_show_the_row_one_wins(
     crowd: Engine, model: Any
 ) -> None:

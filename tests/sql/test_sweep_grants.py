@@ -85,7 +85,7 @@ def poor(engine: Engine, backend: Backend) -> Iterator[Engine]:
         connection.execute(text(f"DROP {'ROLE' if is_postgresql else 'USER'} {who}"))
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("hooks", [None, lambda _: None])
 def test_a_sweeper_needs_no_more_than_is_documented(
     engine: Engine, poor: Engine, hooks: Any
@@ -106,7 +106,7 @@ def test_a_sweeper_needs_no_more_than_is_documented(
         assert left(connection, cart) == {4, 7}
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_an_application_needs_to_insert_as_well_and_displaces_what_has_expired(
     engine: Engine, poor: Engine
 ) -> None:

@@ -80,7 +80,7 @@ def test_an_application_may_declare_the_table_and_name_it(engine: Engine) -> Non
         assert connection.scalar(text(f"SELECT token FROM {quoted}")) == 1  # noqa: S608
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_without_the_right_to_make_the_table_the_error_says_what_to_run(
     engine: Engine, backend: Backend
 ) -> None:
@@ -139,7 +139,7 @@ def test_leases_follow_a_translated_schema(engine: Engine) -> None:
 
 
 @pytest.mark.every_driver
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("isolation", ["AUTOCOMMIT", "SERIALIZABLE"])
 def test_the_isolation_of_the_engine_does_not_matter_to_leases(
     backend: Backend, isolation: str
@@ -166,7 +166,7 @@ def test_a_look_is_one_statement_beside_how_long_to_wait(engine: Engine) -> None
     assert len([sql for sql in statements if "ttl_odm_lease" in sql]) == 1
 
 
-@pytest.mark.databases("sqlite", "mariadb")
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
 def test_advisory_locks_are_refused_where_there_are_none(engine: Engine) -> None:
     with pytest.raises(TTLConfigurationError, match="has no advisory locks that end with"):
         AdvisoryLeases(engine)

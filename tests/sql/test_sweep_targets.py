@@ -309,7 +309,7 @@ def test_rows_of_other_tables_are_left_alone(engine: Engine) -> None:
         assert connection.scalar(select(func.count()).select_from(plain)) == 1
 
 
-@pytest.mark.databases("sqlite", "postgres", "mariadb")
+@pytest.mark.databases("sqlite", "postgres", "mariadb", "mysql")
 @sweeps
 def test_a_table_with_a_percent_sign_and_quotes_in_its_name_is_swept(
     engine: Engine, made: Any, sweep: str

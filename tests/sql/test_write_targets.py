@@ -102,7 +102,7 @@ def test_an_alias_keeps_its_ts_where_that_is_asked_for(session: Session) -> None
     assert were_stamped(session) == set()
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 @pytest.mark.parametrize("form", ["join", "second table"])
 def test_a_supplied_ts_is_not_stored_in_one_of_several_tables(session: Session, form: str) -> None:
     old = session.scalars(select(Book.last_modified).where(Book.id == 1)).one()
@@ -115,7 +115,7 @@ def test_a_supplied_ts_is_not_stored_in_one_of_several_tables(session: Session, 
     assert were_stamped(session) == {1, 3}
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_keys_in_several_tables_are_freed_by_what_they_become(session: Session) -> None:
     joined = SHELVES.join(BOOKS, (SHELVES.c.id == BOOKS.c.shelf_id) & (SHELVES.c.id == 1))
     session.connection().execute(update(joined).values({BOOKS.c.place: BOOKS.c.place + 1}))
@@ -150,7 +150,7 @@ def test_expired_rows_keep_nothing_from_a_delete_in_a_cte(session: Session) -> N
     assert session.scalars(select(Shelf.id)).all() == [2]
 
 
-@pytest.mark.databases("postgres", "mariadb")
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_expired_rows_keep_nothing_from_a_delete_by_another_table(session: Session) -> None:
     session.execute(delete(Book).where(Book.id == 1))
     other = SHELVES.alias()
@@ -194,7 +194,7 @@ def test_a_joined_subclass_can_t_be_written_by_what_a_cte_writes(
     assert session.scalars(select(Shelf.id)).all() == [1, 2]
 
 
-@pytest.mark.databases("mariadb")
+@pytest.mark.databases("mariadb", "mysql")
 def test_a_joined_subclass_can_t_be_written_up_to_a_limit(session: Session) -> None:
     limited = update(ATLASES).values(maps=1).with_dialect_options(mysql_limit=1)
     with pytest.raises(CompileError, match=r"'atlases'.* a LIMIT"):

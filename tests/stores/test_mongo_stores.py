@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
 from beanie import Document, init_beanie
+from bson import DatetimeMS
+from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 from pymongo.monitoring import CommandListener
 
-from tests.mongo.scratch import connect
+from tests.mongo.scratch import backend_of, connect
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Hooking, Leasing
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ttl_odm.sweeper import ArchiveSink
+
+_AWARE: CodecOptions[Any] = CodecOptions(tz_aware=True)
 
 
 class _Deletes(CommandListener):
@@ -54,7 +58,7 @@ class MongoRig(StoreRig):
         self._behind: MongoClient[Any] = MongoClient(url, tz_aware=True)
         self._there = self._behind[name]
         self._client = self.run(self._connect(url))
-        self._ours = ttl_database(self._client[name])
+        self._ours = ttl_database(self._client[name], backend=backend_of(url))
         self._given: list[Any] = []
         self.store = open_store(self._ours, self._given)
 
@@ -138,8 +142,9 @@ class MongoRig(StoreRig):
         return [each["text"] for each in self._there["outbox"].find()]
 
     def _now(self) -> datetime:
-        now: datetime = self._behind.admin.command("hello")["localTime"]
-        return now.replace(tzinfo=timezone.utc)
+        hello = self._behind.admin.command("hello")
+        # A date; a gateway to documentdb gives a number.
+        return DatetimeMS(hello["localTime"]).as_datetime(_AWARE)
 
     def close(self) -> None:
         for name in self._there.list_collection_names():

@@ -8,8 +8,11 @@ import pytest
 
 from tests.backends import (
     DATABASES,
+    MYSQL_WANTED,
     MissingServerError,
     async_backends,
+    databases,
+    drivers_left_out,
     fresh,
     server_url,
     sync_backends,
@@ -22,12 +25,18 @@ if TYPE_CHECKING:
 
 
 def test_every_sql_database_has_a_sync_and_an_async_driver() -> None:
-    assert sync_backends(DATABASES) == ["sqlite", "postgres-psycopg", "mariadb-pymysql"]
+    assert sync_backends(DATABASES) == [
+        "sqlite",
+        "postgres-psycopg",
+        "mariadb-pymysql",
+        "mysql-pymysql",
+    ]
     assert async_backends(DATABASES) == [
         "sqlite",
         "postgres-psycopg",
         "postgres-asyncpg",
         "mariadb-aiomysql",
+        "mysql-aiomysql",
     ]
 
 
@@ -37,6 +46,23 @@ def test_more_drivers_of_a_database_are_listed_where_they_are_asked_for() -> Non
         "postgres-psycopg2",
         "postgres-pg8000",
     ]
+    assert "mysql-mysqlconnector" in sync_backends({"mysql"}, every_driver=True)
+    assert async_backends({"mysql"}, every_driver=True) == ["mysql-aiomysql", "mysql-asyncmy"]
+
+
+def test_a_driver_that_needs_a_compiler_is_listed_or_named_as_left_out() -> None:
+    listed = sync_backends({"mariadb"}, every_driver=True)
+    for driver in ("mysqldb", "mariadbconnector"):
+        assert (f"mariadb-{driver}" in listed) != (driver in drivers_left_out())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "left_out"), [("", set()), ("if-available", set()), ("none", {"mysql"})]
+)
+def test_mysql_is_left_out_only_where_the_environment_says_so(
+    wanted: str, left_out: set[str]
+) -> None:
+    assert databases({MYSQL_WANTED: wanted}) == set(DATABASES) - left_out
 
 
 def test_a_database_that_is_left_out_brings_no_backend() -> None:
@@ -64,6 +90,7 @@ def test_a_servers_url_gets_a_driver_and_a_database(given: str, expected: str) -
         ("sqlite+aiosqlite:////tmp/a", "sqlite:////tmp/a"),
         ("postgresql+asyncpg://h/a", "postgresql+psycopg://h/a"),
         ("mysql+aiomysql://h/a", "mysql+pymysql://h/a?ssl_disabled=true"),
+        ("mariadb+asyncmy://h/a", "mysql+pymysql://h/a?ssl_disabled=true"),
         ("mysql+aiomysql://h/a?b=c", "mysql+pymysql://h/a?b=c&ssl_disabled=true"),
     ],
 )

@@ -34,6 +34,46 @@ def pg8000_error(state: str) -> Exception:
     return Exception({"S": "ERROR", "C": state, "M": "the server's words", "D": "a row's values"})
 
 
+def connector_error(number: int) -> Exception:
+    """One with all in its message, and around it, as mysql-connector has it."""
+    return Exception(number, f"{number} (HY000): the server's words", "HY000")
+
+
+class MariaDBError(Exception):
+    """One with a number and a SQLSTATE beside the message, as MariaDB's own driver has it."""
+
+    def __init__(self, errno: int) -> None:
+        super().__init__("the server's words")
+        self.errno = errno
+        self.sqlstate = "HY000"
+
+
+def pymysql_error(number: int) -> Exception:
+    """One with the number before the message, as PyMySQL and those like it have it."""
+    return Exception(number, "the server's words")
+
+
+@pytest.mark.parametrize("made", [pymysql_error, connector_error, MariaDBError])
+def test_each_driver_of_mysql_tells_the_number(made: Callable[[int], Exception]) -> None:
+    assert errors.code_of(made(1205)) == 1205
+    assert errors.is_locked(made(1205))
+    assert errors.is_missing_table(made(1146))
+    assert errors.is_restricted(made(1451))
+    assert errors.is_refused(made(1644), of_data=False)
+    assert errors.in_short(made(1644)) == "the server's words"
+
+
+@pytest.mark.parametrize("number", [2003, 2005, 2006, 2013, 2055, 4031])
+def test_a_server_that_a_driver_of_mysql_has_lost_is_away(number: int) -> None:
+    assert errors.is_away(MariaDBError(number), operational=False)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_number_of_no_error_is_none(number: int) -> None:
+    assert errors.code_of(MariaDBError(number)) is None
+    assert errors.is_away(connector_error(number), operational=True)
+
+
 @pytest.mark.parametrize("made", [DriverError, Psycopg2Error, pg8000_error])
 def test_each_driver_of_postgresql_tells_the_state(made: Callable[[str], Exception]) -> None:
     assert errors.code_of(made("55P03")) == "55P03"

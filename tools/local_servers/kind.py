@@ -6,13 +6,17 @@ import os
 import random
 import socket
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
+
+from local_servers.children import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from local_servers.children import Children
+    from local_servers.suites import Suite
 
 ADDRESS = "127.0.0.1"
 NAME = "ttl_odm"  # The user and the database of the SQL servers.
@@ -32,6 +36,18 @@ def is_durable() -> bool:
 _PORTS = range(15_000, 32_000)
 
 
+class Wanted(Enum):
+    """What to do about a server that can't be had.
+
+    `required`: fail, as for every other; `if-available`: go on without it, and say so; `none`:
+    don't even look for it.
+    """
+
+    REQUIRED = "required"
+    IF_AVAILABLE = "if-available"
+    NONE = "none"
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of server.
@@ -45,6 +61,9 @@ class Kind:
         remedy: what else somebody can do who doesn't have it.
         find: returns the programs it needs by their short names, or None if any is missing.
         start: starts it in an empty folder and returns its URL once it answers.
+        suite: another Debian suite that has it, where `packages` would not help.
+        wanted: the environment variable that says whether to do without it (see `Wanted`); empty
+            if nobody may.
     """
 
     name: str
@@ -54,6 +73,22 @@ class Kind:
     remedy: str
     find: Callable[[], dict[str, str] | None]
     start: Callable[[dict[str, str], Path, Children], str]
+    suite: Suite | None = None
+    wanted: str = ""
+
+    def how_wanted(self) -> Wanted:
+        """Read whether to do without it.
+
+        Raises:
+            ServerError: the variable has none of the values that it can have.
+        """
+        text = os.environ.get(self.wanted, "")
+        try:
+            return Wanted(text or "required")
+        except ValueError:
+            values = ", ".join(repr(member.value) for member in Wanted)
+            message = f"{self.wanted} is {text!r}; it can be {values}"
+            raise ServerError(message) from None
 
 
 def free_port() -> int:

@@ -13,18 +13,22 @@ from typing import TYPE_CHECKING
 
 from local_servers import debian
 from local_servers.children import Children, ServerError
-from local_servers.kind import is_durable
+from local_servers.documentdb import DOCUMENTDB
+from local_servers.kind import Wanted, is_durable
 from local_servers.mariadb import MARIADB
 from local_servers.mongodb import MONGODB
+from local_servers.mysql import MYSQL
 from local_servers.postgres import POSTGRES
 from terminal import say, undisturbed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from local_servers.kind import Kind
 
-KINDS = (POSTGRES, MARIADB, MONGODB)
+KINDS = (POSTGRES, MARIADB, MYSQL, MONGODB)
+ON_REQUEST = (DOCUMENTDB,)
+"""Those that are started in another's place, and only if somebody names them."""
 BACKENDS = ("sqlite", *(kind.name for kind in KINDS))
 
 _OTHERS_MAY_ENTER = 0o001
@@ -37,27 +41,44 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
     """Start the servers that are wanted, all at the same time, and stop them afterwards.
 
     Args:
-        only: names out of `BACKENDS`; empty means all. A server whose environment variable is
-            set already is used as it is, neither started nor stopped.
+        only: names out of `BACKENDS` or `ON_REQUEST`; empty means all of the first. A server whose
+            environment variable is set already is used as it is, neither started nor stopped.
 
     Yields:
-        The environment variables of the servers started here; and TMPDIR where these are in memory,
-        for SQLite's files gain by it too.
+        What `started` yields.
 
     Raises:
         ServerError: a server could not be found or started.
     """
-    wanted = [kind for kind in KINDS if _is_wanted(kind, only)]
+    kinds = [kind for kind in (*KINDS, *ON_REQUEST) if _is_wanted(kind, only or BACKENDS)]
+    with started(kinds) as variables:
+        yield variables
+
+
+@contextlib.contextmanager
+def started(wanted: list[Kind]) -> Iterator[dict[str, str]]:
+    """Start servers of these kinds, all at the same time, and stop them afterwards.
+
+    Yields:
+        The environment variables of the servers started here; `none` for one that we may do
+        without and could not have; and TMPDIR where the servers are in memory, for SQLite's files
+        gain by it too.
+
+    Raises:
+        ServerError: a server could not be found or started.
+    """
     programs = _programs(wanted)
+    absent = {kind.wanted: Wanted.NONE.value for kind in wanted if kind.name not in programs}
+    wanted = [kind for kind in wanted if kind.name in programs]
     children = Children()
-    pool = ThreadPoolExecutor(max_workers=len(KINDS))
+    pool = ThreadPoolExecutor(max_workers=max(1, len(wanted)))
     folder = _open_folder() if wanted else None
     try:
         if folder is None:
-            yield {}
+            yield absent
         else:
             urls = _start_all(wanted, programs, folder, children, pool)
-            yield {**urls, **_temporary_files_beside(folder)}
+            yield {**absent, **urls, **_temporary_files_beside(folder)}
     finally:
         # First the processes, so that whoever still waits for one in the pool gives up.
         with undisturbed():
@@ -69,12 +90,32 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
 
 
 def _is_wanted(kind: Kind, only: Collection[str]) -> bool:
-    if only and kind.name not in only:
+    if kind.name not in only:
         return False
     if os.environ.get(kind.variable):
         say(f"servers: {kind.title} is yours ({kind.variable} is set)")
         return False
-    return True
+    return kind.how_wanted() is not Wanted.NONE
+
+
+def left_out(only: Collection[str], urls: Mapping[str, str]) -> list[str]:
+    """Say which servers a run did without that it would have used.
+
+    Args:
+        only: what `running` was given.
+        urls: what `running` gave.
+    """
+    return [
+        f"{kind.title} was NOT TESTED: "
+        + (
+            f"{kind.wanted}=none leaves it out"
+            if kind.how_wanted() is Wanted.NONE
+            else "it could not be had (a line above, which begins with 'servers:', says why)"
+        )
+        for kind in KINDS
+        if kind.wanted and (not only or kind.name in only)
+        if {**os.environ, **urls}.get(kind.wanted) == Wanted.NONE.value
+    ]
 
 
 def _programs(wanted: list[Kind]) -> dict[str, dict[str, str]]:
@@ -83,17 +124,35 @@ def _programs(wanted: list[Kind]) -> dict[str, dict[str, str]]:
     if packages and debian.can_install():
         say(f"servers: installing {' '.join(packages)}")
         debian.install(packages)
-    programs = {kind.name: kind.find() for kind in wanted}
-    found = {name: paths for name, paths in programs.items() if paths is not None}
-    absent = [
-        f"{kind.title} is missing: {kind.remedy}, or start compose.yaml's or a server of yours "
-        f"and export {kind.variable}"
-        for kind in wanted
-        if kind.name not in found
-    ]
+    found, absent = {}, []
+    for kind in wanted:
+        reason = _bring(kind)
+        programs = kind.find()
+        if programs is not None:
+            found[kind.name] = programs
+            continue
+        line = (
+            f"{kind.title} is missing: {kind.remedy}, or start compose.yaml's or a server of yours "
+            f"and export {kind.variable}{reason}"
+        )
+        if kind.how_wanted() is Wanted.IF_AVAILABLE:
+            say(f"servers: {line}")
+        else:
+            absent.append(line)
     if absent:
         raise ServerError("\n".join(absent))
     return found
+
+
+def _bring(kind: Kind) -> str:
+    """Download what is not there, where another suite has it; return why that failed."""
+    if kind.suite is None or kind.find() is not None:
+        return ""
+    try:
+        kind.suite.bring()
+    except ServerError as error:
+        return f" ({error})"
+    return ""
 
 
 def _open_folder() -> Path:
@@ -139,7 +198,7 @@ def _start_all(
     children: Children,
     pool: ThreadPoolExecutor,
 ) -> dict[str, str]:
-    def start(kind: Kind) -> str:
+    def start(kind: Kind) -> dict[str, str]:
         began = time.monotonic()
         place = folder / kind.name
         place.mkdir(mode=0o711)
@@ -147,12 +206,15 @@ def _start_all(
             url = kind.start(programs[kind.name], place, children)
         except ServerError as error:
             message = f"{kind.title} did not start: {error}"
+            if kind.how_wanted() is Wanted.IF_AVAILABLE:
+                say(f"servers: {message}")
+                return {kind.wanted: Wanted.NONE.value}
             raise ServerError(message) from error
         say(f"servers: {kind.title} is ready after {time.monotonic() - began:.1f} s: {url}")
-        return url
+        return {kind.variable: url}
 
     futures = {kind: pool.submit(start, kind) for kind in wanted}
     finished, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
     for future in finished:
         future.result()
-    return {kind.variable: future.result() for kind, future in futures.items()}
+    return {name: value for future in futures.values() for name, value in future.result().items()}

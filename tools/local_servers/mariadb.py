@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_servers.children import make_folder, unprivileged_account
 from local_servers.kind import ADDRESS, NAME, Kind, free_port, is_durable
+from local_servers.suites import Suite
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from local_servers.children import Children
 
+SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROTOCOL_VERSION = 10  # The first byte of the greeting; 255 stands there for an error.
 
 _SETTINGS = (
@@ -32,20 +33,33 @@ _HASTE = (
     "--skip-innodb-doublewrite",
 )
 
+_HELPERS = ("mariadb-install-db", "my_print_defaults", "resolveip")
+
 # The user may do everything, so that tests can make databases and users of their own.
-_FIRST_STATEMENTS = f"""\
+FIRST_STATEMENTS = f"""\
 CREATE DATABASE {NAME};
 CREATE USER '{NAME}'@'%';
 GRANT ALL PRIVILEGES ON *.* TO '{NAME}'@'%' WITH GRANT OPTION;
 """
 
 
+def suite(name: str, *packages: str) -> Suite:
+    """What of another Debian suite has a server, and makes its first tables.
+
+    Args:
+        name: the suite's.
+        packages: what else is wanted of it.
+    """
+    helpers = tuple((word, f"usr/bin/{word}") for word in _HELPERS)
+    first = ("mariadb-server-core", "mariadb-client-core")
+    return Suite(name, (*first, *packages), (("mariadbd", "usr/sbin/mariadbd"), *helpers))
+
+
 def find() -> dict[str, str] | None:
     """Find mariadbd, which Debian keeps in sbin, and the script that makes its first tables."""
-    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     programs = {}
     for name in ("mariadbd", "mariadb-install-db"):
-        program = shutil.which(name) or shutil.which(name, path=path)
+        program = shutil.which(name) or shutil.which(name, path=SBIN)
         if program is None:
             return None
         programs[name] = program
@@ -56,33 +70,49 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     """Start a server with a user and a database that are both called ttl_odm."""
     account = unprivileged_account("mysql")
     data = make_folder(folder / "data", account)
-    children.run(
-        [
-            *(programs["mariadb-install-db"], "--no-defaults", f"--datadir={data}"),
-            *("--auth-root-authentication-method=normal", "--skip-test-db"),
-            *("--skip-name-resolve", "--innodb-flush-method=nosync"),
-        ],
-        log=folder / "install.log",
-        account=account,
-    )
+    install(programs, data, children)
     statements = folder / "first.sql"
-    statements.write_text(_FIRST_STATEMENTS)
+    statements.write_text(FIRST_STATEMENTS)
     port = free_port()
     server = children.start(
-        [
-            *(programs["mariadbd"], "--no-defaults", f"--datadir={data}", f"--port={port}"),
-            # Relative to the data folder: a full path may be too long for a socket's name.
-            *("--socket=mariadb.sock", "--pid-file=mariadb.pid"),
-            *(f"--init-file={statements}", *_SETTINGS, *(() if is_durable() else _HASTE)),
-        ],
+        [*begin(programs, data, port), f"--init-file={statements}"],
         log=folder / "server.log",
         account=account,
     )
-    server.wait_until(lambda: _greets(port))
+    server.wait_until(lambda: greets(port))
     return f"mysql://{NAME}@{ADDRESS}:{port}/{NAME}"
 
 
-def _greets(port: int) -> bool:
+def install(programs: dict[str, str], data: Path, children: Children) -> None:
+    """Make a server's first tables."""
+    children.run(
+        [
+            *(programs["mariadb-install-db"], "--no-defaults", f"--datadir={data}"),
+            *(_basedir(programs), "--auth-root-authentication-method=normal", "--skip-test-db"),
+            *("--skip-name-resolve", "--innodb-flush-method=nosync"),
+        ],
+        log=data.parent / "install.log",
+        account=unprivileged_account("mysql"),
+    )
+
+
+def begin(programs: dict[str, str], data: Path, port: int) -> list[str]:
+    """The words that start a server on its files."""
+    return [
+        *(programs["mariadbd"], "--no-defaults", _basedir(programs)),
+        *(f"--datadir={data}", f"--port={port}"),
+        # Relative to the data folder: a full path may be too long for a socket's name.
+        *("--socket=mariadb.sock", "--pid-file=mariadb.pid"),
+        *(*_SETTINGS, *(() if is_durable() else _HASTE)),
+    ]
+
+
+def _basedir(programs: dict[str, str]) -> str:
+    """Where what belongs to a server lies: /usr, or where it was unpacked."""
+    return f"--basedir={Path(programs['mariadbd']).resolve().parent.parent}"
+
+
+def greets(port: int) -> bool:
     """Tell whether the server greets a client; it runs its first statements before that."""
     try:
         with socket.create_connection((ADDRESS, port), timeout=1) as connection:

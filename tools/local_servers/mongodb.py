@@ -54,7 +54,7 @@ _SETTINGS = (
 
 def find() -> dict[str, str] | None:
     """Find a mongod that runs, and a Python with PyMongo to initiate its replica set."""
-    program, python = _program(), _python()
+    program, python = _program(), python_with("pymongo")
     if program is None or python is None or not _runs([program, "--version"]):
         return None
     return {"mongod": program, "python": python}
@@ -72,9 +72,11 @@ def _program() -> str | None:
     return shutil.which("mongod")
 
 
-def _python() -> str | None:
+def python_with(*modules: str) -> str | None:
+    """Find a Python of ours that has some modules."""
     pythons = [str(environment / "bin" / "python") for environment in _ENVIRONMENTS]
-    return next((python for python in pythons if _runs([python, "-c", "import pymongo"])), None)
+    imports = f"import {', '.join(modules)}"
+    return next((python for python in pythons if _runs([python, "-c", imports])), None)
 
 
 def _runs(command: list[str]) -> bool:

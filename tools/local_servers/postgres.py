@@ -11,6 +11,8 @@ from local_servers.children import make_folder, unprivileged_account
 from local_servers.kind import ADDRESS, NAME, Kind, free_port, is_durable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from local_servers.children import Children
 
 # fsync and its friends are off because the data live as long as the test run. The time zone is
@@ -45,6 +47,13 @@ def find() -> dict[str, str] | None:
 
 def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     """Start a server whose superuser and whose database are both called ttl_odm."""
+    return start_with(programs, folder, children, {})
+
+
+def start_with(
+    programs: dict[str, str], folder: Path, children: Children, further: Mapping[str, str]
+) -> str:
+    """Do the same, with further settings."""
     account = unprivileged_account("postgres")
     data = make_folder(folder / "data", account)
     children.run(
@@ -65,7 +74,7 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
         read_from=statements,
     )
     port = free_port()
-    settings = {**_SETTINGS, **({} if is_durable() else _HASTE), "port": str(port)}
+    settings = {**_SETTINGS, **({} if is_durable() else _HASTE), **further, "port": str(port)}
     server = children.start(
         [
             *(programs["postgres"], "-D", str(data)),

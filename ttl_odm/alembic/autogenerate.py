@@ -181,7 +181,7 @@ class _Comparison:
         )
         self._upgrade.ops.insert(self._upgrade.ops.index(op), added.reverse())
         if reverse is not None:
-            reverse.columns = _without(reverse.columns, target)
+            reverse.columns = _without(reverse.columns, target, existing.check_name)
         for modified in self._modifications(op.table_name, op.schema):
             self._strip(modified, target)
 
@@ -249,8 +249,12 @@ def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:
     return op.table_name == key[1] and (op.schema == key[0] or key[0] is None)
 
 
-def _without(columns: Sequence[SchemaItem], target: TargetSchema) -> list[SchemaItem]:
-    names = {*target.table.c.keys(), INHERITED_END, OWN_END, target.check_name}
+def _without(
+    columns: Sequence[SchemaItem], target: TargetSchema, check_name: str = ""
+) -> list[SchemaItem]:
+    """What isn't ours; MySQL has a name of its own for the CHECK."""
+    ours = (target.check_name, check_name or target.check_name)
+    names = {*target.table.c.keys(), INHERITED_END, OWN_END, *ours}
     return [item for item in columns if getattr(item, "name", None) not in names]
 
 
@@ -274,6 +278,6 @@ def _difference(
     elif enforced - {str(default)}:
         other = min(enforced - {str(default)})
         op.existing_ttl = None if other == "None" else int(other)
-    elif existing.check == "there" and existing.stamps:
-        return None
+    elif existing.check in ("there", "unenforced") and existing.stamps:
+        return None  # Whether MySQL copies the table to enforce it is for people to say.
     return op

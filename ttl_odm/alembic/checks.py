@@ -62,7 +62,7 @@ def refuse_kept(connection: Connection, target: TargetSchema, existing: Existing
             f"Table {target.label}: keep_ttl=True takes over column {name!r}, which is "
             f"{existing.columns[name].type!r}; a row's own ttl is a whole number of seconds."
         )
-    if existing.check in ("missing", "outdated"):
+    if existing.check in ("missing", "outdated", "unenforced"):
         refuse_unchecked(connection, target)
 
 
@@ -148,7 +148,8 @@ _POSTGRESQL_RIGHTS: Final = text(
     "FROM pg_class c WHERE c.oid = CAST(:table AS regclass)"
 )
 _MYSQL_RIGHTS: Final = text(
-    "SELECT CURRENT_USER(), @@read_only, CURRENT_ROLE(), EXISTS ("
+    # MySQL calls it 'NONE' if there is no role.
+    "SELECT CURRENT_USER(), @@read_only, NULLIF(CURRENT_ROLE(), 'NONE'), EXISTS ("
     "SELECT 1 FROM information_schema.user_privileges p WHERE p.privilege_type = 'ALTER' "
     "AND p.grantee = g.grantee UNION ALL "
     "SELECT 1 FROM information_schema.schema_privileges p WHERE p.privilege_type = 'ALTER' "

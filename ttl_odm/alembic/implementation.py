@@ -25,6 +25,7 @@ from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
 from ttl_odm.alembic.target_schema import TargetSchema
 from ttl_odm.core.policy import as_policy
+from ttl_odm.dialects.entry_points import PAGE
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -62,14 +63,26 @@ class _Migration:
     @cached_property
     def existing(self) -> ExistingSchema:
         """What the table has; nothing for a script."""
-        clock_of(self.dialect)  # Says which databases there are.
+        family = clock_of(self.dialect).family  # Says which databases there are.
+        if family not in _STEPS:
+            raise MigrationRefusedError(
+                f"Table {self.target.label}: op.{self._op.verb} knows {', '.join(_STEPS)}, and not "
+                f"{family}: add the columns by Alembic's own operations. What they have to be "
+                f"says {PAGE}."
+            )
         if self.runner.offline:
             return ExistingSchema()
         return read_schema(self.runner.connection, self.target)
 
     def steps(self) -> Steps[Any]:
         """The steps of this database."""
-        return _STEPS[clock_of(self.dialect).family](self.runner, self.target, self.existing)
+        op = self._op
+        is_new = isinstance(op, AddTTLOp) and op.in_transaction
+        steps: Steps[Any] = _STEPS[clock_of(self.dialect).family](
+            self.runner, self.target, self.existing
+        )
+        steps.may_copy = is_new or getattr(op, "copy_table", False)
+        return steps
 
     @contextmanager
     def unfinished(self) -> Iterator[Steps[Any] | None]:
@@ -196,12 +209,18 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         migration.index_dates(op.sweep)
         return
     if runner.offline:
+        if op.copy_table and clock_of(runner.dialect).family == "mysql" and not runner.is_mariadb:
+            raise MigrationRefusedError(
+                "copy_table asks the database for the name of the CHECK, which --sql can't. Run "
+                "this migration online, or write ALTER TABLE ... ALTER CHECK ... ENFORCED."
+            )
         # The columns and the CHECK are there, or there would be nothing to alter.
         columns = dict(target.table.c)
         migration.existing = ExistingSchema(columns=columns, check="there", stamps=True)
     else:
         checks.refuse_missing(target, migration.existing)
-        if migration.existing.check == "outdated":
+        check = migration.existing.check
+        if check in ("missing", "outdated") or (op.copy_table and check != "there"):
             checks.refuse_unchecked(runner.connection, target)
         checks.refuse_without_rights(runner.connection, target)
         if op.sweep == "index" and not runner.in_transaction:

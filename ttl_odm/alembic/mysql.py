@@ -5,20 +5,31 @@ Why, stands in `ttl_odm.dialects.mysql`. What is INSTANT waits briefly and is tr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
-from ttl_odm.alembic.steps import Steps
+from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.dialects.definitions import column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+log = logging.getLogger("alembic.ttl_odm")
+
+_UNENFORCED: Final = (
+    "table %s: on MySQL the CHECK of rows' own ttl is NOT ENFORCED, since MySQL copies the table "
+    "to enforce one; copy_table=True does that, and keeps writers out meanwhile"
+)
+
 
 class MySQLSteps(Steps[MySQL]):
     """The steps on MariaDB and MySQL."""
 
     family = MySQL()
+    # In quotes: SQLAlchemy takes -1 for an expression, which no INSTANT column has for a default.
+    enough_for_old_rows = f"'{ENOUGH_FOR_OLD_ROWS}'"
 
     def _alter(self, *parts: str) -> None:
         """Change the catalogue only."""
@@ -33,9 +44,14 @@ class MySQLSteps(Steps[MySQL]):
         """With constants as defaults, which is what INSTANT takes; then the real default."""
 
         def add(since: str) -> str:
-            # A CHECK of the table, and not of its column, would copy the table.
+            # A CHECK of the table, and not of its column, would copy MariaDB's table.
             parts = ", ".join(self.missing_columns(since, never=never, check=True))
-            return f"ALTER TABLE {self.table} {parts}, {self.family.INSTANT}"
+            unenforced = self.lacks(self.target.own_ttl.name) and not self.may_copy
+            check = f" {self.family.NOT_ENFORCED}" * unenforced
+            how = f", {self.family.INSTANT}"
+            if self.may_copy and not self.run.is_mariadb:
+                how = f" {self.family.COPY}"
+            return f"ALTER TABLE {self.table} {parts}{check}{how}"
 
         def statements() -> list[str]:
             since = self.now()
@@ -44,7 +60,8 @@ class MySQLSteps(Steps[MySQL]):
 
         if self.run.offline:
             # A script knows no instant before it runs, so it puts the statement together there.
-            head, _, tail = add("\0").replace("'", "''").partition("\0")
+            # In quotes, or SQLAlchemy takes it for an expression.
+            head, _, tail = (part.replace("'", "''") for part in add("'\0'").partition("'\0'"))
             for sql in (
                 f"SET @ttl_odm = CONCAT('{head}', {self.family.stamp}, '{tail}')",
                 "PREPARE ttl_odm FROM @ttl_odm",
@@ -61,7 +78,34 @@ class MySQLSteps(Steps[MySQL]):
             self._alter(f"ALTER COLUMN {self.own} SET DEFAULT NULL")
 
     def settle(self) -> None:
-        """Nothing is left to do."""
+        """Put the CHECK at a column that was there; MySQL enforces it if it may copy for it."""
+        was_there = not (self.run.offline or self.lacks(self.target.own_ttl.name))
+        if self.existing.check == "there":
+            return
+        if self.run.is_mariadb:
+            if was_there:
+                self._modify()
+            return
+        if not self.may_copy:
+            log.info(_UNENFORCED, self.target.label)
+        if not was_there:
+            return
+        adding = f"ADD {self.target.check_sql(self.dialect)}"
+        if not self.may_copy:
+            if self.existing.check == "missing":
+                self._alter(f"{adding} {self.family.NOT_ENFORCED}")
+            return
+        if self.existing.check == "unenforced":
+            adding = f"ALTER CHECK {self.quote(self.existing.check_name)} ENFORCED"
+        self.run.at_length(f"ALTER TABLE {self.table} {adding} {self.family.COPY}")
+
+    def _modify(self) -> None:
+        """Let MariaDB's column be what it is, with the CHECK: at once, which no ADD CHECK is."""
+        show = f"SHOW CREATE TABLE {self.table}"
+        _, definition = self.run.connection.exec_driver_sql(show).one()
+        line = column_line(str(definition), self.target.own_ttl.name).rstrip(",")
+        check = self.target.check_sql(self.dialect)
+        self._alter(f"MODIFY COLUMN {line.replace('%', '%%')} {check}")
 
     def add_indexes(self) -> None:
         """Virtual columns at once, then their indexes while others write."""

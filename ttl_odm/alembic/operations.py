@@ -147,8 +147,11 @@ class AddTTLOp(_Operation):
         keep_ttl: Take over a column ``ttl`` that is there, with its values.
         max_expired_now: Refuse if more than this part of the rows (0 to 1) would expire at
             once.
+        copy_table: Let MySQL enforce the CHECK of rows' own ttl, for which it copies the table
+            and keeps writers out meanwhile; otherwise it is added as NOT ENFORCED, at once.
+            The other databases enforce it without a copy.
         in_transaction: Stay in the migration's transaction (PostgreSQL), with its locks until
-            the end: for a table that the same revision creates.
+            the end: for a table that the same revision creates. On MySQL as ``copy_table``.
 
     Raises:
         MigrationRefusedError: Before anything was changed.
@@ -166,6 +169,7 @@ class AddTTLOp(_Operation):
     enforce: Enforce | None = None
     keep_ttl: bool = False
     max_expired_now: float | None = None
+    copy_table: bool = False
     in_transaction: bool = False
 
     def reverse(self) -> DropTTLOp:
@@ -207,7 +211,8 @@ class AlterTTLOp(_Operation):
         enforce: Put "view" or "rls", or take both "off".
         max_expired_now: Refuse if more than this part of the rows (0 to 1) would be expired
             under the new default.
-        in_transaction: As for ``add_ttl``.
+        copy_table: Let MySQL enforce a CHECK that is NOT ENFORCED, for which it copies the table.
+        in_transaction: As for ``add_ttl`` on PostgreSQL.
 
     What is left out stays as it is.
 
@@ -225,13 +230,16 @@ class AlterTTLOp(_Operation):
     touch_trigger: bool | None = None
     enforce: Enforce | Literal["off"] | None = None
     max_expired_now: float | None = None
+    copy_table: bool = False
     in_transaction: bool = False
     existing_ttl: Declared = field(default=None, init=False)
     existing_sweep: Sweep | None = field(default=None, init=False)
 
     def reverse(self) -> AlterTTLOp:
         """Back to what autogenerate saw."""
-        op = replace(self, default_ttl=self.existing_ttl, sweep=self.existing_sweep)
+        op = replace(
+            self, default_ttl=self.existing_ttl, sweep=self.existing_sweep, copy_table=False
+        )
         op.existing_ttl, op.existing_sweep = self.default_ttl, self.sweep
         return op
 

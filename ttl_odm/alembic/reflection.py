@@ -15,6 +15,7 @@ from sqlalchemy.exc import NoSuchTableError
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.definitions import check_on, column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
 
@@ -35,7 +36,9 @@ class ExistingSchema:
         stamps: ``_ts`` has its final default, the database's clock.
         ttl_default: ``ttl`` still has a default, as while old rows are given -1.
         check: Whether the CHECK is there, and holds for the rows from before it; "outdated" is that
-            of an earlier release, which on SQLite let in what is no whole number.
+            of an earlier release, which on SQLite let in what is no whole number, "unenforced" one
+            of MySQL that is there and keeps nothing out.
+        check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
         without_rowid: SQLite knows its rows by the primary key only.
     """
@@ -44,7 +47,8 @@ class ExistingSchema:
     primary_key: tuple[Column[Any], ...] = ()
     stamps: bool = False
     ttl_default: bool = False
-    check: Literal["missing", "unvalidated", "outdated", "there"] = "missing"
+    check: Literal["missing", "unvalidated", "outdated", "unenforced", "there"] = "missing"
+    check_name: str = ""
     indexes: dict[str, bool] = field(default_factory=dict)
     virtual: tuple[str, ...] = ()
     trigger: bool = False
@@ -156,14 +160,13 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
     indexes = connection.execute(_MYSQL_INDEXES, names).scalars()
     show = f"SHOW CREATE TABLE {target.quoted(connection.dialect)}"
     _, definition = connection.exec_driver_sql(show).one()
-    lines = [line.strip() for line in str(definition).splitlines()]
-    stamp, own = (
-        next((line for line in lines if line.startswith(f"`{column.name}` ")), "")
-        for column in (target.last_modified, target.own_ttl)
-    )
+    stamp = column_line(str(definition), target.last_modified.name)
+    own, condition = target.own_ttl.name, target.condition(connection.dialect)
+    check = check_on(str(definition), own, condition)
     return {
         "indexes": dict.fromkeys(indexes, True),
-        "check": "there" if " CHECK (" in own else "missing",
+        "check": "missing" if check is None else "there" if check.is_enforced else "unenforced",
+        "check_name": "" if check is None else check.name,
         # SQLAlchemy reflects no default that is an expression without parentheses.
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),

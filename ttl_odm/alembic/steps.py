@@ -30,8 +30,14 @@ class Steps(ABC, Generic[F]):
 
     family: F
 
+    enough_for_old_rows = ENOUGH_FOR_OLD_ROWS
+    """The same as the default of a column that is added."""
+
     rewrites_rows = False
     """Old rows have to be written once before the operation is done."""
+
+    may_copy = False
+    """What MySQL does by copying the table only is wanted none the less."""
 
     def __init__(self, runner: Runner, target: TargetSchema, existing: ExistingSchema) -> None:
         """Quote the names."""
@@ -70,7 +76,7 @@ class Steps(ABC, Generic[F]):
         stamp, own = self.target.last_modified, self.target.own_ttl
         columns = [self.target.column(stamp, self.dialect, default=since, check=False)]
         if self.lacks(own.name):
-            old = ENOUGH_FOR_OLD_ROWS if never else None
+            old = self.enough_for_old_rows if never else None
             columns.append(self.target.column(own, self.dialect, default=old, check=check))
         return [f"ADD COLUMN {column}" for column in columns]
 

@@ -29,6 +29,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
 from ttl_odm.beanie.policy.predicate import has, value_at
+from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import Remover, mode_of, transaction
 from ttl_odm.beanie.rewrite.filters import expired_filter
 from ttl_odm.errors import TTLConfigurationError
@@ -80,16 +81,8 @@ class KeyHolders:
 
     async def make_way_beforehand(self) -> None:
         """Delete them in a transaction, which cannot go on after a conflict."""
-        if not (self._in_transaction and self._known) or self._binding.enforced is None:
-            return
-        indexes = [index for index in await indexes_of(self._collection) if index.get("unique")]
-        for index in [{"key": {"_id": 1}}, *indexes]:
-            # Elsewhere a null is not in the index, or in the part of it that matters.
-            has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
-            for matches in _holding(
-                list(index["key"]), self._known, complete=self._complete, has_nulls=has_nulls
-            ):
-                await self._delete_expired(matches, index.get("collation"))
+        if self._in_transaction:
+            await self._delete_holders(self._known)
 
     async def make_way(
         self, conflict: Filter, known: Sequence[Document] | None = None
@@ -102,11 +95,13 @@ class KeyHolders:
         if self._in_transaction or not self.are_worth_another_try:
             return None
         known = self._known if known is None else known
-        fields: list[str] = list(conflict.get("keyPattern", ()))
+        if "keyPattern" not in conflict:  # documentdb doesn't say which index it is
+            return await self._delete_holders(known)
+        fields: list[str] = list(conflict["keyPattern"])
         collation = conflict.get("collation")
         values: Filter = conflict.get("keyValue", {})
         deleted = 0
-        if fields and collation is None:  # with a collation the values are encoded
+        if collation is None:  # with a collation the values are encoded
             exact = {name: {"$eq": values.get(name)} for name in fields}
             deleted += await self._delete_expired(exact)
             # An empty array is a key that reads as null here.
@@ -116,6 +111,21 @@ class KeyHolders:
                 return deleted
         for matches in _holding(fields, known):
             deleted += await self._delete_expired(matches, collation)
+        return deleted
+
+    async def _delete_holders(self, known: Sequence[Document]) -> int:
+        """Delete the expired holders of keys by any unique index; return how many."""
+        deleted = 0
+        if not known or self._binding.enforced is None:
+            return deleted
+        indexes = [index for index in await indexes_of(self._collection) if index.get("unique")]
+        for index in [{"key": {"_id": 1}}, *indexes]:
+            # Elsewhere a null is not in the index, or in the part of it that matters.
+            has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
+            for matches in _holding(
+                list(index["key"]), known, complete=self._complete, has_nulls=has_nulls
+            ):
+                deleted += await self._delete_expired(matches, index.get("collation"))
         return deleted
 
     async def _delete_expired(self, filter: Filter, collation: Document | None = None) -> int:  # noqa: A002 (MongoDB's name for it)
@@ -231,8 +241,10 @@ async def purge_displaced(
             async with transaction(outside) as place:
                 return await _remove(place, remover, doomed, collation)
         except (PyMongoError, TransientStoreError) as error:
-            is_passing = not isinstance(error, PyMongoError) or error.has_error_label(
-                "TransientTransactionError"
+            is_passing = (
+                not isinstance(error, PyMongoError)
+                or error.has_error_label("TransientTransactionError")
+                or is_conflict(error)  # without the label: documentdb
             )
             if not is_passing or time.monotonic() > until:
                 raise

@@ -15,6 +15,7 @@ from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed, StoredIndex, needs_of, stored_indexes
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +78,7 @@ class CheckedTable:
     @cached_property
     def _needs(self) -> list[IndexNeed]:
         """What the sweeper would search by."""
-        return needs_of(self._binding, self._dialect.name)
+        return needs_of(self._binding, clock_of(self._dialect))
 
     @cached_property
     def _lacking(self) -> list[IndexNeed]:

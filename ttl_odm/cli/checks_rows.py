@@ -5,7 +5,7 @@ It reads what an index says at once; the rest of a table only if it is small, or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Boolean, column, inspect, literal_column, select, update
 from sqlalchemy import table as bare_table
@@ -16,6 +16,7 @@ from ttl_odm.cli.checked_table import MIGRATE, MOST, CheckedTable, up_to_most
 from ttl_odm.cli.findings import AHEAD, Finding, overdue
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
+from ttl_odm.dialects.definitions import check_on
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import kind_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import ColumnElement, FromClause
+
+_NO_CHECK: Final = ("there is no CHECK on", MIGRATE)
 
 
 class RowChecks(CheckedTable):
@@ -63,18 +66,13 @@ class RowChecks(CheckedTable):
         own = self._binding.override
         if own is None:
             return
-        checks = self._checks_on(own.name)
-        # An earlier release's on SQLite let text and fractions pass.
-        asked = "typeof(" if self._dialect.name == "sqlite" else ""
-        has_check = any(asked in check for check in checks)
-        if has_check and not self._deep:
+        lack = self._lack_of_check(own.name)
+        if lack is None and not self._deep:
             return
-        if isinstance(own.type, Seconds) and not has_check:
-            why = "there is no CHECK on"
-            if checks:
-                why = "text and fractions pass by the CHECK of an earlier release on"
+        if isinstance(own.type, Seconds) and lack is not None:
+            why, fix = lack
             yield self._warning(
-                "missing-check", f"{why} {own.name}, so raw SQL can write what is no ttl", MIGRATE
+                "missing-check", f"{why} {own.name}, so raw SQL can write what is no ttl", fix
             )
         if not self._is_readable:
             message = f"there is no CHECK on {own.name} and the table is big; --deep reads it all"
@@ -98,17 +96,29 @@ class RowChecks(CheckedTable):
                 f"UPDATE {self._quoted} SET {name} = NULL WHERE {criterion}",  # noqa: S608 (shown)
             )
 
-    def _checks_on(self, column: str) -> list[str]:
-        """The conditions of CHECKs that name a column."""
+    def _lack_of_check(self, column: str) -> tuple[str, str] | None:
+        """Why no CHECK keeps what is no ttl out of a column, and the fix; None where one does."""
         if self._is_mysql:
             # SQLAlchemy reflects no CHECK that stands at a column.
             create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
-            lines = [line.strip() for line in str(create).splitlines() if " CHECK (" in line]
-            return [line for line in lines if line.startswith(f"`{column}` ")]
+            condition = clock_of(self._dialect).ttl_check(column)
+            check = check_on(str(create), column, condition)
+            if check is None:
+                return _NO_CHECK
+            name = self._dialect.identifier_preparer.quote(check.name)
+            enforce = f"ALTER TABLE {self._quoted} ALTER CHECK {name} ENFORCED"
+            why = "NOT ENFORCED (to enforce it, MySQL copies the table) is the CHECK on"
+            return None if check.is_enforced else (why, enforce)
         schema, table = self._place
         checks = inspect(self._connection).get_check_constraints(table, schema)
         conditions = [f"{check['sqltext']} " for check in checks]
-        return [condition for condition in conditions if f"{column} " in condition]
+        conditions = [condition for condition in conditions if f"{column} " in condition]
+        if not conditions:
+            return _NO_CHECK
+        is_strict = any("typeof(" in condition for condition in conditions)
+        if self._dialect.name != "sqlite" or is_strict:
+            return None
+        return "text and fractions pass by the CHECK of an earlier release on", MIGRATE
 
     def _undated(self) -> Iterator[Finding]:
         """Find rows without an instant where the model has promised that each has one."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ttl_odm.dialects.errors import message_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.text import without_controls
@@ -46,7 +47,7 @@ _PYMONGO = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology
 _DRIVERS = {
     *("pymongo", "motor"),
     *("psycopg", "psycopg2", "asyncpg", "pg8000"),
-    *("pymysql", "aiomysql"),
+    *("pymysql", "MySQLdb", "mysql", "mariadb", "aiomysql", "asyncmy"),
     "sqlite3",
 }
 _NAMED = re.compile(
@@ -71,12 +72,7 @@ def printable(text: str) -> str:
 def in_one_line(error: BaseException) -> str:
     """Return an error for people: one line, without passwords, never empty."""
     original = getattr(error, "orig", None)  # SQLAlchemy's wraps the driver's
-    text = str(original or error)
-    match getattr(original, "args", ()):
-        case (int(), str(message)):  # MySQL's number before the message
-            text = message
-        case ({"M": str(message)},):  # the server's fields, as pg8000 has them
-            text = message
+    text = str(error) if original is None else message_of(original)
     # PyMongo repeats the reply, and draws the topology.
     text = _PYMONGO.sub("", text.partition(", full error: {")[0])
     return printable(" ".join(text.split())) or type(error).__name__

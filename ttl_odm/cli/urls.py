@@ -16,15 +16,28 @@ _EXAMPLES: Final = (
     "postgresql://user@host/database, mysql://user@host/database, sqlite:///file.sqlite3 or "
     "mongodb://host/database"
 )
+_OF_MYSQL: Final = (
+    *("pymysql", "mysqldb", "mysqlconnector", "mariadbconnector"),
+    *("aiomysql", "asyncmy"),
+)
 _DRIVERS: Final = {
     "postgresql": ("psycopg", "psycopg2", "asyncpg", "pg8000"),
-    "mysql": ("pymysql", "MySQLdb", "aiomysql"),
-    "mariadb": ("pymysql", "MySQLdb", "aiomysql"),
-    "sqlite": ("sqlite3",),
+    "mysql": _OF_MYSQL,
+    "mariadb": _OF_MYSQL,
+    "sqlite": ("pysqlite",),
 }
 """What is taken for a URL that names no driver: the first that is installed."""
 
-_NAMES: Final = {"MySQLdb": "mysqldb", "sqlite3": "pysqlite"}
+_MODULES: Final = {
+    "mysqldb": "MySQLdb",
+    "mysqlconnector": "mysql.connector",
+    "mariadbconnector": "mariadb",
+    "pysqlite": "sqlite3",
+}
+"""What is imported of drivers that have another name there."""
+
+_PACKAGES: Final = {"MySQLdb": "mysqlclient", "mysql": "mysql-connector-python"}
+"""What pip calls that."""
 
 
 def is_mongodb(url: str) -> bool:
@@ -60,9 +73,10 @@ def sql_engine(url: str) -> Any:
         makes = create_async_engine if parsed.get_dialect().is_async else create_engine
         return makes(parsed)
     except ModuleNotFoundError as error:
+        package = _PACKAGES.get(str(error.name), error.name)
         raise UsageError(
             f"{public_url(url)} needs the driver {error.name!r}: install it with pip install "
-            f"{error.name}, or name another one as in {parsed.get_backend_name()}+driver://..."
+            f"{package}, or name another one as in {parsed.get_backend_name()}+driver://..."
         ) from error
 
 
@@ -78,9 +92,9 @@ def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url.replace("postgres://", "postgresql://", 1))
         drivers = _DRIVERS.get(parsed.drivername, ())
-        driver = next((module for module in drivers if importlib.util.find_spec(module)), None)
+        driver = next(filter(_is_installed, drivers), None)
         if driver is not None:
-            parsed = parsed.set(drivername=f"{parsed.drivername}+{_NAMES.get(driver, driver)}")
+            parsed = parsed.set(drivername=f"{parsed.drivername}+{driver}")
         parsed.get_dialect()  # without its driver
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
         raise UsageError(
@@ -95,6 +109,13 @@ def _parsed(url: str) -> URL:
         # Opening it would make an empty one.
         raise UsageError(f"There is no SQLite file {file!r}.")
     return parsed
+
+
+def _is_installed(driver: str) -> bool:
+    try:
+        return importlib.util.find_spec(_MODULES.get(driver, driver)) is not None
+    except ModuleNotFoundError:  # nor is the package that it would be in
+        return False
 
 
 def mongodb_name(url: str) -> str:

@@ -4,6 +4,7 @@ Pure functions and value types that know no database, no model and no clock: eve
 passed in. Imports are the standard library and `ttl_odm.errors`. Whoever reads only this folder
 understands the product:
 
+- `annotations`: what a class annotates, on every Python;
 - `values`: which values are a ttl;
 - `policy`: what ``__ttl__ = ...`` can declare;
 - `declared`: the default as its owner declares it at this moment;

@@ -4,13 +4,16 @@
 - `postgresql`: PostgreSQL
 - `mysql`: MariaDB and MySQL
 - `sqlite`: SQLite
+- `general`: `General`, what a family of somebody else's begins with
 - `errors`: which errors of a driver pass by themselves, and how each reads in one line
+- `entry_points`: families that other distributions bring
 
 This package must not know an ORM: the adapters make expressions of its texts, and quote the names
 that they put into them. Nor does it ask a database; it only says what there is to be asked.
 """
 
 from ttl_odm.dialects.family import EPOCH, Family, index_name
+from ttl_odm.dialects.general import General
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
@@ -25,4 +28,15 @@ def family_named(name: str) -> Family | None:
     return next((family for family in FAMILIES if name in family.names), None)
 
 
-__all__ = ["EPOCH", "FAMILIES", "MYSQL_FAMILY", "Family", "family_named", "index_name"]
+__all__ = [
+    "EPOCH",
+    "FAMILIES",
+    "MYSQL_FAMILY",
+    "Family",
+    "General",
+    "MySQL",
+    "PostgreSQL",
+    "SQLite",
+    "family_named",
+    "index_name",
+]

@@ -8,18 +8,25 @@ driver's errors, so the adapters unwrap them first, and say whether they are ope
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.dialects import FAMILIES
+from ttl_odm.dialects.family import ErrorCodes
 
-# A SQLSTATE is a text and a number of MySQL's isn't, so all families' codes go into one set.
-_CODES: Final = [family.errors for family in FAMILIES]
-_LOCKED: Final = {code for codes in _CODES for code in codes.locked}
-_PASSING: Final = _LOCKED.union(*(codes.passing for codes in _CODES))
-_AWAY: Final = {code for codes in _CODES for code in codes.away}
-_MISSING: Final = {code for codes in _CODES for code in codes.missing_table}
-_RESTRICTED: Final = {code for codes in _CODES for code in codes.restricted}
-_REFUSED: Final = _RESTRICTED.union(*(codes.refused for codes in _CODES))
+if TYPE_CHECKING:
+    from ttl_odm.dialects.family import Family
+
+# A SQLSTATE is a text and a number of MySQL's isn't, so our families' codes go into one set each.
+_OURS: Final = ErrorCodes(
+    **{
+        kind.name: frozenset().union(*(getattr(family.errors, kind.name) for family in FAMILIES))
+        for kind in fields(ErrorCodes)
+    }
+)
+_by_driver: dict[str, Family] = {}
+"""Families of others, by the module of their drivers' errors: codes of two may be the same."""
+
 _NO_ROWS_FAULT: Final = frozenset(
     {"08", "0A", "25", "26", "28", "2D", "34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57"}
 ) | {"58", "72", "F0", "HV", "XX"}
@@ -31,8 +38,10 @@ _OWN_NUMBERS: Final = 30_000
 def code_of(error: BaseException | None) -> str | int | None:
     """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
     first = next(iter(getattr(error, "args", ())), None)
-    if isinstance(first, int):  # PyMySQL has a SQLSTATE too, which says less
-        return first
+    # Most drivers of MariaDB and MySQL have a SQLSTATE too, which says less.
+    number = first if isinstance(first, int) else getattr(error, "errno", None)  # MariaDB's own
+    if isinstance(number, int):
+        return number if number > 0 else None  # 0 or -1: what a driver has found out by itself
     if isinstance(first, dict):  # the server's fields, as pg8000 has them
         state = first.get("C")
     else:
@@ -40,20 +49,40 @@ def code_of(error: BaseException | None) -> str | int | None:
     return None if state is None else str(state)
 
 
+def heed(family: Family) -> None:
+    """Let a family of somebody else's say what the errors of its driver are."""
+    if family.driver is not None:
+        _by_driver[family.driver] = family
+
+
+def _family_of(error: BaseException | None) -> Family | None:
+    return _by_driver.get(type(error).__module__.partition(".")[0])
+
+
+def _code_and_codes(error: BaseException | None) -> tuple[str | int | None, ErrorCodes]:
+    """What an error is called, and what its family calls the kinds of errors."""
+    family = _family_of(error)
+    if family is None or error is None:
+        return code_of(error), _OURS
+    return family.code_of(error), family.errors
+
+
 def is_locked(error: BaseException | None) -> bool:
     """Whether a statement gave up because somebody else holds a row."""
-    return code_of(error) in _LOCKED
+    code, codes = _code_and_codes(error)
+    return code in codes.locked
 
 
 def is_missing_table(error: BaseException | None) -> bool:
     """Whether there is no such table, or may be none."""
-    code = code_of(error)
-    return code in _MISSING or (code is None and "no such table" in str(error))
+    code, codes = _code_and_codes(error)
+    return code in codes.missing_table or (code is None and "no such table" in str(error))
 
 
 def is_restricted(error: BaseException | None) -> bool:
     """Whether a foreign key keeps a row."""
-    return code_of(error) in _RESTRICTED or "FOREIGN KEY constraint failed" in str(error)
+    code, codes = _code_and_codes(error)
+    return code in codes.restricted or "FOREIGN KEY constraint failed" in str(error)
 
 
 def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
@@ -61,10 +90,12 @@ def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
 
     `of_data` is whether the error's class says that it is about values, or their integrity.
     """
-    code = code_of(error)
-    if isinstance(code, str):
+    code, codes = _code_and_codes(error)
+    is_ours = codes is _OURS
+    if is_ours and isinstance(code, str):
         return code[:2] not in _NO_ROWS_FAULT
-    return of_data or code in _REFUSED or (code is not None and code >= _OWN_NUMBERS)
+    is_of_signal = is_ours and isinstance(code, int) and code >= _OWN_NUMBERS
+    return of_data or code in codes.refused or code in codes.restricted or is_of_signal
 
 
 def is_passing(error: BaseException | None, *, operational: bool) -> bool:
@@ -72,19 +103,23 @@ def is_passing(error: BaseException | None, *, operational: bool) -> bool:
     # SQLite raises the same for "no such table" as for "database is locked".
     # And a constraint may be on a column called `locked`.
     is_locked_file = operational and _is_of_sqlite(error) and re.search("locked|busy", str(error))
+    code, codes = _code_and_codes(error)
     return (
         bool(is_locked_file)
         or is_away(error, operational=operational)
-        or code_of(error) in _PASSING
+        or code in codes.locked
+        or code in codes.passing
     )
 
 
 def is_away(error: BaseException | None, *, operational: bool) -> bool:
     """Whether the server was lost, or can't be reached."""
-    code = code_of(error)
+    code, codes = _code_and_codes(error)
+    if codes is not _OURS:
+        return code in codes.away
     if code is None:  # psycopg while it connects; SQLite has no server
         return (operational and not _is_of_sqlite(error)) or _is_of_pg8000s_network(error)
-    return code in _AWAY or (isinstance(code, str) and code.startswith("08"))
+    return code in codes.away or (isinstance(code, str) and code.startswith("08"))
 
 
 def _is_of_pg8000s_network(error: BaseException | None) -> bool:
@@ -97,14 +132,17 @@ def _is_of_sqlite(error: BaseException | None) -> bool:
     return type(error).__module__ == "sqlite3"
 
 
+def message_of(error: BaseException) -> str:
+    """The driver's message, without the number before it."""
+    match error.args:
+        case (int(number), str(message), *_):  # MySQL's own driver repeats it, with the SQLSTATE
+            return re.sub(rf"^{number}( \(\w{{5}}\))?: ", "", message)
+        case ({"M": str(message)},):  # the server's fields, as pg8000 has them
+            return message
+    return str(error)
+
+
 def in_short(error: BaseException) -> str:
     """The driver's message, without its details: these hold values of rows."""
-    args: tuple[Any, ...] = error.args
-    if len(args) > 1 and isinstance(args[0], int):
-        text = str(args[1])
-    elif args and isinstance(args[0], dict):  # pg8000
-        text = str(args[0].get("M", ""))
-    else:
-        text = str(error)
-    text = re.sub(r"^<class '[^']*'>: ", "", text)  # asyncpg, by way of SQLAlchemy
+    text = re.sub(r"^<class '[^']*'>: ", "", message_of(error))  # asyncpg, by way of SQLAlchemy
     return text.split("\n", 1)[0] or type(error).__name__

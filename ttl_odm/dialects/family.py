@@ -79,6 +79,14 @@ class Family(ABC):
         ddl_settings: Settings of a session that migrates. They are for what takes long and stalls
             nobody; what stalls has a limit of its own: see `bounded`.
         second: One second, to be multiplied and added to ``_ts``.
+        isolation: The isolation level of the sweeper's transactions; None leaves it as it is.
+        locks_rows: Whether a SELECT may lock rows, and skip those that somebody holds.
+        compares_rows: Whether ``(a, b) > (1, 2)`` is found by an index.
+        indexes_parts: Whether the contract's columns get the sweeper's two indexes.
+        is_inspected: Whether SQLAlchemy's inspector finds foreign keys, indexes and columns there.
+        short_float: A regular expression for the types, as DDL has them, of floats of 4 bytes.
+        driver: The top-level module of the driver's errors, for a family that knows these better
+            than `ttl_odm.dialects.errors`; `code_of` is asked for their codes then.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -93,6 +101,13 @@ class Family(ABC):
     pace: ClassVar[Pace]
     ddl_settings: ClassVar[Mapping[str, str]] = {}
     errors: ClassVar[ErrorCodes] = ErrorCodes()
+    isolation: ClassVar[str | None] = "READ COMMITTED"
+    locks_rows: ClassVar[bool] = False
+    compares_rows: ClassVar[bool] = False
+    indexes_parts: ClassVar[bool] = False
+    is_inspected: ClassVar[bool] = True
+    short_float: ClassVar[str] = r"REAL|FLOAT\((1?\d|2[0-4])\)"
+    driver: ClassVar[str | None] = None
 
     def __init__(self) -> None:
         """Put the texts together that each statement needs."""
@@ -186,6 +201,10 @@ class Family(ABC):
     def instant_literal(self, instant: datetime) -> str:
         """An aware datetime as ``_ts`` has it."""
         return str(self.to_storage(instant))
+
+    def code_of(self, error: BaseException) -> str | int | None:
+        """What `errors` calls an error of this family's `driver`: the name of its class."""
+        return type(error).__name__
 
     def to_storage(self, instant: datetime) -> Any:
         """What the driver stores for an aware datetime in a column of instants."""

@@ -33,6 +33,13 @@ NO_WAIT: Final = {"innodb_lock_wait_timeout": 0}
 Not for one with SKIP LOCKED: at a row that it skips, MariaDB 10.11 then fails with "Got error 1
 during COMMIT"."""
 
+BY_KEY: Final = "/*+ INDEX({table} PRIMARY) */"
+"""What lets a DELETE of rows that were chosen and locked look them up, where MySQL would rather
+read a small table whole, and wait for what others hold. `table` is quoted."""
+
+LOCKS_FIRST: Final = "/*+ JOIN_PREFIX({rows}) INDEX({table} PRIMARY) */"
+"""The same where they are chosen and locked by a derived table of the DELETE, `rows`."""
+
 OUT_OF_TIME: Final = frozenset({1969, 3024})
 """max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
 
@@ -46,6 +53,8 @@ class MySQL(Family):
     per_second = 1_000_000
     earliest = "-62135510400000000"
     latest = "253402300800000000"
+    locks_rows = indexes_parts = True
+    short_float = r"FLOAT(\((1?\d|2[0-4])(, ?\d+)?\))?"
     inherited_end = "{table}" + INHERITED_END
     own_end = "{table}" + OWN_END
     # While an index waits for its last moment, others wait behind it.
@@ -67,8 +76,11 @@ class MySQL(Family):
                 1927,  # the connection was killed
                 2002,  # can't connect
                 2003,  # can't connect
+                2005,  # the host has no address
                 2006,  # the server has gone away
                 2013,  # the connection was lost
+                2055,  # the connection was lost
+                4031,  # the connection was idle for too long
             }
         ),
         missing_table=frozenset({1146, 1142}),  # MariaDB says "denied" first
@@ -143,6 +155,14 @@ class MySQL(Family):
     # and is tried again.
 
     INSTANT: ClassVar = "ALGORITHM=INSTANT"
+
+    NOT_ENFORCED: ClassVar = "/*!80016 NOT ENFORCED */"
+    """What lets MySQL add a CHECK at once; one that it enforces comes by a copy of the table only.
+    A comment on MariaDB, which enforces the CHECK of a new column at once."""
+
+    COPY: ClassVar = "/*!80016 , ALGORITHM=COPY, LOCK=SHARED */"
+    """What says that MySQL shall copy the table, while rows can be read and not written. A comment
+    on MariaDB, whose scripts can't be told from MySQL's."""
 
     def without_copy(self, *, is_mariadb: bool) -> str:
         """What builds or drops an index while others write."""

@@ -47,6 +47,7 @@ class PostgreSQL(Family):
     own_end = "((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')"
     # Some milliseconds a batch are Python's and the network's, whatever its size.
     pace = Pace(start=1_000, lowest=100, highest=25_000, target=0.1)
+    locks_rows = compares_rows = indexes_parts = True
     ddl_settings: ClassVar = {"lock_timeout": "0", "statement_timeout": "0"}
     errors = ErrorCodes(
         locked=frozenset({"55P03", "40P01"}),  # lock_not_available, deadlock_detected

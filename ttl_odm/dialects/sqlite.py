@@ -29,6 +29,9 @@ class SQLite(Family):
     earliest = "-62135510400000"
     latest = "253402300800000"
     own_end = "({stamp} + {ttl} * 1000)"
+    isolation = None
+    compares_rows = indexes_parts = True
+    short_float = "(?!)"  # it has none
     # One writer at a time: each batch keeps every other user of the file waiting.
     pace = Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from django.core.exceptions import EmptyResultSet
 from django.db import IntegrityError, OperationalError, models, transaction
 from django.db.models import Q
 from django.db.models.constants import OnConflict
@@ -22,6 +23,7 @@ from django.db.models.expressions import Case, Value
 from django.db.models.functions import Cast
 from django.db.models.lookups import Exact
 from django.db.models.sql import Query
+from django.db.models.sql.constants import NO_RESULTS
 
 from ttl_odm.django.policy.binding import policy_in
 from ttl_odm.django.policy.predicate import Predicate
@@ -156,7 +158,33 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
         """Run it, once the keys that it brings are free."""
-        write, query = partial(super().execute_sql, *args, **kwargs), self.query
+        return self._with_free_keys(partial(super().execute_sql, *args, **kwargs))
+
+    def execute_returning_sql(self, returning_fields: Any) -> Any:
+        """Run it and read what the database made of expressions, as ``save()`` of Django 6 does."""
+        django: Any = super()  # whose types are 5.2's
+        features: Any = self.connection.features
+        write: Callable[[], Any] = partial(django.execute_returning_sql, returning_fields)
+        if not returning_fields or not features.can_return_rows_from_update:
+            return write()  # by way of execute_sql()
+
+        own = dict(self.query.related_updates)
+
+        def write_all() -> Any:
+            # Django refuses updates of parents here; that of the policy comes with the statement.
+            self.query.related_updates = dict(own)
+            try:
+                rows = write()
+            except EmptyResultSet:  # no live row, as Django has looked it up for the parent's sake
+                return []
+            for related in self.query.get_related_updates():
+                related.get_compiler(self.using).execute_sql(NO_RESULTS)
+            return rows
+
+        return self._with_free_keys(write_all)
+
+    def _with_free_keys(self, write: Callable[[], Any]) -> Any:
+        query = self.query
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None or policy.binding.is_off:
             return write()

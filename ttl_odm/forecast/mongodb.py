@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import Int64, ObjectId
 
 from ttl_odm.beanie.policy import binding
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.binding import collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
@@ -39,7 +39,7 @@ _KEYS: Final[dict[type, Callable[[int], Any]]] = {
 
 def collection_for(database: Any, target: type | str) -> Any:
     """Return the collection of a document class, or the one of a name."""
-    if getattr(database, "ttl_backend", "mongodb") == "cosmos":
+    if expires_itself(getattr(database, "ttl_backend", "mongodb")):
         raise TTLConfigurationError(
             "on Azure Cosmos DB no command reads when documents were last modified, so nobody can "
             "tell which would expire."

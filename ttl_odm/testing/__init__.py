@@ -2,6 +2,8 @@
 
 - `clock`: `TTLClock`, which moves the now, with a module for each adapter; `plugin`: its fixture
 - `contract`: `StoreContract`, what every store has to do; `rig`: `StoreRig`, what it is run on
+- `sqlalchemy_rig`: `SQLAlchemyRig`, which is that of SQLAlchemy's store on any database
+- `contract.families`: `FamilyContract`, what a family of databases has to bring, on SQLAlchemy
 - `memory`, `memory_leases`: a store in memory, and its leases
 - `leaks`: `assert_no_leaks`, which finds SQL that goes around the gate; `raw_sql`: its words
 
@@ -18,16 +20,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ttl_odm.testing.clock import TTLClock
     from ttl_odm.testing.contract import StoreContract
+    from ttl_odm.testing.contract.families import FamilyContract
     from ttl_odm.testing.leaks import assert_no_leaks
     from ttl_odm.testing.memory import AsyncInMemoryStore, InMemoryStore
     from ttl_odm.testing.memory_leases import AsyncInMemoryLeases, InMemoryLeases
     from ttl_odm.testing.rig import StoreRig
+    from ttl_odm.testing.sqlalchemy_rig import SQLAlchemyRig
 
 __all__ = [
     "AsyncInMemoryLeases",
     "AsyncInMemoryStore",
+    "FamilyContract",
     "InMemoryLeases",
     "InMemoryStore",
+    "SQLAlchemyRig",
     "StoreContract",
     "StoreRig",
     "TTLClock",
@@ -37,8 +43,10 @@ __all__ = [
 _HOMES = {
     "AsyncInMemoryLeases": "ttl_odm.testing.memory_leases",
     "AsyncInMemoryStore": "ttl_odm.testing.memory",
+    "FamilyContract": "ttl_odm.testing.contract.families",
     "InMemoryLeases": "ttl_odm.testing.memory_leases",
     "InMemoryStore": "ttl_odm.testing.memory",
+    "SQLAlchemyRig": "ttl_odm.testing.sqlalchemy_rig",
     "StoreContract": "ttl_odm.testing.contract",
     "StoreRig": "ttl_odm.testing.rig",
     "TTLClock": "ttl_odm.testing.clock",

@@ -6,7 +6,6 @@ policy is enforced.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from beanie import Document, View
@@ -15,6 +14,7 @@ from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.policy.binding import (
     declaration,
     declared_policy,
+    expires_itself,
     purge_of,
     registry_of,
 )
@@ -23,6 +23,7 @@ from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, check_purge
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.time.formats import mark_durations
+from ttl_odm.core.annotations import annotations_of
 from ttl_odm.core.declared import undeclared
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
@@ -88,7 +89,7 @@ def bind(model: type[Document], collection: Collection) -> Any:
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)
-    if database.ttl_backend == "cosmos":  # refuses what the service doesn't enforce: nobody would
+    if expires_itself(database.ttl_backend):  # refuses what it doesn't enforce: nobody would
         azure_indexes(declared_policy(model), purge_of(model))
     binding = registry.bind(model, database.name, ours.name, database.ttl_backend)
     mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
@@ -102,7 +103,7 @@ def _annotated(model: type[Document], mixin: type[Document]) -> set[str]:
         name
         for base in model.__mro__
         if base is not mixin and issubclass(base, Document) and base is not Document
-        for name in inspect.get_annotations(base)
+        for name in annotations_of(base)
     }
 
 

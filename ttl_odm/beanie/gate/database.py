@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def ttl_database(
-    database: Any, *, backend: Literal["mongodb", "cosmos"] = "mongodb", guard: bool = False
+    database: Any,
+    *,
+    backend: Literal["mongodb", "documentdb", "cosmos"] = "mongodb",
+    guard: bool = False,
 ) -> Any:
     """Return the same database, whose collections show and change live documents only.
 
@@ -23,7 +26,8 @@ def ttl_database(
 
     Args:
         database: PyMongo's AsyncDatabase, or Motor's AsyncIOMotorDatabase for Beanie 1.
-        backend: "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents itself.
+        backend: "documentdb" for that engine, which is also Azure Cosmos DB for MongoDB (vCore);
+            "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents itself.
         guard: Whether to refuse, with a TTLConfigurationError, what reaches a collection whose
             documents expire but whose class was not given to `init_beanie`. Asks once for the
             indexes of each collection without a policy.
@@ -34,9 +38,9 @@ def ttl_database(
     Raises:
         TTLConfigurationError: It is neither.
     """
-    if backend not in ("mongodb", "cosmos"):
+    if backend not in ("mongodb", "documentdb", "cosmos"):
         raise TTLConfigurationError(
-            f"ttl_database(backend={backend!r}): give 'mongodb' or 'cosmos'."
+            f"ttl_database(backend={backend!r}): give 'mongodb', 'documentdb' or 'cosmos'."
         )
     return gated_database(database, backend, guard=guard)
 

@@ -169,7 +169,11 @@ class Handle:
         """
         binding, policy = self.binding, self.policy
         is_series = binding is not None and policy is not None and binding.is_time_series
-        return filters.live_filter(filter, None if is_series else policy)
+        live = filters.live_filter(filter, None if is_series else policy)
+        if binding is not None and binding.backend == "documentdb" and "$expr" not in live:
+            # Without one it takes no $$NOW in an update of many.
+            return {**live, "$expr": True}
+        return live
 
     def pipeline_for(self, pipeline: Any, *, expired: bool) -> Any:
         """Return the pipeline for a read."""

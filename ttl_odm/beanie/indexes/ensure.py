@@ -17,7 +17,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pymongo.errors import OperationFailure
 
@@ -25,12 +25,14 @@ from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
-from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, indexes_of, run
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
     from ttl_odm.beanie.policy.binding import Backend
@@ -42,6 +44,10 @@ Done = tuple[str, str]  # an outcome, and the name of an index
 SECONDS = "expireAfterSeconds"
 """What a time-series collection has in the place of an index."""
 
+_NEEDED_BY: Final[Mapping[Backend, Callable[[Policy, Purge], tuple[Index, ...]]]] = {
+    "cosmos": ttl_indexes.azure_indexes,
+    "documentdb": ttl_indexes.documentdb_indexes,
+}
 _CANNOT_CREATE_INDEX = 67
 _INVALID_OPTIONS = 72
 _CONFLICTS = {85, 86}  # IndexOptionsConflict, IndexKeySpecsConflict
@@ -126,7 +132,8 @@ async def ensure_indexes(
         else:
             policy, purge, backend = binding.wanted, binding.purge, binding.backend
             reports.append(await ensure(policy, purge=purge, backend=backend))
-            binding.deleting = policy if purge == "native" and backend != "cosmos" else None
+            is_ours = purge == "native" and not binding.is_left_to_service
+            binding.deleting = policy if is_ours else None
     return tuple(reports)
 
 
@@ -157,8 +164,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     indexes: tuple[Index, ...] = ()
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
-        is_azure = backend == "cosmos"
-        needed_by = ttl_indexes.azure_indexes if is_azure else ttl_indexes.wanted_indexes
+        needed_by = _NEEDED_BY.get(backend, ttl_indexes.wanted_indexes)
         indexes = needed_by(policy, purge)
     if options.get("capped") and any(index.seconds is not None for index in indexes):
         raise TTLConfigurationError(
@@ -170,14 +176,15 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         indexes=indexes,
         fields=ttl_indexes.date_fields(policy) if policy else (),
         rebuild=rebuild,
-        can_change=backend != "cosmos",
+        can_change=not expires_itself(backend),
     )
     relied_on, done = await _reach(collection, aim, policy)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
     outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
     done += [(outcome, GUARD)] if outcome else []
-    is_native = purge == "native" and backend != "cosmos"
-    left = ttl_indexes.left_to_sweeper(policy) if policy and is_native else ()
+    left: tuple[str, ...] = ()
+    if policy and purge == "native" and not expires_itself(backend):
+        left = ttl_indexes.left_to_sweeper(policy, is_simple=backend == "documentdb")
     return _report(collection, aim, relied_on, done, left)
 
 

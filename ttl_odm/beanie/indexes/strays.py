@@ -131,7 +131,7 @@ async def repair_strays(model: type) -> int:
 
 def _enforced(model: type) -> Binding:
     binding = binding_of(model)
-    if binding is None or binding.backend == "cosmos":
+    if binding is None or binding.is_left_to_service:
         raise TTLConfigurationError(
             f"{model.__name__} has no policy that ttl_odm enforces, so it has no strays: declare "
             "__ttl__ on it, or enable() it."

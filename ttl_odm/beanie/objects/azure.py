@@ -26,7 +26,7 @@ _TOUCHED: Final = "__ttl_touched"
 def holds(document: Document) -> bool:
     """Say whether a document is there."""
     binding = binding_of(type(document))
-    return binding is not None and binding.backend == "cosmos"
+    return binding is not None and binding.is_left_to_service
 
 
 def refusal(document: Document, what: str, *, instead: str) -> TTLConfigurationError:

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 Model = TypeVar("Model")
 
 _NOTHING: Final = object()
+_GATED: Final = ("mongodb", "documentdb")
 _DAY: Final = 86_400
 
-Backend = Literal["mongodb", "cosmos", "migrations"]
-"""Who enforces a policy: the gate, Azure Cosmos DB, or, in a migration of Beanie's, nobody."""
+Backend = Literal["mongodb", "documentdb", "cosmos", "migrations"]
+"""Who enforces a policy: the gate on MongoDB or on documentdb (the engine of Azure Cosmos DB for
+MongoDB vCore), Azure Cosmos DB (RU) itself, or, in a migration of Beanie's, nobody."""
 
 PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 """What ``__ttl_purge__`` may be."""
@@ -70,8 +72,18 @@ class Binding:
 
     @property
     def enforced(self) -> Policy | None:
-        """The same; None on Azure Cosmos DB, where the service does it."""
-        return self.policy if self.backend == "mongodb" else None
+        """The same; None where the service does it, or in a migration nobody."""
+        return self.policy if self.backend in _GATED else None
+
+    @property
+    def is_left_to_service(self) -> bool:
+        """Whether the service stamps, hides and deletes its documents, and nobody else can."""
+        return expires_itself(self.backend)
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether its server finds documents by ranges of indexes (min and max)."""
+        return self.backend != "documentdb"
 
     @property
     def wanted(self) -> Policy:
@@ -93,6 +105,11 @@ class Binding:
     def purge(self) -> Purge:
         """Who deletes what has expired: "native" (MongoDB itself) or "sweeper"."""
         return purge_of(self.model)
+
+
+def expires_itself(backend: Backend) -> bool:
+    """Say whether a backend stamps, hides and deletes documents itself: Azure Cosmos DB (RU)."""
+    return backend == "cosmos"
 
 
 def declaration(model: type, *, default: object = None) -> object:
@@ -205,7 +222,7 @@ class Registry:
         _check_same(binding, binding, collection)  # reads both, and so checks them
         if known is not None and known.model is model and known.deleting is not None:
             binding.deleting = known.deleting
-        elif binding.purge == "native" and backend == "mongodb":
+        elif binding.purge == "native" and backend in _GATED:
             binding.deleting = binding.declared
         self._bindings[database, collection] = binding
         return binding

@@ -17,9 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from bson import MinKey
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, WriteConcernError, WriteError
+
+from ttl_odm.beanie.time.clock import instant_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +101,27 @@ class Range:
             bounds["max"] = {self.field: self.high}
         return bounds
 
+    def condition(self) -> Document:
+        """Return the condition that says the same, of values of all types.
+
+        As a plain one where it can, for an expression finds nothing by an index.
+        """
+        low, high = self.low, self.high
+        if _bracket(low) is _bracket(high) or (high is None and isinstance(low, MinKey)):
+            limit = {} if high is None else {"$lt": high}
+            return {self.field: {"$gte": low, **limit}}
+        path = f"${self.field}"
+        bounds: list[Document] = [{"$gte": [path, {"$literal": low}]}]
+        if high is not None:
+            bounds.append({"$lt": [path, {"$literal": high}]})
+        return {"$expr": {"$and": bounds}}
+
+
+def _bracket(value: object) -> type:
+    """Return what a condition compares a value with: those of its type, or any number."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float if is_number else type(value)
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -112,12 +136,14 @@ class RawCollection:
     """A collection, gated or not, and how commands reach it.
 
     In the session's transaction if there is one; each may take `timeout` seconds, None for any
-    number.
+    number. `has_ranges` says whether the server knows ranges of indexes; one that doesn't takes
+    them without a word.
     """
 
     collection: Collection
     session: Session = None
     timeout: float | None = None
+    has_ranges: bool = True
 
     def within(self, session: Session) -> RawCollection:
         """Return the same place in a transaction."""
@@ -133,7 +159,7 @@ class RawCollection:
         """Ask the server what time it is, and what it can do."""
         reply = await self.run({"hello": 1})
         has_transactions = "setName" in reply or reply.get("msg") == "isdbgrid"
-        return Server(reply["localTime"], has_transactions)
+        return Server(instant_of(reply), has_transactions)
 
     async def find(self, filter: Filter, **clauses: Any) -> list[RawBSONDocument]:  # noqa: A002 (MongoDB's name for it)
         """Find documents: so many as fit into one reply of the server, 16 MiB."""
@@ -142,6 +168,18 @@ class RawCollection:
             find["batchSize"] = find["limit"]
         rows: list[RawBSONDocument] = (await self.run(find))["cursor"]["firstBatch"]
         return rows
+
+    async def find_in(
+        self,
+        reach: Range,
+        filter: Filter,  # noqa: A002 (as above)
+        **clauses: Any,
+    ) -> list[RawBSONDocument]:
+        """Find documents in a range, in its order."""
+        if self.has_ranges:
+            return await self.find(filter, **clauses, **reach.bounds())
+        both = {"$and": [reach.condition(), filter]}
+        return await self.find(both, **clauses, sort={reach.field: 1})
 
     async def delete(self, filters: Sequence[Filter], hint: Hint) -> int:
         """Delete what any of some filters matches, and return how many documents that were."""

@@ -22,7 +22,7 @@ Three rules shape the partial filters:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Literal, TypeAlias
 
@@ -120,6 +120,30 @@ def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     return (_index_of_dates("date", policy, purge),)
 
 
+def documentdb_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
+    """Return the indexes that a collection with this policy needs on documentdb.
+
+    There a partial filter has one condition for each field, or all of them on one field; no
+    condition stands inside another. So documents inherit in the index's sense only if they have no
+    ttl at all. A sweeper walks the collection, as the server finds nothing by ranges of indexes.
+    """
+    indexes = wanted_indexes(policy, "native")
+    if purge == "sweeper":
+        return ()
+    if not isinstance(policy, TTL):
+        return indexes
+    if len(own_branches(policy)) > 1:
+        raise TTLConfigurationError(
+            f"TTL(never={policy.never!r}): documentdb has no index that leaves out single numbers, "
+            "so it can't delete by itself here: declare __ttl_purge__ = 'sweeper'."
+        )
+    simple = {policy.last_modified: {"$gte": _OLDEST}, **inheriting_branches(policy)[0]}
+    return tuple(
+        replace(index, filter=simple) if index.field == policy.last_modified else index
+        for index in indexes
+    )
+
+
 def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     """Return the indexes that a collection with this policy needs on Azure Cosmos DB (RU).
 
@@ -214,8 +238,11 @@ def date_fields(policy: Policy) -> tuple[str, ...]:
     return tuple(field for field in fields if field is not None)
 
 
-def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
-    """Say what expires and is in no TTL index, one sentence for each kind of document."""
+def left_to_sweeper(policy: Policy, *, is_simple: bool = False) -> tuple[str, ...]:
+    """Say what expires and is in no TTL index, one sentence for each kind of document.
+
+    `is_simple` where the indexes are those of `documentdb_indexes`.
+    """
     if isinstance(policy, ExpireAt) and policy.null == "expired":
         return (f"documents with nothing in {policy.field!r}: a TTL index deletes by dates only",)
     if not isinstance(policy, TTL) or shortest_default(policy) in (None, NEVER):
@@ -223,7 +250,8 @@ def left_to_sweeper(policy: Policy) -> tuple[str, ...]:
     old = f"documents whose {policy.last_modified!r} is before {_OLDEST:%Y-%m-%d}"
     if policy.override is None:
         return (old,)
-    return (old, f"documents whose {policy.override!r} is a fraction above 1")
+    own = f"documents whose {policy.override!r} is "
+    return (old, f"{own}no valid ttl" if is_simple else f"{own}a fraction above 1")
 
 
 def inheriting_branches(policy: TTL) -> list[Document]:

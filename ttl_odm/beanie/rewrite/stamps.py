@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bson import Timestamp
 
+from ttl_odm.beanie.policy.binding import expires_itself
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import check_duration, stored, stored_expr
@@ -228,7 +229,7 @@ def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
     """Return how writes are stamped, None where dates are the user's own business."""
     if not isinstance(policy, TTL):
         return None
-    return Stamping(policy, backend != "cosmos", keeps=backend == "migrations")
+    return Stamping(policy, not expires_itself(backend), keeps=backend == "migrations")
 
 
 def _as_stages(update: Document, *, inserts: bool) -> Pipeline | None:

@@ -173,8 +173,8 @@ class _Batch:
         deciding = deciding_fields(self.policy) if is_walk else ()
         fields = dict.fromkeys(("_id", reach.field, *deciding), 1)
         with phase("find"):
-            rows = await self.place.find(
-                {**others, **condition}, limit=self.size, projection=fields, **reach.bounds()
+            rows = await self.place.find_in(
+                reach, {**others, **condition}, limit=self.size, projection=fields
             )
         outcome = _Outcome()
         await outcome.reach(rows, commit)
@@ -210,9 +210,19 @@ class _Batch:
         """Delete what has expired in the next slice of the collection."""
         reach = self.stage.range
         with phase("find"):
-            ahead = await self.place.find(
-                {}, skip=self.size * _WALKED, limit=1, projection={"_id": 1}, **reach.bounds()
-            )
+            skipped, fields = self.size * _WALKED, {"_id": 1}
+            if self.place.has_ranges:
+                ahead = await self.place.find(
+                    {}, skip=skipped, limit=1, projection=fields, **reach.bounds()
+                )
+            else:  # of the same type: from the last of each type on, the rest is one slice
+                ahead = await self.place.find(
+                    {"_id": {"$gte": reach.low}},
+                    skip=skipped,
+                    limit=1,
+                    projection=fields,
+                    sort=BY_KEY,
+                )
         high = ahead[0]["_id"] if ahead else None
         self.stage = replace(self.stage, range=replace(reach, high=high))
         result = await self._by_list(self._expired(), self.remover.remove)

@@ -34,6 +34,7 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     own_branches,
     wanted_indexes,
 )
+from ttl_odm.beanie.time.clock import instant_of
 from ttl_odm.core.expiry import effective_ttl, own_ttl
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import NEVER
@@ -299,4 +300,4 @@ def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
 async def now(database: Database) -> datetime:
     """Return the database's present instant."""
     reply = await command_in(database, {"hello": 1})
-    return as_datetime(reply["localTime"])
+    return as_datetime(instant_of(reply))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pymongo.errors import OperationFailure
+
 from ttl_odm.beanie.policy.commands import command_in
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.sweeper import Lease, LeaseState
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "ttl_odm_lease"
 
+_FAILED_TO_PARSE: Final = 9
 _MAJORITY: Final = {"w": "majority", "wtimeout": 5_000}
 _IS_FREE: Final = {
     "$or": [{"$eq": [{"$ifNull": ["$holder", None]}, None]}, {"$lte": ["$acquired_until", "$$NOW"]}]
@@ -39,7 +42,12 @@ class CollectionLeases:
             "token": {"$add": [{"$ifNull": ["$token", 0]}, 1]},
         }
         with store_errors():
-            lease = await self._take(name, taken)
+            try:
+                lease = await self._take(name, taken)
+            except OperationFailure as error:
+                if error.code != _FAILED_TO_PARSE:
+                    raise
+                lease = None  # documentdb, where there is no such collection yet
             if lease is None:  # perhaps there is none of that name yet
                 update = {"q": {"_id": name}, "u": {"$setOnInsert": {"token": 0}}, "upsert": True}
                 command = {"update": NAME, "updates": [update]}

@@ -66,9 +66,14 @@ class _Target:
         """What the class says of its expired documents."""
         return mode_of(self.binding, self.collection.name)
 
+    def place(self, timeout: float | None = None) -> RawCollection:
+        """Return where commands are sent, each of which may take so many seconds."""
+        has_ranges = self.binding.has_ranges
+        return RawCollection(self.collection, timeout=timeout, has_ranges=has_ranges)
+
     async def layout(self) -> Layout:
-        """Look at the collection; its indexes don't matter where the class wants it read."""
-        is_walked = sweep_of(self.binding.model) == "scan"
+        """Look at the collection; its indexes don't matter where it is read as a whole."""
+        is_walked = sweep_of(self.binding.model) == "scan" or not self.binding.has_ranges
         return await layout_of(self.collection, self.policy, is_walked=is_walked)
 
 
@@ -128,7 +133,7 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             layout = self._layouts[target] = await swept.layout()
-            due = await find_due(RawCollection(swept.collection), swept.policy, layout)
+            due = await find_due(swept.place(), swept.policy, layout)
         mode = swept.mode
         loads_rows = mode.archive is not None or mode.sink is not None
         return due and replace(due, loads_rows=loads_rows)
@@ -136,7 +141,7 @@ class MongoStore:
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired documents, and commit."""
         target = self._targets[request.target]
-        place = RawCollection(target.collection, timeout=request.timeout)
+        place = target.place(request.timeout)
         with store_errors():
             layout = self._layouts.get(request.target) or await target.layout()
             self._layouts[request.target] = layout
@@ -147,7 +152,7 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             layout = await swept.layout()
-            return await count(RawCollection(swept.collection), swept.policy, layout)
+            return await count(swept.place(), swept.policy, layout)
 
     async def now(self) -> datetime:
         """Return the server's present instant."""
@@ -176,7 +181,7 @@ def _target_of(model: type) -> _Target:
             f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "
             "declare __ttl__, enable() it, or leave it out."
         )
-    if binding.backend == "cosmos":
+    if binding.is_left_to_service:
         raise TTLConfigurationError(
             f"{model.__name__} is on Azure Cosmos DB, which deletes expired documents by itself: "
             "no sweeper works there."

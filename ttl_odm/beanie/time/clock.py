@@ -16,11 +16,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from bson import DatetimeMS
 from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Database, Document
+    from ttl_odm.beanie.drivers import Database, Document, Filter
 
 # Not under its own name: freezegun replaces `time.monotonic` wherever it finds it.
 _monotonic: Final = partial(time.monotonic)
@@ -94,10 +95,20 @@ class ServerClock:
         return self._sample
 
 
+def instant_of(hello: Filter) -> DatetimeMS:
+    """Return the instant that the answer to a ``hello`` tells, decoded with any options.
+
+    MongoDB says it as a date. Azure's gateway to documentdb gives a number of milliseconds.
+    """
+    instant = hello["localTime"]
+    return DatetimeMS(instant if isinstance(instant, datetime) else int(instant))
+
+
 async def _ask(database: Database) -> _Sample:
     sent = _monotonic()
     reply = await database.command(
         {"hello": 1}, codec_options=_OPTIONS, read_preference=ReadPreference.PRIMARY_PREFERRED
     )
     received = _monotonic()
-    return _Sample(reply["localTime"], sent, received, time.time() - received)
+    instant = instant_of(reply).as_datetime(_OPTIONS)
+    return _Sample(instant, sent, received, time.time() - received)

@@ -18,7 +18,7 @@ from django.db.migrations.operations.base import Operation
 
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
-from ttl_odm.django.policy.indexes import sweeper_indexes
+from ttl_odm.django.policy.indexes import TTLIndex, sweeper_indexes
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import LastModifiedField, TTLField
 from ttl_odm.errors import TTLConfigurationError
@@ -42,23 +42,29 @@ class AddTTL(Operation):
     reduces_to_sql = True
     reversible = True
 
-    def __init__(self, model_name: str, *, sweep: str = "index") -> None:
+    def __init__(self, model_name: str, *, sweep: str = "index", copy_table: bool = False) -> None:
         """Name the model.
 
         Args:
             model_name: As in Django's own operations.
             sweep: ``"index"``, or ``"scan"`` for no indexes, as in ``__ttl_sweep__``.
+            copy_table: Let MySQL enforce the CHECK on ``ttl``, for which it copies the table and
+                keeps writers out meanwhile; otherwise it is added as NOT ENFORCED, at once. The
+                other databases enforce it either way.
         """
         if sweep not in ("index", "scan"):
             raise TTLConfigurationError(f"sweep = {sweep!r}: give 'index' or 'scan'.")
         self.model_name = model_name
         self.sweep = sweep
+        self.copy_table = copy_table
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         """For migrations that are written."""
         kwargs: dict[str, Any] = {"model_name": self.model_name}
         if self.sweep != "index":
             kwargs["sweep"] = self.sweep
+        if self.copy_table:
+            kwargs["copy_table"] = True
         return type(self).__name__, [], kwargs
 
     def describe(self) -> str:
@@ -112,9 +118,13 @@ class AddTTL(Operation):
             )
         quote = connection.ops.quote_name
         table = quote(model._meta.db_table)
-        for step in _steps(connection, model):
+        for step in _steps(connection, model, copy_table=self.copy_table):
             schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
         for index in sweeper_indexes(model._meta.db_table) if self.sweep == "index" else ():
+            if vendor == "mysql":
+                for step in _index_steps(connection, model, index):
+                    schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
+                continue
             if vendor == "postgresql":
                 # One that a failed try has left behind is INVALID, and serves nobody.
                 drop = PostgreSQL().drop_index(quote(index.name), in_transaction=False)
@@ -145,14 +155,20 @@ class AddTTL(Operation):
             operation.database_forwards(app_label, schema_editor, before, state)
 
 
-def _steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
-    """Add the columns without writing a row, and without a long lock.
-
-    On MariaDB anything but an instant change is an error, not a surprise.
-    """
+def _columns(connection: BaseDatabaseWrapper, model: Model) -> tuple[str, str]:
     quote = connection.ops.quote_name
     columns = {field.name: quote(str(field.column)) for field in model._meta.local_concrete_fields}
-    stamp, ttl = columns["last_modified"], columns["ttl"]
+    return columns["last_modified"], columns["ttl"]
+
+
+def _steps(connection: BaseDatabaseWrapper, model: Model, *, copy_table: bool) -> list[str]:
+    """Add the columns without writing a row, and without a long lock.
+
+    On MariaDB and MySQL anything but an instant change is an error, not a surprise, unless
+    MySQL's copy is asked for.
+    """
+    quote = connection.ops.quote_name
+    stamp, ttl = _columns(connection, model)
     if connection.vendor == "postgresql":
         family, check = PostgreSQL(), quote(f"{model._meta.db_table}_ttl_check")
         return [
@@ -164,9 +180,22 @@ def _steps(connection: BaseDatabaseWrapper, model: Model) -> list[str]:
             family.validate_check(check),
         ]
     mysql, began = MySQL(), clock.to_storage(connection, clock.database_now(connection))
-    suffix = f", {mysql.INSTANT}" if getattr(connection, "mysql_is_mariadb", False) else ""
+    how = enforced = f", {mysql.INSTANT}"
+    if not getattr(connection, "mysql_is_mariadb", False):
+        enforced = f" {mysql.COPY}" if copy_table else f" {mysql.NOT_ENFORCED}{how}"
     return [
-        f"ADD COLUMN {stamp} {mysql.instant_type} NOT NULL DEFAULT {began}{suffix}",
-        f"ALTER COLUMN {stamp} SET DEFAULT ({mysql.stamp}){suffix}",
-        f"ADD COLUMN {ttl} integer NULL CHECK ({mysql.ttl_check(ttl)}){suffix}",
+        f"ADD COLUMN {stamp} {mysql.instant_type} NOT NULL DEFAULT {began}{how}",
+        f"ALTER COLUMN {stamp} SET DEFAULT ({mysql.stamp}){how}",
+        f"ADD COLUMN {ttl} integer NULL CHECK ({mysql.ttl_check(ttl)}){enforced}",
+    ]
+
+
+def _index_steps(connection: BaseDatabaseWrapper, model: Model, index: TTLIndex) -> list[str]:
+    """Add an index of MariaDB or MySQL, its column first: together they keep writers out."""
+    mysql, virtual = MySQL(), index.virtual_column
+    is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+    name = connection.ops.quote_name(index.name)
+    return [
+        f"{mysql.virtual_columns(*_columns(connection, model))[virtual]}, {mysql.INSTANT}",
+        f"ADD INDEX {name} ({virtual}), {mysql.without_copy(is_mariadb=is_mariadb)}",
     ]

@@ -62,8 +62,8 @@ class TTLIndex(models.Index):
         ttl = quote(str(own.column))
         family = family_of(connection)
         if isinstance(family, MySQL):
-            column = family.virtual_columns(stamp, ttl)[self._virtual]
-            index = f"ADD INDEX {quote(self.name)} ({self._virtual})"
+            column = family.virtual_columns(stamp, ttl)[self.virtual_column]
+            index = f"ADD INDEX {quote(self.name)} ({self.virtual_column})"
             return _statement(model, schema_editor, f"ALTER TABLE %(table)s {column}, {index}")
         end = family.part_end(stamp, *([ttl] if is_own else []))
         holds = f"{ttl} > 0" if is_own else f"{ttl} IS NULL"
@@ -76,13 +76,13 @@ class TTLIndex(models.Index):
         """The statement that takes it away."""
         name = schema_editor.connection.ops.quote_name(self.name)
         if isinstance(family_of(schema_editor.connection), MySQL):
-            parts = f"DROP INDEX {name}, DROP COLUMN {self._virtual}"
+            parts = f"DROP INDEX {name}, DROP COLUMN {self.virtual_column}"
             return _statement(model, schema_editor, f"ALTER TABLE %(table)s {parts}")
         concurrently = _concurrently(schema_editor, kwargs)
         return _statement(model, schema_editor, f"DROP INDEX {concurrently}IF EXISTS {name}")
 
     @property
-    def _virtual(self) -> str:
+    def virtual_column(self) -> str:
         """MariaDB's and MySQL's column that it is on."""
         return OWN_END if len(self.fields) > 1 else INHERITED_END
 

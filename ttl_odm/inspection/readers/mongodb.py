@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from bson import DBRef
+from bson import DatetimeMS, DBRef
 from pymongo.errors import PyMongoError
 
 from ttl_odm.errors import TTLConfigurationError
@@ -38,8 +38,11 @@ _KINDS: Final[Sequence[tuple[type, Kind]]] = (
 
 def now(database: Database[Any]) -> datetime:
     """Return the server's present instant."""
-    instant: datetime = database.command("hello", codec_options=database.codec_options)["localTime"]
-    return instant
+    instant = database.command("hello", codec_options=database.codec_options)["localTime"]
+    if isinstance(instant, datetime):
+        return instant
+    # Azure's gateway to documentdb gives a number.
+    return DatetimeMS(instant).as_datetime(database.codec_options)
 
 
 def collections(

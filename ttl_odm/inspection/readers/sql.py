@@ -34,6 +34,8 @@ from sqlalchemy.dialects import mysql, registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 
+from ttl_odm.dialects import family_named
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
 from ttl_odm.inspection.names import is_about_expiry
 from ttl_odm.sqlalchemy.sweep.counts import estimate
@@ -65,6 +67,12 @@ def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Itera
     """
     limit = seconds or 0  # no limit, for all of them
     dialect = connection.dialect.name
+    if family_named(dialect) is None:
+        raise TTLConfigurationError(
+            f"Nothing says how {dialect} keeps a transaction from writing, without which its rows "
+            "and its schema are not looked at here. Sweeping it, and asking for its sweepers' "
+            "status, works."
+        )
     if dialect == "sqlite":
         connection.exec_driver_sql("PRAGMA query_only = ON")
     elif dialect == "postgresql":

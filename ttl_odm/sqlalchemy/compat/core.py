@@ -270,6 +270,11 @@ def async_connection(connection: Connection) -> AsyncConnection:
     return AsyncConnection._retrieve_proxy_for_target(connection)
 
 
+def is_mysql(dialect: Dialect) -> bool:
+    """Whether it is MySQL itself: those that may be MariaDB say whether they are, and no others."""
+    return getattr(dialect, "is_mariadb", None) is False
+
+
 def error_code(dialect: Dialect, error: BaseException) -> int | None:
     """The number of an error of MariaDB's or MySQL's."""
     return dialect._extract_error_code(error)  # type: ignore[attr-defined, no-any-return]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import datetime, timedelta  # noqa: TC003 - mappers may read annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -18,6 +17,7 @@ from sqlalchemy.orm import (
     validates,
 )
 
+from ttl_odm.core.annotations import annotations_of
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
 from ttl_odm.sqlalchemy.gate import functions
@@ -109,7 +109,7 @@ class TTLMixin:
     def __init_subclass__(cls, **arguments: Any) -> None:
         # SQLAlchemy takes the fields of a dataclass from its own annotations alone.
         if issubclass(cls, MappedAsDataclass) and "ttl" not in vars(cls) and _is_root(cls):
-            cls.__annotations__ = {**inspect.get_annotations(cls), "ttl": Mapped[int | None]}
+            cls.__annotations__ = {**annotations_of(cls), "ttl": Mapped[int | None]}
             column_type = ttl_column(cls).type
             cls.ttl = mapped_column(
                 "ttl", column_type, default=None, kw_only=True, repr=False, compare=False

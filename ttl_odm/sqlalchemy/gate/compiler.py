@@ -47,7 +47,7 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     table_of,
 )
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
-from ttl_odm.sqlalchemy.rewrite.targets import targets_of
+from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
 from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
 
@@ -89,12 +89,14 @@ class _Mode(NamedTuple):
     """What the statement that is being rendered does.
 
     It, or one around it, reads expired rows too (`including`); it is an UPDATE or DELETE
-    (`writing`; a SELECT inside one reads); it picks expired rows itself (`sweeping`).
+    (`writing`; a SELECT inside one reads); it picks expired rows itself (`sweeping`). The tables
+    that it or one around it changes (`changed`) can't be read by its subqueries.
     """
 
     including: bool
     writing: bool
     sweeping: bool
+    changed: frozenset[object] = frozenset()
 
 
 class GatedCompiler(Compiler):
@@ -263,7 +265,12 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))
 
-    return LiveRows(live, partial(_policy_of, compiler))
+    return LiveRows(
+        live,
+        partial(_policy_of, compiler),
+        compiler.ttl_mode.changed,
+        laterally=not getattr(compiler.dialect, "is_mariadb", False),
+    )
 
 
 def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:
@@ -277,6 +284,8 @@ def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:
 
 def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) -> Write:
     """The statement with the predicate on its target and on its extra FROM elements."""
+    changed = compiler.ttl_mode.changed | unreadable_tables(resolved, compiler.dialect)
+    compiler.ttl_mode = compiler.ttl_mode._replace(changed=changed)  # for the rest of the statement
     criteria: list[ColumnElement[bool]] = _live_rows(compiler).where(
         resolved.sources, resolved.criteria
     )
@@ -296,7 +305,7 @@ def _mode(
     sweeping: bool = False,
 ) -> Iterator[None]:
     before = compiler.ttl_mode
-    compiler.ttl_mode = _Mode(including, writing, sweeping)
+    compiler.ttl_mode = _Mode(including, writing, sweeping, before.changed)
     try:
         yield
     finally:

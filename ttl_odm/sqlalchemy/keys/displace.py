@@ -32,6 +32,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
     take_file,
 )
 from ttl_odm.sqlalchemy.purge.ties import displace_together, ties
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -238,6 +239,8 @@ class KeyReclaimer:
         known = _here.setdefault(self.dialect, set())
         if name in known:
             return True
+        if not clock_of(self.dialect).is_inspected:
+            return inspect(self.connection).has_table(table.name, name[0])
         try:
             stored = inspect(self.connection).get_columns(table.name, name[0])
         except NoSuchTableError:  # which isn't kept: it may be made at any time

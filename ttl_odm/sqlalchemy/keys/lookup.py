@@ -24,10 +24,12 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
+    union_all,
 )
 from sqlalchemy.sql import visitors
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.compat import is_mysql
 from ttl_odm.sqlalchemy.keys.defaults import (
     UNKNOWN,
     is_made_of,
@@ -45,7 +47,7 @@ from ttl_odm.sqlalchemy.rewrite.targets import unique_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sqlalchemy import Delete, Select, Table
+    from sqlalchemy import CompoundSelect, Delete, Select, Table
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
@@ -242,7 +244,7 @@ class KeyPurge:
         self._generated = {n for n, key in enumerate(self._keys) if key.key.generated}
         self._conditions: tuple[object, ...] | None = None
         self._selects_first = False
-        self._statements: dict[_Shape, Select[Any] | Delete] = {}
+        self._statements: dict[_Shape, Select[Any] | CompoundSelect[Any] | Delete] = {}
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """Delete the expired rows that hold a key which rows are about to take; return how many."""
@@ -317,26 +319,31 @@ class KeyPurge:
 
     def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
         binding, statement = self._conflicting.binding, self._statements.get(shape)
+        # MySQL merges indexes for some 100 values, and with more reads the whole table.
+        apart = shape.rows == "some" and is_mysql(reclaimer.dialect)
         if statement is None:
-            criterion = self._criterion(shape)
+            criteria = self._criteria(shape, apart=apart)
             if shape.selects:
                 first = next(iter(binding.table.c))
-                statement = reclaimer.expired_rows(binding, [first]).where(criterion).limit(1)
+                rows = reclaimer.expired_rows(binding, [first]).limit(1)
+                parts = [rows.where(criterion) for criterion in criteria]
+                statement = union_all(*parts).limit(1) if len(parts) > 1 else parts[0]
             else:
                 is_expired = expired_in(reclaimer.connection, binding)
-                statement = SweepDelete(binding.table).where(is_expired, criterion)
+                statement = SweepDelete(binding.table).where(is_expired, *criteria)
             self._statements[shape] = statement
         if not shape.selects:
             with with_hint(binding.table):
                 return int(reclaimer.execute(statement, values).rowcount)
         if reclaimer.read(binding.table, statement, values).first() is None:
             return 0
-        return reclaimer.displace(binding, self._criterion(shape, values))
+        criteria = self._criteria(shape, values, apart=apart)
+        return sum([reclaimer.displace(binding, criterion) for criterion in criteria])
 
-    def _criterion(
-        self, shape: _Shape, values: Mapping[str, Any] | None = None
-    ) -> ColumnElement[bool]:
-        """With places for values, or with values."""
+    def _criteria(
+        self, shape: _Shape, values: Mapping[str, Any] | None = None, *, apart: bool
+    ) -> list[ColumnElement[bool]]:
+        """For each key apart or for all, with places for values or with values."""
 
         def bind(name: str, **how: Any) -> BindParameter[Any]:
             return (
@@ -360,4 +367,4 @@ class KeyPurge:
                 taken = bind(f"key_{number}", expanding=True, type_=columns.type)
                 made.append(columns.in_(taken))
             conditions.append(and_(*made))
-        return self._conflicting.with_keys(or_(*conditions))
+        return list(map(self._conflicting.with_keys, conditions if apart else [or_(*conditions)]))

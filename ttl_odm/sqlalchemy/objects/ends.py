@@ -33,7 +33,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Table
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper, UOWTransaction
 
@@ -181,8 +181,9 @@ def look_at(
     """Lock the rows of objects that may be over, or raise `ExpiredError` if one is another's."""
     columns = compat.primary_key(mapper, binding.table)
     statement = select(*columns, binding.last_modified).where(is_one_of(columns, states))
-    locked = statement.with_for_update(key_share=verb == "updated")
-    for *key, stamp in connection.execute(locked).all():
+    if clock_of(connection.dialect).locks_rows:
+        statement = statement.with_for_update(key_share=verb == "updated")
+    for *key, stamp in connection.execute(statement).all():
         state, seen = states[tuple(key)]
         lifetime = lifetime_of(state.mapper)
         if lifetime is None or seen.is_of(stamp, lifetime):
@@ -225,6 +226,22 @@ def error_if_gone(
     """
     gone = missing(binding, keys, connection)
     return gone_error(uow, mapper, gone, "updated") if gone else None
+
+
+def check_uncounted(
+    uow: UOWTransaction | None,
+    mapper: Mapper[Any],
+    binding: Binding,
+    table: Table,
+    records: list[Any],
+) -> None:
+    """Raise `ExpiredError` where no count of an UPDATE's rows would say that it has missed some."""
+    connection = records[0][compat.CONNECTION]
+    if not connection.dialect.supports_sane_rowcount:
+        keys = [compat.updated_key(mapper, table, binding.table, record) for record in records]
+        expired = error_if_gone(uow, mapper, binding, keys, connection)
+        if expired is not None:
+            raise expired
 
 
 def gone_error(

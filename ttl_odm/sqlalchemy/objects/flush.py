@@ -25,6 +25,7 @@ from ttl_odm.sqlalchemy.objects.ends import (
     MARGIN,
     NO_NOTE,
     ExpiredError,
+    check_uncounted,
     error_if_gone,
     gone_error,
     known_of,
@@ -132,6 +133,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
             records = [r for r in records if r[compat.STATE] not in at_root]
         _check_same(binding, mapper, map(compat.written, records), "updated")
         for batch in (*batches, *_countable(records)):
+            check_uncounted(uow, mapper, binding, table, batch)
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)

@@ -15,6 +15,7 @@ from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import MAX_TTL
+from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
 from ttl_odm.sqlalchemy.time.clock import FOREVER, SQLTemplate
 
@@ -64,7 +65,7 @@ class Predicate:
             # A "never" may pass with what is no ttl: the last condition lets it in anyway.
             inherits, odd = own.is_(None), self._no_ttl(binding, own)
             late = []
-            if self._clock.family == "sqlite" and binding.is_checked:
+            if isinstance(self._clock, SQLite) and binding.is_checked:
                 # What only tables from before the CHECK hold is asked for last: it would cost
                 # each row with a ttl of its own half as much again as all the rest.
                 late, odd = [and_(or_(*odd), live)], []

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
+from ttl_odm.dialects.mysql import BY_KEY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, key_columns
@@ -30,7 +31,14 @@ from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expir
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of, take_file
+from ttl_odm.sqlalchemy.purge.statements import (
+    SweepDelete,
+    SweepSelect,
+    hinted,
+    is_mysql,
+    is_one_of,
+    take_file,
+)
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     HookError,
@@ -215,7 +223,8 @@ class Removal:
         The criteria hold the predicate. It `waits` for rows that somebody holds, or leaves them.
         """
         chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
-        chosen = chosen.with_for_update(skip_locked=not waits)
+        if clock_of(self.connection.dialect).locks_rows:
+            chosen = chosen.with_for_update(skip_locked=not waits)
         with phase("find"):
             rows = self.connection.execute(chosen).all()
         self._weigh(rows)
@@ -259,6 +268,8 @@ class Removal:
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
             connection.execute(SweepDelete(sub.table).where(theirs))
         statement = SweepDelete(table).where(is_one_of(key_columns(table), held))
+        if is_mysql(connection):
+            statement = hinted(statement, connection, BY_KEY)
         if not (judged or self.reason == "displaced"):  # which were judged as they were locked
             statement = statement.where(expired_in(connection, self.binding, table))
         deleted = self._execute(statement)

@@ -19,6 +19,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql import visitors
 
+from ttl_odm.dialects import MYSQL_FAMILY
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -34,6 +36,21 @@ class SweepDelete(Delete):
     """
 
     inherit_cache = True
+
+
+def is_mysql(connection: Connection) -> bool:
+    """Whether this is MySQL and not MariaDB: it takes hints, and waits a second at least."""
+    dialect = connection.dialect
+    return dialect.name in MYSQL_FAMILY and not getattr(dialect, "is_mariadb", False)
+
+
+def hinted(statement: SweepDelete, connection: Connection, hint: str, **names: str) -> SweepDelete:
+    """A DELETE with one of MySQL's hints, in which `{table}` is what it deletes from."""
+    quote = connection.dialect.identifier_preparer.quote
+    target: Any = statement.table  # never a join
+    table = quote(target.name)
+    # SQLAlchemy would take what follows a colon for a parameter.
+    return statement.prefix_with(hint.format(table=table, **names).replace(":", r"\:"))
 
 
 def take_file(connection: Connection, table: Table) -> None:

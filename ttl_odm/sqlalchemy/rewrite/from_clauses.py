@@ -13,12 +13,13 @@ EXISTS on the base.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     Alias,
     ClauseElement,
     FromClause,
+    Integer,
     Join,
     Table,
     TableSample,
@@ -26,6 +27,7 @@ from sqlalchemy import (
     inspect,
     literal_column,
     select,
+    tuple_,
 )
 from sqlalchemy.exc import CompileError
 from sqlalchemy.orm import Mapper
@@ -46,24 +48,35 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import carry_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine import Dialect
 
     SQL = ColumnElement[Any]
 
+_ONE: Final = literal_column("1", Integer())
+
 
 class LiveRows:
-    """The conditions that a statement needs, made of the predicate for one FROM element."""
+    """The conditions that a statement needs, made of the predicate for one FROM element.
+
+    `unreadable`: tables that no subquery may read, but for one in a FROM clause; `laterally`: that
+    one may be about a row of the query around it.
+    """
 
     def __init__(
         self,
         live: Callable[[Binding, FromClause], ColumnElement[bool]],
         policy_of: Callable[[FromClause], Binding | None],
+        unreadable: Collection[object] = (),
+        *,
+        laterally: bool = True,
     ) -> None:
         self._live = live
         self._policy_of = policy_of
+        self._unreadable = unreadable
+        self._laterally = laterally
 
     def where(
         self, sources: Iterable[FromClause], conditions: Iterable[ColumnElement[bool]] = ()
@@ -101,10 +114,19 @@ class LiveRows:
         if sub is None or (joins is not None and joins.lead_to_base(sub, source)):
             return None
         base = sub.base.table.alias()
-        same_row = (base.c[root.key] == own for own, root in sub.keys_of(source))
-        row: Select[Any] = select(literal_column("1")).select_from(base).correlate(source)
-        row = row.where(*same_row, self._live(sub.base, base))
-        return exists(row.options(include_expired()))  # it has the predicate already
+        own, roots = zip(
+            *((own, base.c[root.key]) for own, root in sub.keys_of(source)), strict=True
+        )
+        # It has the predicate already.
+        rows: Select[Any] = select().where(self._live(sub.base, base)).options(include_expired())
+        same_row = (root == key for key, root in zip(own, roots, strict=True))
+        row = rows.add_columns(_ONE).select_from(base).correlate(source).where(*same_row)
+        if sub.base.table not in self._unreadable:
+            return exists(row)
+        if self._laterally:  # with LIMIT, it stays a table by itself
+            return exists(select(_ONE).select_from(row.limit(_ONE).subquery()))
+        live = rows.add_columns(*roots).distinct().subquery()
+        return tuple_(*own).in_(select(*live.c))
 
     def sealed(self, source: FromClause) -> Any:
         """The FROM element with every table in it replaced by its live rows."""

@@ -17,6 +17,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    ARRAY,
+    VARCHAR,
     BigInteger,
     BindParameter,
     Column,
@@ -25,6 +27,7 @@ from sqlalchemy import (
     Integer,
     Join,
     Select,
+    String,
     Table,
     bindparam,
     case,
@@ -268,10 +271,25 @@ def _for_column(element: Any, column: ColumnClause[Any] | None, dialect: Dialect
     value = element.element if isinstance(element, Label) else element
     if column is None or not isinstance(value, (BindParameter, Null)):
         return element
-    if isinstance(column.type, NullType) or _CUT_OFF.search(column.type.compile(dialect)):
+    type_ = _without_loss(column.type, dialect)
+    if type_ is None:
         return element
-    made: ColumnElement[Any] = cast(value, column.type)
+    made: ColumnElement[Any] = cast(value, type_)
     return made.label(element.name) if isinstance(element, Label) else made
+
+
+def _without_loss(type_: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any] | None:
+    """The type that a value for a column is cast to; None where it is left as it is.
+
+    Unlike a string, an array of them can't be compared with a value that has no type.
+    """
+    if isinstance(type_, NullType):
+        return None
+    if not _CUT_OFF.search(type_.compile(dialect)):
+        return type_
+    if isinstance(type_, ARRAY) and type(type_.item_type) in (String, VARCHAR):
+        return ARRAY(String(), dimensions=type_.dimensions)
+    return None
 
 
 def selected_columns(statement: Insert) -> list[str]:

@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause, Grouping
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved
 from ttl_odm.sqlalchemy.rewrite.from_clauses import leaves, table_of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import FromClause, Insert, Select
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -168,6 +170,17 @@ def targets_of(
                 Target(statement, source, table, assignments, parameters, is_first, is_inner)
             )
     return targets
+
+
+def unreadable_tables(statement: Resolved, dialect: Dialect) -> frozenset[object]:
+    """The tables of a write that its subqueries can't read, but in a FROM clause of their own.
+
+    On MySQL, those that it changes; on MariaDB, that of which it deletes rows by another table.
+    """
+    is_several = isinstance(statement.statement, Delete) and len(statement.sources) > 1
+    if not (compat.is_mysql(dialect) or (is_several and dialect.name in MYSQL_FAMILY)):
+        return frozenset()
+    return frozenset(table_of(leaf) for source in statement.sources for leaf in leaves(source))
 
 
 class TargetLookup:

@@ -4,6 +4,7 @@ A batch is a short transaction. It reads the next range of rows (`due` with an i
 without) and removes them by one statement, which holds the predicate. Where that meets a row that
 somebody holds, or that a foreign key protects, the batch begins anew and is careful: it locks the
 rows that are free with ``SKIP LOCKED``, leaves those that others refer to, and deletes the rest.
+On MySQL, which can't be told not to wait, the one statement does that already.
 The sweeper doesn't stand in a queue behind a writer, with its own locks in the way of others, and a
 row that can't go doesn't keep others from going.
 
@@ -22,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import LOCKS_FIRST
 from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
@@ -34,7 +36,13 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_restricted,
 )
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import (
+    SweepDelete,
+    SweepSelect,
+    hinted,
+    is_mysql,
+    is_one_of,
+)
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
@@ -157,7 +165,9 @@ def _left_behind(batch: _Batch, reason: Skip, failure: HookError | RefusedError)
     """Report a batch that was undone, and which rows it had."""
     rows, size = batch.range, batch.request.size
     chosen = SweepSelect(*key_columns(batch.source)).where(*rows.criteria(batch.source))
-    chosen = chosen.limit(size).with_for_update(skip_locked=True)
+    chosen = chosen.limit(size)
+    if clock_of(batch.connection.dialect).locks_rows:
+        chosen = chosen.with_for_update(skip_locked=True)
     with reading(batch.connection, batch.request.timeout):
         keys = tuple(tuple(key) for key in batch.connection.execute(chosen))
         resume, left = rows.resume, len(keys)
@@ -229,6 +239,9 @@ class _Batch:
         removal = self.removals[0]
         if not removal.takes_statements:
             return self._remove_by_key(CHUNK)
+        if is_mysql(self.connection):
+            # Its shortest wait is a second, with rows locked that others may want.
+            return self._remove_free()
         statement = SweepDelete(self.source).where(*self.range.criteria(self.source))
         if self.is_crowded:
             if self._dialect not in MYSQL_FAMILY:
@@ -246,6 +259,8 @@ class _Batch:
             free = self._free(alias, *(alias.c[column.key] for column in columns))
             key = columns[0] if len(columns) == 1 else tuple_(*columns)
             return removal.by_statement(SweepDelete(source).where(key.in_(free)))
+        if removal.takes_statements and is_mysql(self.connection):
+            return removal.by_statement(self._of_free_rows())
         if (
             removal.takes_statements
             and dialect == "postgresql"
@@ -259,6 +274,15 @@ class _Batch:
         # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
         # those that are held.
         return self._remove_by_key(1 if dialect in MYSQL_FAMILY else CHUNK)
+
+    def _of_free_rows(self) -> SweepDelete:
+        """A DELETE for MySQL that locks the rows first, those that nobody holds."""
+        source, columns = self.source, key_columns(self.source)
+        alias = source.alias()
+        free = self._free(alias, *(alias.c[column.key] for column in columns)).subquery("ttl_free")
+        same = (column == own for column, own in zip(columns, free.c, strict=True))
+        statement = SweepDelete(source).where(*same, self.range.expired(source))
+        return hinted(statement, self.connection, LOCKS_FIRST, rows=free.name)
 
     def _remove_by_key(self, chunk: int, *others: ColumnElement[bool]) -> int:
         criteria = [*self.range.criteria(self.source), *others]

@@ -40,7 +40,7 @@ from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
-from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
+from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class PartIndex:
 
     @property
     def _time(self) -> DialectTime:
-        return dialect_time_of(self._clock.family)
+        return dialect_time_of(self._clock)
 
     def _start(self, source: FromClause) -> Any:
         columns = self._binding.columns_of(source)

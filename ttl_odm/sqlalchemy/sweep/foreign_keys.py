@@ -19,10 +19,11 @@ from sqlalchemy import table as bare_table
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
     from sqlalchemy.engine import Dialect
@@ -104,7 +105,10 @@ class ReferringKeys:
         """The keys that refer to a table."""
         if name not in self._keys:
             dialect = connection.dialect.name
-            if dialect == "postgresql":
+            if not clock_of(connection.dialect).is_inspected:
+                # A row that others keep is found when it is deleted.
+                keys: Iterator[ReferringKey] = iter(())
+            elif dialect == "postgresql":
                 keys = _of_postgresql(connection, name)
             elif (
                 self._enforced
@@ -286,6 +290,19 @@ ORDER BY l.name, i.seqno
 """Not by SQLAlchemy's inspector, which warns of indexes over expressions, as the sweeper's are."""
 
 
+def _whole_indexes(
+    connection: Connection, schema: str | None, table: str
+) -> Iterable[Sequence[str | None]]:
+    """The columns of a table's indexes that are over all rows."""
+    if connection.dialect.name != "sqlite":
+        return [index["column_names"] for index in inspect(connection).get_indexes(table, schema)]
+    indexes: dict[str, list[str | None]] = {}
+    names = {"table": table, "schema": schema or "main"}
+    for index, column_name in connection.execute(_SQLITE_INDEXES, names):
+        indexes.setdefault(index, []).append(column_name)
+    return indexes.values()
+
+
 def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
     dialect = connection.dialect.name
     schema, table = name
@@ -299,12 +316,9 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
             has_index = dialect in MYSQL_FAMILY
             if not has_index:
                 primary = inspector.get_pk_constraint(child, theirs)["constrained_columns"]
-                indexes: dict[str, list[str]] = {"": primary}
-                names = {"table": child, "schema": theirs or "main"}
-                for index, column_name in connection.execute(_SQLITE_INDEXES, names):
-                    indexes.setdefault(index, []).append(column_name)
+                indexes = [primary, *_whole_indexes(connection, theirs, child)]
                 first, own = len(columns), set(columns)
-                has_index = any(set(index[:first]) == own for index in indexes.values())
+                has_index = any(set(index[:first]) == own for index in indexes)
             yield ReferringKey(
                 (theirs, child), columns, tuple(key["referred_columns"]), deletes, has_index
             )

@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Table, text
+from sqlalchemy import Table, inspect, text
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
 
+    from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
@@ -93,7 +95,7 @@ _seen: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, set[IndexNeed]]] = We
 """The needs that an index was seen for, and where: they are not looked for again."""
 
 
-def needs_of(binding: Binding, dialect: str) -> list[IndexNeed]:
+def needs_of(binding: Binding, family: Family) -> list[IndexNeed]:
     """The indexes that lead to all expired rows of a table; none where indexes can't do that.
 
     Rows whose own ttl is in a column of the application's, and NULLs that are expired, are in no
@@ -104,7 +106,9 @@ def needs_of(binding: Binding, dialect: str) -> list[IndexNeed]:
         return []
     if own is None:
         needs = [IndexNeed(Part.INHERITING, stamp.name)]
-    elif dialect in MYSQL_FAMILY:  # which have no partial indexes, but virtual columns
+    elif not family.indexes_parts:
+        return []
+    elif isinstance(family, MySQL):  # which have no partial indexes, but virtual columns
         needs = [IndexNeed(Part.INHERITING, INHERITED_END), IndexNeed(Part.OWN, OWN_END)]
     else:
         needs = [IndexNeed(part, stamp.name, own.name) for part in (Part.INHERITING, Part.OWN)]
@@ -116,7 +120,7 @@ def is_walked(connection: Connection, binding: Binding) -> bool:
 
     The connection is fresh from the pool. The database is asked until it has all that are needed.
     """
-    needs = set(needs_of(binding, connection.dialect.name))
+    needs = set(needs_of(binding, clock_of(connection.dialect)))
     if binding.sweep == "scan" or not needs:
         return True
     places = _seen.setdefault(binding.table, WeakKeyDictionary())
@@ -131,8 +135,8 @@ def is_walked(connection: Connection, binding: Binding) -> bool:
 def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
     """The indexes of a table as the database's catalogue has them.
 
-    Not by SQLAlchemy's inspector, which warns of indexes over expressions on SQLite, and knows
-    neither which are valid nor how they are ordered.
+    By SQLAlchemy's inspector only where the database isn't one of ours: it warns of indexes over
+    expressions on SQLite, and knows neither which are valid nor how they are ordered.
     """
     schema, name = name_of(connection, table)
     quote = connection.dialect.identifier_preparer.quote
@@ -141,6 +145,13 @@ def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
         return [StoredIndex(*row) for row in rows]
     if connection.dialect.name in MYSQL_FAMILY:
         return list(_of_mysql(connection, schema, name))
+    if connection.dialect.name != "sqlite":
+        if not clock_of(connection.dialect).is_inspected:
+            return []
+        return [
+            StoredIndex(str(index["name"]), index["column_names"][0], "", True, True, "")  # noqa: FBT003
+            for index in inspect(connection).get_indexes(name, schema)
+        ]
     query = text(_SQLITE.format(master=f"{quote(schema or 'main')}.sqlite_master"))
     indexes = connection.execute(query, {"schema": schema or "main", "table": name})
     return [

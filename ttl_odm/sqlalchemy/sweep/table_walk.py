@@ -16,7 +16,6 @@ from sqlalchemy import table as pg_table
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
 
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.time.clock import Clock
 
 ctid: Final[ColumnClause[Any]] = column("ctid")
 """PostgreSQL's physical place of a row: its page, and its number there."""
@@ -124,10 +124,10 @@ def _next_keys(
 ) -> KeyRange | None:
     """The next so many rows in the order of their primary key, expired or not."""
     columns = key_columns(binding.table)
-    dialect = connection.dialect.name
+    clock = clock_of(connection.dialect)
 
     def after(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[bool]]:
-        return [] if resume is None else [_compared(columns, gt, gt, resume, dialect)]
+        return [] if resume is None else [_compared(columns, gt, gt, resume, clock)]
 
     keys = select(*columns).where(*after(columns)).order_by(*columns)
     last = connection.execute(
@@ -136,7 +136,7 @@ def _next_keys(
 
     def bounds(source: FromClause) -> list[ColumnElement[bool]]:
         ours = [source.c[key.key] for key in columns]
-        until = [] if last is None else [_compared(ours, lt, le, tuple(last), dialect)]
+        until = [] if last is None else [_compared(ours, lt, le, tuple(last), clock)]
         return [*after(ours), *until]
 
     # Most stretches hold nothing to delete: then there is no DELETE, which would read them again.
@@ -157,11 +157,11 @@ def _compared(
     first: Callable[[Any, Any], Any],
     last: Callable[[Any, Any], Any],
     values: tuple[Any, ...],
-    dialect: str,
+    clock: Clock,
 ) -> ColumnElement[bool]:
     """A key compared with values: by `last` in its last column, by `first` in those before."""
     bound = [literal(value, key.type) for key, value in zip(columns, values, strict=True)]
-    if dialect not in MYSQL_FAMILY and len(columns) > 1:
+    if clock.compares_rows and len(columns) > 1:
         result: ColumnElement[bool] = last(tuple_(*columns), tuple_(*bound))
         return result
     # MariaDB and MySQL search no index for a comparison of rows.

@@ -20,6 +20,7 @@ from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
 from ttl_odm.sqlalchemy.purge.statements import take_file
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.phases import phase
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
 R = TypeVar("R")
-
-_ISOLATION: Final = "READ COMMITTED"
 
 _POSTGRESQL_WAIT: Final = "50ms"
 """How long a statement waits for a row that somebody holds, or for a table."""
@@ -87,8 +86,9 @@ def prepared(connection: Connection, timeout: float | None = None) -> Iterator[N
         if connection.dialect.driver == "pg8000":  # It sets that by a statement, which may fail.
             with connection.begin():
                 connection.exec_driver_sql("SELECT 1")
-        if connection.dialect.name != "sqlite":
-            connection.execution_options(isolation_level=_ISOLATION)
+        isolation: Any = clock_of(connection.dialect).isolation
+        if isolation is not None:
+            connection.execution_options(isolation_level=isolation)
         yield
 
 

@@ -4,6 +4,7 @@
   asking.
 - `column_types`: the two columns of the contract: their types, and how ``_ts`` is compared.
 - `dialect_time`: what instants look like on each database, in columns that are not ours.
+- `family_times`: which of these a family has, and what they are where somebody else brings one.
 - `formats`: how columns that are not ours keep instants, and how each kind is compared with now.
 - `instants`: the column that lifetimes are counted from: what it may be, and how a policy reads
   it.

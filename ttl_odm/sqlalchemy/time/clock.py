@@ -31,6 +31,8 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.dialects import Family
+from ttl_odm.dialects.entry_points import GROUP, PAGE, brought_family
+from ttl_odm.dialects.errors import heed
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
@@ -134,6 +136,7 @@ _CLOCKS: Final[dict[str, Clock]] = {
     for clock in (_PostgreSQLClock(), _MySQLClock(), _SQLiteClock())
     for name in clock.names
 }
+"""By dialect. Those of families that others bring are added when they are met."""
 
 
 def clock_of(dialect: Dialect) -> Clock:
@@ -147,10 +150,22 @@ def clock_of(dialect: Dialect) -> Clock:
         return clock
     if dialect.name == "default":  # str(statement) without an engine: readable, never executed
         return _CLOCKS["postgresql"]
-    raise TTLConfigurationError(
-        f"ttl_odm doesn't support the SQLAlchemy dialect {dialect.name!r}; "
-        f"it supports {', '.join(sorted(_CLOCKS))}."
-    )
+    return _brought_clock(dialect.name)
+
+
+def _brought_clock(dialect: str) -> Clock:
+    """The clock of a dialect whose family another distribution brings."""
+    family = brought_family(dialect)
+    if family is None:
+        raise TTLConfigurationError(
+            f"ttl_odm doesn't support the SQLAlchemy dialect {dialect!r}; "
+            f"it supports {', '.join(sorted(_CLOCKS))}. A distribution can bring the family of "
+            f"another database by the entry-point group {GROUP}: see {PAGE}."
+        )
+    clock: Clock = type(f"{family.__name__}Clock", (Clock, family), {})()
+    heed(clock)
+    _CLOCKS.update(dict.fromkeys(clock.names, clock))
+    return clock
 
 
 monotonic: Final = partial(time.monotonic)

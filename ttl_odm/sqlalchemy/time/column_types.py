@@ -23,7 +23,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from ttl_odm.core.values import row_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
-from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
+from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
@@ -50,7 +50,7 @@ class LastModified(TypeDecorator[datetime]):
     """An instant; always an aware UTC ``datetime`` in Python.
 
     ``timestamptz`` on PostgreSQL, epoch microseconds on MariaDB and MySQL, epoch milliseconds
-    on SQLite.
+    on SQLite; elsewhere what the family of the database says.
     """
 
     impl = DateTime(timezone=True)
@@ -164,7 +164,7 @@ class ColumnFormat:
         """What the column has to hold for a moment, or for one shortly after it."""
         if self.precision == 1:
             return moment
-        return dialect_time_of(self.clock.family).rounded_up(moment, self.precision)
+        return dialect_time_of(self.clock).rounded_up(moment, self.precision)
 
 
 class Native(ColumnFormat):

@@ -8,6 +8,8 @@ Nothing here asks for the session's time zone, and nothing raises on a value tha
 ``is_...`` conditions tell these, and are asked before, or beside, what would.
 """
 
+# ruff: noqa: D102 (what a method is for stands where it is declared first)
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -18,7 +20,6 @@ from sqlalchemy import BigInteger, Boolean, Date, Float, Numeric, String, cast, 
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
@@ -175,7 +176,7 @@ class DialectTime(ABC):
         return literal(value, type_)
 
 
-class _PostgreSQL(DialectTime):
+class PostgreSQLTime(DialectTime):
     """PostgreSQL 14 and later."""
 
     family = PostgreSQL()
@@ -258,7 +259,7 @@ class _PostgreSQL(DialectTime):
         return cast(literal(value, String()), type_)
 
 
-class _IntegerTime(DialectTime):
+class IntegerTime(DialectTime):
     """Databases whose moments are integers since 1970, `per_second` to a second.
 
     `divide` is the operator that divides two integers and rounds towards zero.
@@ -301,7 +302,7 @@ class _IntegerTime(DialectTime):
         return SQLTemplate(text, BigInteger(), column)
 
 
-class _MySQL(_IntegerTime):
+class MySQLTime(IntegerTime):
     """MariaDB and MySQL."""
 
     family = MySQL()
@@ -338,7 +339,7 @@ class _MySQL(_IntegerTime):
         return f"TIMESTAMP'{clock_face(seconds)}'"
 
 
-class _SQLite(_IntegerTime):
+class SQLiteTime(IntegerTime):
     """SQLite, where SQLAlchemy keeps dates as texts."""
 
     family = SQLite()
@@ -376,16 +377,3 @@ class _SQLite(_IntegerTime):
 
     def from_wall(self, column: SQL) -> SQL:
         return self.from_text(self.canonical(column))
-
-
-_POSTGRESQL: Final = _PostgreSQL()
-_BY_DIALECT: Final[dict[str, DialectTime]] = {
-    "postgresql": _POSTGRESQL,
-    "sqlite": _SQLite(),
-    **dict.fromkeys(MYSQL_FAMILY, _MySQL()),
-}
-
-
-def dialect_time_of(dialect: str) -> DialectTime:
-    """What instants look like on the database of a dialect."""
-    return _BY_DIALECT.get(dialect, _POSTGRESQL)

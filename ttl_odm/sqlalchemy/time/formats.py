@@ -33,8 +33,8 @@ from ttl_odm.sqlalchemy.time.dialect_time import (
     NO_NUMBER,
     PER_SECOND,
     clock_face,
-    dialect_time_of,
 )
+from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -284,7 +284,7 @@ class MySQLTimestamps(ColumnFormat):
         return SQLTemplate(text, _INTEGER, column, self._kept(column))
 
     def stored(self, moment: SQL) -> SQL:
-        moment = dialect_time_of(self.clock.family).rounded_up(moment, self.precision)
+        moment = dialect_time_of(self.clock).rounded_up(moment, self.precision)
         seconds = SQLTemplate("(({0}) / 1000000)", _INTEGER, moment)
         text = "FROM_UNIXTIME(GREATEST({0}, 2 * {0} - UNIX_TIMESTAMP(FROM_UNIXTIME({0}))))"
         return SQLTemplate(text, MYSQL_TIMESTAMP(fsp=6), seconds)

@@ -34,7 +34,10 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.core.lifetime import EARLIEST_NOW
-from ttl_odm.dialects import EPOCH, MYSQL_FAMILY
+from ttl_odm.dialects import EPOCH, MYSQL_FAMILY, General
+from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.postgresql import PostgreSQL
+from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of, sample_of
@@ -44,7 +47,8 @@ from ttl_odm.sqlalchemy.time.column_types import (
     LastModified,
     UnwrappedInvalidTTL,
 )
-from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, dialect_time_of
+from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND
+from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 from ttl_odm.sqlalchemy.time.formats import (
     Days,
     Epochs,
@@ -66,11 +70,6 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.clock import Clock
 
 _EPOCH_UNITS: Final = "unit='s', 'ms' or 'us'"
-_FOUR_BYTES: Final = {
-    "postgresql": re.compile(r"REAL|FLOAT\((1?\d|2[0-4])\)"),
-    "mysql": re.compile(r"FLOAT(\((1?\d|2[0-4])(, ?\d+)?\))?"),
-    "sqlite": re.compile("(?!)"),  # it has none
-}
 _SHORTEST_ISO: Final = 20
 """Characters of ``YYYY-MM-DDThh:mm:ssZ``."""
 
@@ -144,7 +143,7 @@ class AdoptedInstants(Instants):
 
     def _format_on(self, clock: Clock) -> ColumnFormat:
         kept: Any = kept_type(self.column.type, clock.family)
-        affinity, dialect = _affinity(kept), dialect_time_of(clock.family)
+        affinity, dialect = _affinity(kept), dialect_time_of(clock)
         if issubclass(affinity, (Integer, Numeric, Float)):
             return self._epoch_format(clock, kept)
         if issubclass(affinity, String):
@@ -156,38 +155,40 @@ class AdoptedInstants(Instants):
             return Days(clock, raw, dialect=dialect, offsets=offsets)
         # The steps in which the column keeps time, in microseconds.
         digits = 6
-        if clock.family == "mysql":
+        if isinstance(clock, MySQL):
             digits = getattr(kept, "fsp", None) or 0
-        elif clock.family == "postgresql" and isinstance(kept, PG_TIMESTAMP):
+        elif isinstance(clock, PostgreSQL) and isinstance(kept, PG_TIMESTAMP):
             digits = 6 if kept.precision is None else kept.precision
         precision = int(10 ** (6 - digits))
-        if clock.family == "postgresql" and kept.timezone:
+        if isinstance(clock, PostgreSQL) and kept.timezone:
             return ColumnFormat(clock, clock.storage, precision)
-        if clock.family == "mysql" and isinstance(kept, TIMESTAMP):
+        if isinstance(clock, MySQL) and isinstance(kept, TIMESTAMP):
             return MySQLTimestamps(clock, MYSQL_TIMESTAMP(fsp=6), precision)
-        if clock.family == "sqlite":
+        if isinstance(clock, SQLite):
             self._check_text(kept)
+        if isinstance(clock, General) and kept.timezone and clock.zoned("0") is not None:
+            dialect, offsets = dialect_time_of(clock, zoned=True), offsets_of("UTC")
         return WallTimes(
             clock, dialect.wall_type, precision=precision, dialect=dialect, offsets=offsets
         )
 
     def _epoch_format(self, clock: Clock, kept: TypeEngine[Any]) -> ColumnFormat:
         assert self._unit is not None  # noqa: S101 (it was checked)
-        dialect = dialect_time_of(clock.family)
+        dialect = dialect_time_of(clock)
         if issubclass(_affinity(kept), Integer):
             return Epochs(clock, BigInteger(), dialect=dialect, unit=self._unit)
         sql = self.column.type.compile(_dialect(clock.family))
-        if _FOUR_BYTES[clock.family].fullmatch(sql):
+        if re.fullmatch(clock.short_float, sql):
             raise TTLConfigurationError(
                 f"Column {self.column.table.fullname}.{self.column.name} is {sql} on "
                 f"{clock.family}: its 4 bytes keep epoch seconds in steps of 128. Make it a "
                 "double: Double(), or Float(53)."
             )
         # The steps in which the column keeps time, in microseconds; a float has none of its own.
-        is_float = isinstance(kept, Float) or clock.family == "sqlite"
+        is_float = isinstance(kept, Float) or isinstance(clock, SQLite)
         scale = getattr(kept, "scale", None)
         digits = 6 - len(str(PER_SECOND[self._unit])) + 1
-        if isinstance(kept, Float) or (scale is None and clock.family != "mysql"):
+        if isinstance(kept, Float) or (scale is None and not isinstance(clock, MySQL)):
             scale = digits
         return FractionalEpochs(
             clock,

@@ -29,7 +29,8 @@ from sqlalchemy import Engine, Table, event, inspect
 
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
-from ttl_odm.dialects import EPOCH, MYSQL_FAMILY
+from ttl_odm.dialects import EPOCH, FAMILIES, MYSQL_FAMILY, General
+from ttl_odm.dialects.entry_points import brought_family
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import compiler
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy.engine import Dialect
 
+    from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.testing.clock import TTLClock
 
 _real_sample_now: Final = database_clock.Sample.now
@@ -115,7 +118,8 @@ def _as_moved(
     execution: Any,
     _executemany: bool,  # noqa: FBT001 (SQLAlchemy's signature)
 ) -> tuple[str, Any]:
-    clock, now_of = _in_use, _NOWS.get(connection.dialect.name)
+    clock = _in_use
+    now_of = None if clock is None else _now_of(connection.dialect)
     if clock is None or now_of is None:
         return statement, parameters
     offset, frozen_at = clock.offset, clock.frozen_at
@@ -158,8 +162,15 @@ def _decimal(offset: timedelta, digits: int) -> str:
     return f"{'-' if whole < 0 else '+'}{seconds}.{rest:0{digits}}"
 
 
+def _on_integers(offset: timedelta, frozen_at: datetime | None, now: re.Match[str]) -> str:
+    microsecond = timedelta(microseconds=1)
+    if frozen_at is not None:
+        return f"CAST({(frozen_at - EPOCH) // microsecond} AS BIGINT)"
+    return f"({now[0]} + CAST({offset // microsecond} AS BIGINT))"
+
+
 _SQLITE: Final = SQLite()
-_NOWS: Final = {
+_NOWS: Final[dict[str, tuple[re.Pattern[str], Callable[..., str]] | None]] = {
     "postgresql": (re.compile(r"\b(?:statement|clock)_timestamp\(\)"), _on_postgresql),
     **dict.fromkeys(MYSQL_FAMILY, (re.compile(r"\bUTC_TIMESTAMP\(6\)"), _on_mysql)),
     "sqlite": (
@@ -167,7 +178,22 @@ _NOWS: Final = {
         _on_sqlite,
     ),
 }
-"""By dialect: what asks for its now in the SQL of this package, and what makes its replacement."""
+"""By dialect: what asks for its now in the SQL of this package, and what makes its replacement.
+
+Those of families that others bring are added when they are met; None is for other engines."""
+
+
+def _now_of(dialect: Dialect) -> tuple[re.Pattern[str], Callable[..., str]] | None:
+    if dialect.name not in _NOWS:
+        is_known = brought_family(dialect.name) is not None
+        _NOWS[dialect.name] = _of_family(clock_of(dialect)) if is_known else None
+    return _NOWS[dialect.name]
+
+
+def _of_family(clock: Clock) -> tuple[re.Pattern[str], Callable[..., str]] | None:
+    if isinstance(clock, General):
+        return re.compile("|".join(map(re.escape, {clock.now, clock.now_at_write}))), _on_integers
+    return next(_NOWS[ours.family] for ours in FAMILIES if isinstance(clock, type(ours)))
 
 
 def _now_of_leases(connection: Connection) -> ColumnElement[Any]:

@@ -17,12 +17,15 @@ for leases) of which one knows that it has no more:
 - `sweeps`: what a sweeper does with the store: `SweepContract`; counting: `CountingContract`
 - `hooks`: what the store reports to hooks, and archives: `HookContract`
 - `leases`: leases by themselves and under a sweeper: `LeaseContract`
+
+And `families`, which is no part of it and not imported here: `FamilyContract`, what the family of a
+database has to bring.
 """
 
 import pytest
 
 # Before they are imported: pytest shows the values of a failed assert only where it knows to.
-for _name in ("batches", "hooks", "leases", "sweeps"):
+for _name in ("batches", "families", "hooks", "leases", "sweeps"):
     pytest.register_assert_rewrite(f"{__name__}.{_name}")
 
 from ttl_odm.testing.contract.batches import (  # noqa: E402

@@ -1,0 +1,1 @@
+"""What only `python3 tools/dev.py engines` runs, on engines that the tests don't start."""

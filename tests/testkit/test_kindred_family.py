@@ -1,0 +1,76 @@
+"""A database that speaks PostgreSQL's SQL under another name, by a family that subclasses its own.
+
+It is a PostgreSQL, behind a dialect that ttl_odm doesn't know: nothing that goes by the name of the
+dialect counts, and all that goes by the family does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import QueuePool, create_engine, make_url
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+from ttl_odm.dialects import PostgreSQL, entry_points
+from ttl_odm.sqlalchemy.time import clock
+from ttl_odm.testing import FamilyContract, SQLAlchemyRig
+from ttl_odm.testing.contract import PurgeContract
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from tests.backends import Backend
+
+KINDRED = "kindred"
+
+pytestmark = pytest.mark.databases("postgres")
+
+
+class KindredDialect(PGDialect_psycopg):
+    name = KINDRED
+    supports_statement_cache = True
+
+
+class Kindred(PostgreSQL):
+    names = (KINDRED,)
+
+
+@pytest.fixture(autouse=True)
+def _brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.register(KINDRED, __name__, KindredDialect.__name__)
+    monkeypatch.setitem(registry.impls, KINDRED, lambda: KindredDialect)
+    monkeypatch.setattr(clock, "brought_family", {KINDRED: Kindred}.get)
+    monkeypatch.setattr(clock, "_CLOCKS", dict(clock._CLOCKS))
+    from ttl_odm.testing.clock import on_sqlalchemy
+
+    monkeypatch.setattr(on_sqlalchemy, "brought_family", {KINDRED: Kindred}.get)
+    monkeypatch.setattr(on_sqlalchemy, "_NOWS", dict(on_sqlalchemy._NOWS))
+
+
+def made(backend: Backend) -> Engine:
+    assert backend.sync_url is not None
+    return create_engine(make_url(backend.sync_url).set(drivername=KINDRED), poolclass=QueuePool)
+
+
+class TestFamily(FamilyContract):
+    @pytest.fixture
+    def engine(self, backend: Backend) -> Iterator[Engine]:
+        engine = made(backend)
+        yield engine
+        engine.dispose()
+
+
+class TestPurge(PurgeContract):
+    @pytest.fixture
+    def rig(self, backend: Backend) -> Iterator[SQLAlchemyRig]:
+        rig = SQLAlchemyRig(made(backend), made(backend))
+        yield rig
+        rig.close()
+
+
+def test_it_is_a_family_that_an_entry_point_may_bring() -> None:
+    assert entry_points._flaw(Kindred, KINDRED) is None

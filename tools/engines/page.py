@@ -1,0 +1,161 @@
+"""What was measured of the engines, and how it reads as Markdown: docs/engines.md.
+
+docs/engines.json keeps it, so that one engine can be measured anew. Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from engines.catalogue import Engine
+
+SUITES = ("contract", "leaks", "migrations", "engines")
+VERDICTS = ("right", "wrong", "not asked")
+
+PREFACE = """# Engines
+
+<!-- Written by: python3 tools/dev.py engines. Don't edit: what was measured is in engines.json. -->
+
+**{summary}**
+
+The usual tests run on one version of each database. Here the suites that depend on it most ran on
+each engine and version that can be had: the [contract](conformance.md) with every driver, and with
+the first of them the paths of the [leak matrix](leaks.md) and the [migrations](migrating.md). Each
+server is real and was started by the command; the libraries are the newest.
+
+A cell counts cases: right / wrong / can't be asked. A case is one test with one driver. What can't
+be asked has its reason [below](#what-cant-be-asked). Migrations on MongoDB are paths of the leak
+matrix. The two nodes of Galera are asked something of their own: while each has a sweeper and a
+writer, no renewal is lost (`tests/engines/two_nodes.py`).
+
+`python3 tools/dev.py engines` measures everything, `--only postgres-17` one, without root and with
+nothing installed: packages of other suites are unpacked into a cache. It needs Debian.
+"""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """An engine that could not be had when it was asked for.
+
+    Attributes:
+        date: when.
+        reason: in a few words.
+    """
+
+    date: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came out on one engine.
+
+    Attributes:
+        date: when.
+        version: what the server said.
+        drivers: with their versions.
+        libraries: the same.
+        suites: how many cases there are of each verdict, by the suite's name.
+        reasons: why cases can't be asked, and how many.
+    """
+
+    date: str
+    version: str
+    drivers: list[str]
+    libraries: list[str]
+    suites: dict[str, dict[str, int]]
+    reasons: dict[str, int]
+
+    def count(self, verdict: str) -> int:
+        """How many cases of all suites have a verdict."""
+        return sum(counts.get(verdict, 0) for counts in self.suites.values())
+
+
+Results = dict[str, "Measured | Absent"]
+
+
+def load(file: Path) -> Results:
+    """Read what was measured before."""
+    if not file.exists():
+        return {}
+    kept: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return {
+        name: Absent(**result) if "reason" in result else Measured(**result)
+        for name, result in kept.items()
+    }
+
+
+def dump(results: Results) -> str:
+    """Write down what was measured."""
+    kept = {name: asdict(result) for name, result in results.items()}
+    return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+
+
+def document(engines: Iterable[Engine], results: Results, not_to_be_had: Mapping[str, str]) -> str:
+    """Write the page."""
+    asked = {engine: results[engine.name] for engine in engines if engine.name in results}
+    measured = {e: result for e, result in asked.items() if isinstance(result, Measured)}
+    absent = {
+        f"{e.title} {e.version}".strip(): result.reason
+        for e, result in asked.items()
+        if isinstance(result, Absent)
+    }
+    libraries = dict.fromkeys(", ".join(result.libraries) for result in measured.values())
+    parts = [
+        PREFACE.format(summary=summary(measured.values())),
+        "\n",
+        _table(
+            ["engine", "version", *SUITES[:-1], "two nodes", "drivers", "date"],
+            [_row(engine, result) for engine, result in measured.items()],
+        ),
+        "\n## What can't be asked\n",
+        *(_reasons(engine, result) for engine, result in measured.items() if result.reasons),
+        "\n## What was not asked\n\n",
+        *(f"- {title}: {reason}\n" for title, reason in {**absent, **not_to_be_had}.items()),
+        "\n## Versions\n\n",
+        *(f"- {line}\n" for line in libraries),
+        *(
+            f"- {engine.title} {result.version}, out of {engine.source}: "
+            f"{', '.join(result.drivers)}\n"
+            for engine, result in measured.items()
+        ),
+    ]
+    return "".join(parts)
+
+
+def summary(measured: Iterable[Measured]) -> str:
+    """Everything in a line."""
+    results = list(measured)
+    right, wrong, not_asked = (sum(each.count(verdict) for each in results) for verdict in VERDICTS)
+    return (
+        f"{len(results)} engines: {right:,} cases right, {wrong:,} wrong, "
+        f"{not_asked:,} that can't be asked."
+    )
+
+
+def _row(engine: Engine, result: Measured) -> list[str]:
+    names = ", ".join(driver.partition(" ")[0] for driver in result.drivers)
+    cells = [_cell(result.suites.get(suite)) for suite in SUITES]
+    return [engine.title, result.version, *cells, names, result.date]
+
+
+def _cell(counts: Mapping[str, int] | None) -> str:
+    if counts is None:
+        return "-"
+    return " / ".join(str(counts.get(verdict, 0)) for verdict in VERDICTS)
+
+
+def _reasons(engine: Engine, result: Measured) -> str:
+    lines = (f"- {count} times: {reason}\n" for reason, count in sorted(result.reasons.items()))
+    return f"\n{engine.title} {result.version}:\n\n{''.join(lines)}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,210 @@
+"""Programs out of another of Debian's suites, beside the machine's own packages.
+
+Some servers are in no stable Debian, or in a newer one than this. Their packages come from the
+mirror that the machine's own apt uses, with their signatures checked, are unpacked into a cache,
+and start through the loader and the libraries that came with them. Nothing is installed, no root
+and no chroot is needed, and what is there already stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from local_servers.children import ServerError
+from terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_PATIENCE_SECONDS = 20
+_TARGETS = (
+    "apt-get",
+    "indextargets",
+    "--format",
+    "$(COMPONENT) $(REPO_URI)",
+    "Identifier: Packages",
+)
+
+_ELF = b"\x7fELF"
+
+# In the place of each program: what it starts by itself (initdb starts postgres) works too, and
+# what looks for its files beside itself finds them.
+_LAUNCHER = """\
+#!/bin/sh
+exec {loader} --library-path {libraries} --argv0 {program} {program}.elf "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Packages of one suite, as they are kept here.
+
+    Attributes:
+        name: the suite's name on the mirror, such as `sid`.
+        packages: what is wanted of it; what these depend on comes with them.
+        programs: the paths of the programs to start, inside the packages, by their short names.
+        libraries: further folders of libraries inside the packages.
+        links: links that a package makes when it is installed, and what each leads to beside it.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    programs: tuple[tuple[str, str], ...]
+    libraries: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are once it is here."""
+        paths = (*(path for _, path in self.programs), *self.libraries, *sum(self.links, ()))
+        words = " ".join((self.name, *self.packages, *paths))
+        digest = hashlib.sha256(words.encode()).hexdigest()[:8]
+        return _cache() / f"{self.name}-{self.packages[0]}-{digest}"
+
+    def find(self) -> dict[str, str] | None:
+        """The programs, if it is here already."""
+        if not self.folder.exists():
+            return None
+        return {name: str(self.folder / path) for name, path in self.programs}
+
+    def bring(self) -> None:
+        """Download and unpack it, unless it is here; the next run finds it.
+
+        Raises:
+            ServerError: this is no Debian, or the mirror has no such suite or packages; with the
+                errors that apt-get printed.
+        """
+        mirror = _mirror()
+        _cache().mkdir(parents=True, exist_ok=True)
+        with (_cache() / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.folder.exists():
+                return
+            say(f"servers: downloading {' '.join(self.packages)} of Debian's {self.name}")
+            with _scratch() as scratch:
+                archives = self._download(mirror, scratch)
+                root = scratch / "root"
+                _unpack(archives, root)
+                for name, target in self.links:
+                    (root / name).symlink_to(target)
+                folders = [*_library_folders(root), *(root / name for name in self.libraries)]
+                places = [self.folder / path.relative_to(root) for path in folders]
+                _put_launchers(root, self.folder, [path for _, path in self.programs], places)
+                root.chmod(0o755)
+                root.rename(self.folder)
+
+    def _download(self, mirror: str, scratch: Path) -> list[Path]:
+        """Fetch the packages with all that they depend on, as if nothing were installed."""
+        for name in ("lists/partial", "archives/partial"):
+            (scratch / name).mkdir(parents=True)
+        sources = scratch / "sources.list"
+        sources.write_text(f"deb [signed-by={_KEYRING}] {mirror} {self.name} main\n")
+        settings = {
+            "Dir::Etc::sourcelist": sources,
+            "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::Etc::preferencesparts": "/dev/null",
+            "Dir::State::lists": scratch / "lists",
+            "Dir::State::status": "/dev/null",
+            "Dir::Cache": scratch,
+            "Dir::Cache::archives": scratch / "archives",
+            "APT::Install-Recommends": "false",
+            "APT::Update::Error-Mode": "any",  # by itself it would only warn of a silent mirror
+            "Acquire::Retries": 1,
+            "Acquire::http::Timeout": _PATIENCE_SECONDS,
+            "Acquire::https::Timeout": _PATIENCE_SECONDS,
+            "Debug::NoLocking": "true",
+        }
+        if os.geteuid() == 0:
+            settings["APT::Sandbox::User"] = "root"  # its own user may not enter our folder
+        words = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+        for action in (("update",), ("install", "--download-only", "--yes", *self.packages)):
+            _run(["apt-get", *words, *action])
+        return sorted((scratch / "archives").glob("*.deb"))
+
+
+def _cache() -> Path:
+    """Where packages are kept: servers that run as other users have to be able to go there."""
+    if os.geteuid() == 0:
+        return Path("/var/cache/ttl-odm")
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ttl-odm"
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for one download, on the cache's own disk, so that a rename completes it."""
+    with tempfile.TemporaryDirectory(prefix="download-", dir=_cache()) as folder:
+        yield Path(folder)
+
+
+def _mirror() -> str:
+    """The address of the Debian mirror that the machine's apt is set to."""
+    missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
+    if missing or not _KEYRING.exists():
+        message = f"this is no Debian: {' and '.join(missing) or _KEYRING} is missing"
+        raise ServerError(message)
+    for line in _run([*_TARGETS]).splitlines():
+        component, _, address = line.partition(" ")
+        if component == "main" and address.rstrip("/").endswith("/debian"):
+            return address
+    message = "apt's sources name no mirror of Debian"
+    raise ServerError(message)
+
+
+def _unpack(archives: list[Path], root: Path) -> None:
+    """Lay the files of the packages out, without running any script of theirs."""
+    root.mkdir()
+    for archive in archives:
+        _run(["dpkg-deb", "--extract", str(archive), str(root)])
+        archive.unlink()
+
+
+def _put_launchers(root: Path, place: Path, programs: list[str], folders: list[Path]) -> None:
+    """Let each program start by its own suite's loader, from where it is going to be."""
+    loaders = sorted(root.glob("usr/lib*/ld-linux-*.so.*")) + sorted(root.glob("lib*/ld-linux-*"))
+    if not loaders:
+        message = f"the packages bring no loader: {' '.join(programs)} can't be started"
+        raise ServerError(message)
+    loader = place / loaders[0].relative_to(root)
+    libraries = ":".join(map(str, folders))
+    for name in programs:
+        program = root / name
+        if not _is_machine_code(program):
+            continue  # a script starts by the machine's own shell
+        program.rename(f"{program}.elf")
+        text = _LAUNCHER.format(loader=loader, libraries=libraries, program=place / name)
+        program.write_text(text)
+        program.chmod(0o755)
+
+
+def _is_machine_code(program: Path) -> bool:
+    with program.open("rb") as file:
+        return file.read(len(_ELF)) == _ELF
+
+
+def _library_folders(root: Path) -> Iterator[Path]:
+    """The folders of libraries; packages link what has alternatives when they are installed."""
+    for folder in (*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu")):
+        yield folder
+        yield from (folder / name for name in ("blas", "lapack") if (folder / name).exists())
+
+
+def _run(arguments: Sequence[str]) -> str:
+    finished = subprocess.run(
+        arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if finished.returncode != 0:
+        lines = (finished.stdout + finished.stderr).splitlines()
+        reasons = [line for line in lines if line.startswith("E:")] or lines[-1:]
+        message = f"{arguments[0]} failed: {' '.join(reasons)}"
+        raise ServerError(message)
+    return finished.stdout
