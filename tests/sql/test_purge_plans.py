@@ -100,10 +100,16 @@ def explained(engine: Engine, model: Any, **config: Any) -> dict[str, list[str]]
     return plans
 
 
+# MySQL's DELETE finds its rows in a derived table, which reads the table as `carts_1`.
+WHOLE_TABLE = {
+    "postgresql": "Seq Scan",
+    "mysql": r" carts(_1)? (ALL|index) ",
+    "sqlite": "SCAN carts",
+}
+
+
 def reads_whole_table(engine: Engine, plan: str) -> bool:
-    signs = {"postgresql": "Seq Scan", "mysql": " carts ALL ", "sqlite": "SCAN carts"}
-    whole_index = {"postgresql": "\0", "mysql": " carts index ", "sqlite": "SCAN carts"}
-    return signs[engine.dialect.name] in plan or whole_index[engine.dialect.name] in plan
+    return re.search(WHOLE_TABLE[engine.dialect.name], plan) is not None
 
 
 INDEXES = {None: "ix_carts_ttl_inherited", HOUR: "ix_carts_ttl_own"}
@@ -178,7 +184,7 @@ def test_what_is_past_its_limit_is_found_by_the_index_on_the_creation(
         assert connection.scalar(text("SELECT count(*) FROM carts")) == LIVE
 
 
-PRIMARY = {"mysql": " carts range PRIMARY ", "sqlite": "sqlite_autoindex_carts_1 ("}
+PRIMARY = {"mysql": r" carts(_1)? range PRIMARY ", "sqlite": r"sqlite_autoindex_carts_1 \("}
 
 
 def test_walking_a_table_reads_a_stretch_at_a_time(engine: Engine) -> None:
@@ -195,7 +201,8 @@ def test_walking_a_table_reads_a_stretch_at_a_time(engine: Engine) -> None:
     else:
         # All but the last: what is left of the table is a stretch as well.
         deletes = plans["DELETE"][:-1]
-        assert all(PRIMARY[engine.dialect.name] in plan for plan in deletes), deletes
+        primary = PRIMARY[engine.dialect.name]
+        assert all(re.search(primary, plan) for plan in deletes), deletes
     assert deletes
     for plan in deletes:
         assert not reads_whole_table(engine, plan), plan
