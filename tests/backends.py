@@ -13,7 +13,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
+from importlib import metadata
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -92,9 +92,9 @@ _SECOND_DRIVERS = {
     *("mysql-mysqldb", "mysql-mysqlconnector", "mysql-asyncmy"),
 }
 
-# The modules of drivers that have to be compiled against a library in C, so no extra asks for them:
-# tests run with them where they are installed.
-_COMPILED = {"mysqldb": "MySQLdb", "mariadbconnector": "mariadb"}
+# The packages of drivers that have to be compiled against a library in C, so no extra asks for
+# them: tests run with them where they are installed.
+_COMPILED = {"mysqldb": "mysqlclient", "mariadbconnector": "mariadb"}
 
 # What makes and drops databases.
 _ADMINISTRATORS = {
@@ -151,7 +151,16 @@ def _fits(name: str, scheme: str | None, databases: Collection[str]) -> bool:
 
 @cache
 def _is_there(driver: str) -> bool:
-    return driver not in _COMPILED or find_spec(_COMPILED[driver]) is not None
+    return driver not in _COMPILED or is_installed(_COMPILED[driver])
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package is installed; its module may be there by another's standing in for it."""
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def databases(environment: Mapping[str, str] = os.environ) -> set[str]:

@@ -1,6 +1,7 @@
 """Django, set up once for all of these tests, and pointed at one database after the other.
 
-PyMySQL stands in for mysqlclient, which needs a compiler; Django knows no difference.
+PyMySQL stands in for mysqlclient, which needs a compiler, where that isn't installed; Django knows
+no difference.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
+from tests.backends import is_installed
 from ttl_odm import ExpireAfter, ExpireAt
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ def set_up() -> None:
     """Configure Django, unless that has been done."""
     if settings.configured:
         return
-    pymysql.version_info = (2, 2, 7, "final", 0)  # what Django asks of mysqlclient
-    pymysql.install_as_MySQLdb()
+    if not is_installed("mysqlclient"):
+        pymysql.version_info = (2, 2, 7, "final", 0)  # what Django asks of mysqlclient
+        pymysql.install_as_MySQLdb()
     settings.configure(
         USE_TZ=True,
         SECRET_KEY="tests",
@@ -88,11 +91,12 @@ def database_settings(backend: Backend) -> dict[str, Any]:
     address = urlsplit(backend.sync_url)
     name = address.path[1:]
     # Nothing here has to outlive a power cut, and PyMySQL would read all certificates each time.
+    mysql = {} if is_installed("mysqlclient") else {"ssl_disabled": True}
     options = {
         "sqlite": {"init_command": "PRAGMA synchronous = OFF"},
         "postgres": {},
-        "mariadb": {"ssl_disabled": True},
-        "mysql": {"ssl_disabled": True},
+        "mariadb": mysql,
+        "mysql": mysql,
     }
     return {
         "ENGINE": f"django.db.backends.{_ENGINES[backend.database]}",

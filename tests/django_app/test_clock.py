@@ -443,6 +443,17 @@ def test_what_was_written_and_has_expired_since_knows_its_end(
     assert session.expires_at == THEN + timedelta(seconds=60)
 
 
+def test_what_was_loaded_without_its_end_and_has_expired_since_knows_it(
+    backend: Backend, ttl_clock: TTLClock
+) -> None:
+    ttl_clock.freeze(at=THEN)
+    Session.objects.create(key="a", ttl=60)
+    (session,) = Session.objects.only("key")
+    ttl_clock.advance(61)
+    assert session.expires_at == THEN + timedelta(seconds=60)
+    assert session.is_expired
+
+
 def test_they_can_be_made_for_the_real_time(backend: Backend, ttl_clock: TTLClock) -> None:
     with ttl_clock.expiring(Session, -60):
         Session.objects.create(pk=1, key="a")

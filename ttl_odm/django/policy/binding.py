@@ -23,7 +23,7 @@ from ttl_odm.core.declared import DeclaredTTL
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.time import clock
-from ttl_odm.django.time.fields import InstantField, TTLField, Unknown
+from ttl_odm.django.time.fields import UNREAD, InstantField, TTLField, Unknown
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -111,10 +111,13 @@ class Binding:
 
     def expires_at(self, obj: models.Model) -> datetime | None:
         """The instant from which the row of an instance doesn't exist (aware, UTC)."""
-        if isinstance(vars(obj).get(self.stamp.attname), Unknown):
+        kept = vars(obj)
+        fields = [field.attname for field in (self.stamp, self.own) if field is not None]
+        unread = [name for name in fields if isinstance(kept.get(name, UNREAD), Unknown)]
+        if unread:
             # What asks for an end wants to know it where that has passed, too.
             rows = include_expired(type(obj)._base_manager.using(obj._state.db))
-            obj.refresh_from_db(fields=[self.stamp.attname], from_queryset=rows)
+            obj.refresh_from_db(fields=unread, from_queryset=rows)
         instant = getattr(obj, self.stamp.attname)
         return expires_at(self.default.settled, instant=instant, own=self.own_of(obj))
 

@@ -10,7 +10,7 @@ assigned is replaced, since it is the host's. `DatabaseNow` and its like are for
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
 from django.core.exceptions import ValidationError
@@ -66,6 +66,10 @@ class Unknown(Stamp):
     """Stands for what the database has stored and nobody has read since."""
 
     allowed_default = False
+
+
+UNREAD: Final = Unknown()
+"""What an instance has in a field that it was loaded without: Django keeps no value there."""
 
 
 class StampAgo(Stamp):
