@@ -32,7 +32,7 @@ columns again (`tests/leaks/test_leaks_document.py`), ours and the recipe on the
 run; `python3 tools/leaks.py --check docs/leaks.md` measures everything at once.
 
 Left out are paths that SQLite can't do and paths about ttl_odm's own options; the tests run ours on
-PostgreSQL and MariaDB too. The other two were made to filter queries. Some paths, such as an insert
+PostgreSQL, MariaDB and MySQL too. The other two were made to filter queries. Some paths, such as an insert
 with the key of an expired row, ask for what neither promises. Where a path is about what a session
 has of a key that expired and was taken anew, a job deletes the expired row first for these two.
 

@@ -91,14 +91,13 @@ def test_an_engine_that_was_used_before_the_import_sees_live_rows_only() -> None
     assert (run.stdout, run.stderr) == ("[1] [1] True\n", "")
 
 
-def test_one_statement_runs_on_engines_of_every_database(
-    tmp_path: Path, postgres_url: str, mariadb_url: str
-) -> None:
+def runs_on_all(backends: tuple[str, ...], folder: Path) -> None:
+    """Run the same statement on an engine of each, forwards and backwards."""
     statement = select(Note.text)
     with ExitStack() as stack:
         engines = []
-        for name in ("sqlite", "postgres-psycopg", "mariadb-pymysql"):
-            backend = stack.enter_context(fresh(name, tmp_path))
+        for name in backends:
+            backend = stack.enter_context(fresh(name, folder))
             engine = create_engine(str(backend.sync_url))
             stack.callback(engine.dispose)
             fill(engine)
@@ -108,6 +107,18 @@ def test_one_statement_runs_on_engines_of_every_database(
                 assert session.scalars(statement).all() == ["live"]
                 assert session.scalar(select(func.count()).select_from(Note)) == 1
                 assert session.get(Note, 2) is None
+
+
+def test_one_statement_runs_on_engines_of_every_database(
+    tmp_path: Path, postgres_url: str, mariadb_url: str
+) -> None:
+    runs_on_all(("sqlite", "postgres-psycopg", "mariadb-pymysql"), tmp_path)
+
+
+def test_one_statement_runs_on_mariadb_and_on_mysql(
+    tmp_path: Path, mariadb_url: str, mysql_url: str
+) -> None:
+    runs_on_all(("mariadb-pymysql", "mysql-pymysql"), tmp_path)
 
 
 def test_metadata_with_ttl_tables_survives_pickling() -> None:

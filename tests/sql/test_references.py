@@ -122,8 +122,8 @@ def test_an_expired_parent_that_a_delete_does_not_see_keeps_its_expired_children
     )
 
 
-# MySQL 9.7 lets a cascade end where it comes to a table the second time, and leaves rows that refer
-# to nothing, unless its server is told to have innodb_native_foreign_keys.
+# MySQL 9.7 lets a cascade end where it comes to a table the second time, with us or without, and
+# leaves rows that refer to nothing.
 @pytest.mark.databases("sqlite", "postgres", "mariadb")
 def test_rows_that_refer_to_each_other_in_a_circle_of_tables_go_with_their_parent(
     engine: Engine, made: Any, enforcing: None, session: Session
