@@ -79,6 +79,7 @@ def test_a_migration_waits_behind_a_long_reader_and_lets_others_pass(
     assert ("_ts" in str(catalogue(engine, "web_sessions"))) is adds
 
 
+@pytest.mark.every_driver
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_migration_that_gets_no_lock_gives_up_and_can_be_run_again(
     before: Any, engine: Engine, project: Any
