@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import django
 import pytest
 from django.db import connections, models, transaction
 
@@ -79,6 +80,22 @@ def test_rows_that_keep_only_one_another_go(backend: Backend, deletion: str, sha
         assert stored() == {key: rows[key] for key in stays}
         assert report.deleted == len(rows) - len(stays)
         assert report.targets[0].skips.get(Skip.RESTRICTED, 0) == len(stays - live)
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="Django 6.1 lets the database delete.")
+@pytest.mark.parametrize("shape", ["a row and itself", "two", "more than a batch"])
+@pytest.mark.parametrize("deletion", ["DB_CASCADE", "DB_SET_NULL"])
+def test_rows_go_on_which_others_hang_by_the_database(
+    backend: Backend, deletion: str, shape: str
+) -> None:
+    rows, *_ = SHAPES[shape]
+    with posts(getattr(models, deletion)) as model:
+        write(model, rows, set())
+        Sweeper(connections["default"], [model], lease=False).run_once().raise_for_failures()
+        assert stored() == {}
+        write(model, rows, set())
+        model.objects.create(pk=1)
+        assert model.objects.filter(pk=1).exists()
 
 
 @pytest.mark.parametrize("deletion", DELETIONS)
