@@ -26,6 +26,11 @@ class Worlds:
     timeless: TimelessWorld
     _known: dict[tuple[str, Sees], Any] = field(default_factory=dict)
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The server's."""
+        return self.clean.engine.dialect.server_version_info or ()
+
     def answer(self, path: Path, sees: Sees) -> Any:
         """What plain SQLAlchemy gives for a path, without expired rows or with them."""
         key = (path.name, sees)

@@ -34,7 +34,7 @@ class Path:
         run: does it.
         answer: the right answer, where it can't be had from another world.
         without: what can't do it (a database, with SQLAlchemy's dialect for it, or a Beanie), and
-            the reason where it isn't plain.
+            the reason where it isn't plain. "mariadb<11.8": that could only do it from then on.
         own: it is about ttl_odm's own options; other packages have nothing like it.
         writes: it changes rows.
     """
@@ -46,6 +46,14 @@ class Path:
     without: Mapping[str, str]
     own: bool
     writes: bool
+
+    def is_beyond(self, database: str, version: tuple[int, ...]) -> bool:
+        """Whether a server can't do it."""
+        bounds = {name: bound for name, _, bound in (key.partition("<") for key in self.without)}
+        bound = bounds.get(database)
+        if not bound:
+            return bound is not None
+        return version < tuple(map(int, bound.split(".")))
 
 
 def rows(result: Iterable[Any]) -> list[tuple[Any, ...]]:
