@@ -170,11 +170,18 @@ def _unpack(archives: list[Path], root: Path) -> None:
 
 def _put_launchers(root: Path, place: Path, programs: list[str], folders: list[Path]) -> None:
     """Let each program start by its own suite's loader, from where it is going to be."""
-    loaders = sorted(root.glob("usr/lib*/ld-linux-*.so.*")) + sorted(root.glob("lib*/ld-linux-*"))
-    if not loaders:
+    # Older suites have a link in /lib64 that leads to the machine's own.
+    loaders = (
+        loader
+        for folder in ("usr/lib64", "lib64", "usr/lib", "lib", "usr/lib/*", "lib/*")
+        for loader in sorted(root.glob(f"{folder}/ld-linux-*.so.*"))
+        if loader.resolve().is_relative_to(root.resolve())
+    )
+    found = next(loaders, None)
+    if found is None:
         message = f"the packages bring no loader: {' '.join(programs)} can't be started"
         raise ServerError(message)
-    loader = place / loaders[0].relative_to(root)
+    loader = place / found.relative_to(root)
     libraries = ":".join(map(str, folders))
     for name in programs:
         program = root / name
