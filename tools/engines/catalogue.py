@@ -70,7 +70,6 @@ def _mariadb(version: str, suite: str) -> Engine:
 
 ENGINES = (
     Engine("sqlite", "SQLite", "3", "Python", "sqlite", None),
-    _postgres("13", "bullseye"),
     _postgres("15", "bookworm"),
     _postgres("17", "trixie"),
     _postgres("18", "forky"),
