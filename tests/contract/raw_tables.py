@@ -66,7 +66,7 @@ class RawTables:
         """The database's version, without what its packager adds."""
         with self.engine.connect() as connection:
             told = connection.dialect.server_version_info or ()
-        return ".".join(str(each) for each in told if isinstance(each, int))
+        return ".".join(str(each) for each in told[:3] if isinstance(each, int))
 
     def now(self) -> datetime:
         with self.engine.connect() as connection:

@@ -88,7 +88,7 @@ ENGINES = (
     Engine("mongodb-6", "MongoDB", "6.0", "a wheel of PyPI", "mongodb", MONGODB, _MONGODB),
     Engine(
         "documentdb",
-        "documentdb, the engine of Azure Cosmos DB for MongoDB (vCore)",
+        "documentdb 1.0, the engine of Azure Cosmos DB for MongoDB (vCore), spoken to as MongoDB",
         "",
         "Debian's sid, behind a gateway of the tests",
         "mongodb",
