@@ -128,7 +128,7 @@ class Runner:
         settings = {} if self.offline else family.ddl_settings
         with self.context.autocommit_block():
             if not self.offline:
-                # Alembic asked for the isolation level; pg8000 began a transaction, and stays in it.
+                # Alembic asked for the isolation level: pg8000 began a transaction, and is in it.
                 self.connection.connection.commit()
             before = {
                 name: self.connection.exec_driver_sql(family.setting(name)).scalar()
