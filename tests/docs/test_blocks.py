@@ -72,6 +72,8 @@ def pages(on: str | None) -> list[str]:
 def test_the_blocks_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if page == "docs/a-database-of-your-own.md":
+        pytest.importorskip("duckdb", "2", reason="DuckDB counts the rows of a write since 2.0")
     monkeypatch.chdir(tmp_path)
     Page(ROOT / page, tmp_path).run()
 

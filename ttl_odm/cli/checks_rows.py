@@ -105,10 +105,11 @@ class RowChecks(CheckedTable):
             check = check_on(str(create), column, condition)
             if check is None:
                 return _NO_CHECK
+            if check.is_enforced:
+                return None
             name = self._dialect.identifier_preparer.quote(check.name)
             enforce = f"ALTER TABLE {self._quoted} ALTER CHECK {name} ENFORCED"
-            why = "NOT ENFORCED (to enforce it, MySQL copies the table) is the CHECK on"
-            return None if check.is_enforced else (why, enforce)
+            return "NOT ENFORCED (to enforce it, MySQL copies the table) is the CHECK on", enforce
         schema, table = self._place
         checks = inspect(self._connection).get_check_constraints(table, schema)
         conditions = [f"{check['sqltext']} " for check in checks]
