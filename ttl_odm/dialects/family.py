@@ -88,10 +88,13 @@ class Family(ABC):
         is_inspected: Whether SQLAlchemy's inspector finds foreign keys, indexes and columns there.
         tries_inserts: Whether an INSERT may be sent first, and the keys that it takes be freed only
             where one of them was taken: see `on_conflict`.
+        fails_alone: Whether a statement that fails is undone by itself, and its transaction goes
+            on.
         on_conflict: What stands behind the VALUES of such an INSERT, so that a taken key ends no
-            transaction, and locks the row that has it as a DELETE of it would: it inserts fewer
-            rows than it brings, or fails by `ErrorCodes.taken`. With places for `{table}` and for
-            `{column}`, one that is never NULL. None: the INSERT as it is fails in that way.
+            transaction, and the row that has it is locked as a DELETE would lock it. The statement
+            inserts fewer rows than it brings, or fails by `ErrorCodes.taken` where it
+            `fails_alone`. With places for `{column}`, one that is never NULL. None: the INSERT as
+            it is does so.
         short_float: A regular expression for the types, as DDL has them, of floats of 4 bytes.
         driver: The top-level module of the driver's errors, for a family that knows these better
             than `ttl_odm.dialects.errors`; `code_of` is asked for their codes then.
@@ -115,6 +118,7 @@ class Family(ABC):
     indexes_parts: ClassVar[bool] = False
     is_inspected: ClassVar[bool] = True
     tries_inserts: ClassVar[bool] = False
+    fails_alone: ClassVar[bool] = False
     on_conflict: ClassVar[str | None] = None
     short_float: ClassVar[str] = r"REAL|FLOAT\((1?\d|2[0-4])\)"
     driver: ClassVar[str | None] = None

@@ -30,7 +30,7 @@ class SQLite(Family):
     latest = "253402300800000"
     own_end = "({stamp} + {ttl} * 1000)"
     isolation = None
-    compares_rows = indexes_parts = tries_inserts = True
+    compares_rows = indexes_parts = tries_inserts = fails_alone = True
     short_float = "(?!)"  # it has none
     # One writer at a time: each batch keeps every other user of the file waiting.
     pace = Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0)
