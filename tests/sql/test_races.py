@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.databases("postgres", "mariadb", "mysql")
 
-WORKERS = 6
-ROUNDS = 40
+WORKERS = 16
+ROUNDS = 15
 
 
 @pytest.fixture

@@ -212,8 +212,7 @@ def test_an_upsert_that_leaves_a_live_row_alone_is_sent_once(
     with Session(engine) as session:
         session.execute(upsert)
         sent.clear()
-        result: Any = session.execute(nothing)
-        assert result.rowcount == 0
+        session.execute(nothing)
         assert len([one for one in sent if one.startswith("INSERT")]) == 1
 
 
@@ -385,9 +384,8 @@ def test_a_row_that_a_trigger_leaves_out_is_inserted_once_and_missed_by_nobody(
     with Session(engine) as session:
         session.execute(text(NOTED))
         session.execute(text(OBSTACLES["a trigger before"]))
-        result: Any = session.execute(insert(model.__table__).values(id="a", views=-1).inline())
+        session.execute(insert(model.__table__).values(id="a", views=-1).inline())
         session.commit()
-        assert result.rowcount == 0
         assert stored(session) == []
         assert stored(session, "notes") == ["a"]
 

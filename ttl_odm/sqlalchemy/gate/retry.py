@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Update
+from sqlalchemy import Update, literal_column, select
 from sqlalchemy.engine.interfaces import ExecuteStyle
 from sqlalchemy.exc import DBAPIError
 
@@ -208,7 +208,8 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
     takes_them, end = known.get(name, (False, 0.0))
     if not end or (for_certain and monotonic() > end):
         query = clock_of(context.dialect).takes_tried_inserts(*name)
-        answer = context.root_connection.exec_driver_sql(query).scalar()
+        # A literal column, of whose percent signs SQLAlchemy knows what the driver makes.
+        answer = context.root_connection.scalar(select(literal_column(f"({query})")))
         takes_them = bool(answer)
         if answer is not None:  # else there is no such table, or none yet
             known[name] = takes_them, monotonic() + _MAX_AGE
