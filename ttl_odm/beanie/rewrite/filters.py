@@ -98,19 +98,24 @@ def has_expr(filter: Filter) -> bool:
 
 def with_keys(filter: Filter, keys: list[Any]) -> Document:
     """Return the filter that matches the same documents, if they are among these."""
-    return {**filter, "$and": [*filter.get("$and", ()), {"_id": {"$in": keys}}]}
+    return within(filter, {"_id": {"$in": keys}})
+
+
+def within(filter: Filter, condition: Document) -> Document:
+    """Return the filter that matches the same documents, if they meet a condition too."""
+    return {**filter, "$and": [*filter.get("$and", ()), condition]}
 
 
 def at(filter: Filter, now: datetime) -> Filter:
     """Return a filter with a literal instant for the server's, which ``distinct`` doesn't know."""
 
-    def within(value: Any) -> Any:  # the branches of $and, $or and $nor
+    def inside(value: Any) -> Any:  # the branches of $and, $or and $nor
         if not isinstance(value, list):
             return value
         return [at(branch, now) if isinstance(branch, Mapping) else branch for branch in value]
 
     return {
-        name: _replaced(value, now) if str(name) == "$expr" else within(value)
+        name: _replaced(value, now) if str(name) == "$expr" else inside(value)
         for name, value in filter.items()
     }
 
