@@ -62,16 +62,17 @@ class Timing:
         self._rounds = rounds
         self._sittings: dict[Group, list[list[Round]]] = {group: [] for group in groups}
 
-    def sit(self, number: int) -> None:
+    def sit(self, number: int, distant: str | None = None) -> None:
         """Measure everything once, in a new process, on new connections.
 
         Args:
             number: how often this was done before; another engine connects first each time.
+            distant: another URL of the database, by which it is measured.
         """
         engine = create_engine(self._url)
         empty_tables(engine)
         engine.dispose()
-        with worker(__name__, url=self._url) as ask:
+        with worker(__name__, url=distant or self._url) as ask:
             for place, (group, sittings) in enumerate(self._sittings.items()):
                 if not group.told:
                     continue
