@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import create_engine, text
 
+from benchmarks.proxy import is_reachable
 from tests.backends import MYSQL_WANTED, VARIABLES, fresh
 from tests.backends import databases as wanted_databases
 
@@ -184,6 +185,11 @@ class Bench:
         )
         lines = [
             f"{key}: not measured, {_why_not(key)}" for key in only or KEYS if key not in there
+        ]
+        lines += [
+            f"{key}: not measured with a round trip of 0.5 ms, {VARIABLES[key]} names several hosts"
+            for key in sorted(there & VARIABLES.keys())
+            if not is_reachable(os.environ[VARIABLES[key]])
         ]
         if self.rivals is None:
             lines.append("sqlalchemy-easy-softdelete: not measured, --rivals names no Python")

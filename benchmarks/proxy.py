@@ -94,7 +94,8 @@ def delayed(url: str) -> Iterator[Distance]:
 def is_reachable(url: str) -> bool:
     """Whether a URL names one host, in front of which a proxy can be."""
     address = urlsplit(url)
-    return address.scheme.partition("+")[0] in _PORTS and "," not in address.netloc
+    is_known = address.scheme.partition("+")[0] in _PORTS and address.scheme != "mongodb+srv"
+    return is_known and "," not in address.netloc
 
 
 class _Way:
@@ -163,12 +164,12 @@ class _Proxy:
     def run(self) -> None:
         """Work until standard input ends, each line of which is the seconds of delay each way."""
         while True:
-            dues = [way.due for way in self._ways if way.due is not None]
             now = perf_counter()
-            late = [way.target for way in self._ways if way.due is not None and way.due <= now]
-            timeout = max(0.0, min(dues) - now) if dues and not late else None
+            waiting = [(way.due, way.target) for way in self._ways if way.due is not None]
+            blocked = [target for due, target in waiting if due <= now]
+            timeout = min((due - now for due, _ in waiting if due > now), default=None)
             sources = [way.source for way in self._ways if way.is_open]
-            there, _, _ = select.select([sys.stdin, self._listener, *sources], late, [], timeout)
+            there, _, _ = select.select([sys.stdin, self._listener, *sources], blocked, [], timeout)
             if sys.stdin in there:
                 lines = os.read(
                     sys.stdin.fileno(), _CHUNK
