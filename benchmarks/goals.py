@@ -35,7 +35,7 @@ BATCH: Final = Goal(
     "SQLAlchemy: a batch of 100 rows inserted with their own keys / stamped by hand", 1.15
 )
 RENEWAL: Final = Goal(
-    "SQLAlchemy: touch() and commit, and a flush UPDATE of one column / an UPDATE by hand", 1.15
+    "SQLAlchemy: touch() or a flush UPDATE of one column, and commit / an UPDATE by hand", 1.15
 )
 BYSTANDER: Final = Goal("SQLAlchemy: a model without TTL, ttl_odm imported / not imported", 1.01)
 DJANGO_CREATE: Final = Goal("Django: create() with its own key / without TTL", 1.5)

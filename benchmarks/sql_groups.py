@@ -8,6 +8,7 @@ and a model without TTL beside it would hide that cost. `benchmarks.sql_timing` 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -302,24 +303,15 @@ def _told_of_flush(
 
 
 def _told_of_renewal(*, commit: bool) -> tuple[Comparison, ...]:
-    """There is a goal for a touch with its commit, and for a flush without; the rest explains."""
+    """The goals are for what ends with a commit, as a request does; what has none explains them."""
     after = " and commit" if commit else ""
     touch, change = f"touch(){after or ' and flush'}", f"flush UPDATE of one column{after}"
-    of_touch, of_change = (RENEWAL, None) if commit else (None, RENEWAL)
+    goal = RENEWAL if commit else None
+    renewal = partial(Comparison, RENEWALS, distant=True)
     return (
-        Comparison(
-            *(RENEWALS, f"{touch}; an UPDATE by hand", "touch", "by hand"),
-            goal=of_touch,
-            distant=True,
-        ),
-        Comparison(
-            *(RENEWALS, f"{change}; an UPDATE by hand", "change", "by hand"),
-            goal=of_change,
-            distant=True,
-        ),
-        Comparison(
-            RENEWALS, f"{change}; stamped by hand", "change", "change by hand", distant=True
-        ),
+        renewal(f"{touch}; an UPDATE by hand", "touch", "by hand", goal=goal),
+        renewal(f"{change}; an UPDATE by hand", "change", "by hand", goal=goal),
+        renewal(f"{change}; stamped by hand", "change", "change by hand"),
         Comparison(BASELINES, change, "plain", "by hand", distant=True),
     )
 
