@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="benchmarks run with the newest versions only")
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 
-from benchmarks import sql_counts
+from benchmarks import sql_counts, sql_groups
 from benchmarks.__main__ import PARTS
 from benchmarks.bench import SCALES, Bench
 from benchmarks.findings import Finding, Goal, ratio
@@ -38,6 +38,7 @@ from tests.backends import MYSQL_WANTED, VARIABLES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sqlalchemy import Engine
     from sqlalchemy.orm import Session
 
     from benchmarks.harness import Sample
@@ -225,3 +226,27 @@ def test_measuring_one_benchmark_anew_keeps_the_others_in_their_order() -> None:
     found = report.with_part(part("rivals", 6.0), PARTS).with_part(part("sweeping", 1.0), PARTS)
     assert [each.name for each in found.parts] == ["rivals", "sweeping", "importing"]
     assert "| 1.0..6.0 ms, **2 of 3 met** |" in "\n".join(found.goals())
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_each_way_to_renew_a_row_sends_one_update_each_time(
+    tmp_path: Path, *, commit: bool
+) -> None:
+    url, sent = f"sqlite:///{tmp_path / 'some.sqlite3'}", []
+    engines = []
+
+    def new_engine() -> Engine:
+        engines.append(create_engine(url))
+        event.listen(
+            engines[-1], "before_cursor_execute", lambda *given: sent.append(given[2].split()[0])
+        )
+        return engines[-1]
+
+    create_tables(new_engine())
+    for _ in range(2):  # what the first has committed must not be what the second sets
+        for sample in sql_groups.renewals(commit=commit)(new_engine).values():
+            sent.clear()
+            sample(3)
+            assert sent.count("UPDATE") == 4  # with the lead-in
+    for engine in engines:
+        engine.dispose()
