@@ -23,7 +23,7 @@ from django.db.models.sql.constants import INNER
 from django.db.models.sql.datastructures import Join
 from django.db.models.sql.where import AND, WhereNode
 
-from ttl_odm.django.keys import KeyedInsert, KeyedUpdate
+from ttl_odm.django.keys.writes import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import policy_in
 from ttl_odm.django.policy.predicate import Predicate
