@@ -41,6 +41,11 @@ def are_allowed(connection: BaseDatabaseWrapper, table: str, *, anew: bool = Fal
     return answer
 
 
+def forget() -> None:
+    """Ask anew from now on, for tests that change tables."""
+    _answers.clear()
+
+
 def _ask(connection: BaseDatabaseWrapper, table: str) -> bool:
     family = family_of(connection)
     if not family.tries_inserts:
