@@ -31,6 +31,9 @@ _MOST: Final = 200
 
 def brings_key(query: InsertQuery) -> bool:
     """Whether an INSERT may bring a key: one that the database doesn't number by itself."""
+    for field in query.fields:  # the key itself comes first as a rule
+        if field.primary_key:
+            return True
     keys = _keys(query.get_meta().concrete_model)
     brought = {field.attname for field in query.fields}
     return bool(keys.expressions) or any(brought.issuperset(names) for names in keys.names)

@@ -210,12 +210,12 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
 
     def _gated_suffix(self, suffix: str, policy: TablePolicy, stamp: AnyField | None) -> str:
         connection, meta = self.connection, self.query.get_meta()
-        live, _ = Predicate(policy, meta.db_table, "live", writing=True).as_sql(self, connection)
+        live, _ = Predicate.of(policy, meta.db_table, "live", writing=True).as_sql(self, connection)
         quote = connection.ops.quote_name
         # A policy that doesn't stamp assigns a column to itself, where one is needed at all.
         column = quote(str((stamp or meta.pk_fields[0]).column))
         old = f"{quote(meta.db_table)}.{column}"
-        fresh = Stamp(policy.binding.form).as_sql(self, connection)[0] if stamp else old
+        fresh = Stamp.of(policy.binding.form).as_sql(self, connection)[0] if stamp else old
         if connection.vendor != "mysql":
             separator = "" if suffix.rstrip().endswith(" SET") else ", "
             return f"{suffix}{f'{separator}{column} = {fresh}' if stamp else ''} WHERE {live}"
