@@ -63,9 +63,8 @@ class Predicate(Expression):
         quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
         alias, family = quote_alias(self.alias), clock.family_of(connection)
         # All that may differ from one time to the next.
-        default = self.policy.binding.default()
-        present = family.present(writing=self.writing)
-        key = (alias, default, family, present, connection.timezone)
+        declared, present = self.policy.binding.default, family.present(writing=self.writing)
+        key = (alias, declared, declared(), family, present, connection.timezone)
         rendered = self._texts.get(key)
         if rendered is None:
             if len(self._texts) >= _MOST_TEXTS:
