@@ -13,6 +13,7 @@ from tests.django_app.data import kill, raw, tables_of
 from tests.django_app.shop.models import Concert, Event, Link, Nick, Seat, Session
 from ttl_odm.django import TTLModel
 from ttl_odm.django.keys import trials
+from ttl_odm.testing import TTLClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,3 +225,38 @@ def test_an_event_with_an_expired_key_is_replaced_with_its_subclass(backend: Bac
         Concert.objects.create(pk=1, title="new", band="new", code="x")
     assert list(Concert.objects.values_list("title", "band")) == [("new", "new")]
     assert raw("SELECT COUNT(*) FROM shop_concert") == [(1,)]
+
+
+def test_a_composite_key_of_an_expired_row_is_free(
+    backend: Backend, django_queries: Callable[[], CaptureQueriesContext]
+) -> None:
+    class Berth(TTLModel):
+        __ttl__ = 3600
+        __ttl_sweep__ = "scan"
+        pk = models.CompositePrimaryKey("ship", "number")
+        ship: Any = models.CharField(max_length=5)
+        number: Any = models.IntegerField()
+        guest: Any = models.CharField(max_length=5)
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Berth):
+        with transaction.atomic(), django_queries() as recorded:
+            Berth.objects.create(ship="a", number=1, guest="old")
+        assert len(recorded) == 1
+        Berth.objects.filter(ship="a").update(ttl=1)
+        with TTLClock() as clock, transaction.atomic():
+            clock.advance(60)
+            assert not Berth.objects.exists()
+            Berth.objects.create(ship="a", number=1, guest="new")
+            with pytest.raises(IntegrityError), transaction.atomic():
+                Berth.objects.create(ship="a", number=1, guest="late")
+            assert [row.guest for row in Berth.all_objects.all()] == ["new"]
+
+
+def test_a_transaction_that_is_broken_says_so(backend: Backend) -> None:
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            Session.objects.create(pk=1, key="a")

@@ -52,8 +52,9 @@ def _ask(connection: BaseDatabaseWrapper, table: str) -> bool:
         return False
     # How one names a table of another schema in Django: '"schema"."table"', in the middle at least.
     schema, _, name = table.strip('"').rpartition('"."')
+    connection.validate_no_broken_transaction()
     # Not connection.cursor(), which tells those who count an application's queries.
-    with closing(connection.create_cursor()) as cursor:
+    with connection.wrap_database_errors, closing(connection.create_cursor()) as cursor:
         cursor.execute(family.takes_tried_inserts(schema or None, name))
         row: Any = cursor.fetchone()
     return bool(row and row[0])
