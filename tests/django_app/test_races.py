@@ -59,7 +59,8 @@ def test_of_many_who_want_an_expired_key_one_gets_it(
         def create(which: int) -> Any:
             place = {"row": str(which), "number": 1} if key else {"row": "a", "number": 1}
             with transaction.atomic() if atomic else nullcontext():
-                return Seat(**key, **place, label=str(which)).save(force_insert=True) or which
+                Seat(**key, **place, label=str(which)).save(force_insert=True)
+            return which
 
         told = at_once(16, create)
         won = [each for each in told if isinstance(each, int)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import IntegrityError, connections, models, transaction
+from psycopg import IsolationLevel
 
 from tests.django_app import project
 from tests.django_app.data import kill, raw, tables_of
@@ -110,8 +111,6 @@ def test_other_errors_of_integrity_are_raised_as_they_are(
 def test_a_transaction_that_does_not_see_who_has_the_key_gets_an_integrity_error(
     backend: Backend, level: str
 ) -> None:
-    from django.db.backends.postgresql.psycopg_any import IsolationLevel
-
     given = project.database_settings(backend)
     given["OPTIONS"] = {"isolation_level": IsolationLevel[level]}
     project.point_at("other", given)
