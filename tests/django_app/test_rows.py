@@ -505,6 +505,7 @@ def test_a_predicate_is_made_once_for_each_default(
         assert Session.objects.filter(number=1).count() == 1
 
     Session.objects.create(pk=1, key="a")
+    Predicate.of.cache_clear()  # the tests of another database may have made them
     monkeypatch.setattr(Predicate, "_render", counted)
     for seconds in (1234, 2345, 1234):
         monkeypatch.setattr(Session, "__ttl__", seconds)
