@@ -43,8 +43,6 @@ LOCKS_FIRST: Final = "/*+ JOIN_PREFIX({rows}) INDEX({table} PRIMARY) */"
 OUT_OF_TIME: Final = frozenset({1969, 3024})
 """max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
 
-_SINCE: Final = "TIMESTAMPDIFF(MICROSECOND, {start}, {moment})"
-
 
 class MySQL(Family):
     """MariaDB and MySQL, whose instants are microseconds since 1970."""
@@ -110,17 +108,9 @@ class MySQL(Family):
         ),
     )
 
-    def __init__(self) -> None:
-        """Spell the clock in the way that the servers read the quickest: 1970 as a number.
-
-        Stamps keep the other spelling, since defaults of columns that exist have it.
-        """
-        super().__init__()
-        self.now = self.now_at_write = _SINCE.format(start="19700101", moment=self.at_read)
-
     def epoch(self, moment: str, per_second: int) -> str:
         """An integer since 1970."""
-        microseconds = _SINCE.format(start="'1970-01-01'", moment=moment)
+        microseconds = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {moment})"
         factor = 1_000_000 // per_second
         return microseconds if factor == 1 else f"({microseconds} DIV {factor})"
 
