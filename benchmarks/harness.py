@@ -39,7 +39,7 @@ _LEAD_IN = 5
 _WARM_UP_RUNS = 25
 """More than it takes until statements are compiled, prepared and planned for good."""
 
-_LONG_SECONDS = 0.02
+_LONG_SECONDS = 0.01
 """An operation that takes longer is warmed up, and takes its turn, no more often than `_FEW`
 times: it is hundreds of statements, and one line of the report should not take minutes."""
 
