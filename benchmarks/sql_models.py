@@ -9,19 +9,9 @@ them and is stamped by hand, on the same table again.
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    ColumnElement,
-    DateTime,
-    MetaData,
-    String,
-    and_,
-    insert,
-    literal_column,
-    or_,
-    text,
-)
+from sqlalchemy import ColumnElement, MetaData, String, and_, insert, literal_column, or_, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin
@@ -87,18 +77,6 @@ class ItemByHand(ContractColumns, ItemColumns, ByHand):
     """The same rows."""
 
     __tablename__ = "items"
-
-
-class Seen(ItemColumns, Plain):
-    """Like rows with the date by which somebody without ttl_odm would delete them."""
-
-    __tablename__ = "seen"
-
-    last_seen: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)
-
-
-SEE: Final = text("UPDATE seen SET last_seen = CURRENT_TIMESTAMP WHERE id = :key")
-"""How he keeps a row."""
 
 
 class KeyedColumns:
@@ -176,7 +154,7 @@ def is_live(key: int) -> bool:
 
 
 def create_tables(engine: Engine) -> None:
-    """Create all tables, fill ``items`` and ``seen``, and tell the planner about these.
+    """Create all tables, fill ``items`` and tell the planner about it.
 
     Args:
         engine: one without a policy's traces; it is used for nothing else.
@@ -186,9 +164,7 @@ def create_tables(engine: Engine) -> None:
     now = datetime.now(timezone.utc)
     with engine.begin() as connection:
         connection.execute(insert(ItemByHand), [item(key, now) for key in range(1, ROWS + 1)])
-        connection.execute(insert(Seen), [_seen(key, now) for key in range(1, ROWS + 1)])
-    for table in ("items", "seen"):
-        analyze(engine, table)
+    analyze(engine, "items")
 
 
 def analyze(engine: Engine, table: str) -> None:
@@ -225,14 +201,6 @@ def item(key: int, now: datetime) -> dict[str, Any]:
         "_ts": now - age,
         "ttl": ttl,
     }
-
-
-def _seen(key: int, now: datetime) -> dict[str, Any]:
-    """The same row in the other table."""
-    values = item(key, now)
-    values["last_seen"] = values.pop("_ts")
-    del values["ttl"]
-    return values
 
 
 def live_by_hand(dialect: str, model: Any = ItemByHand) -> ColumnElement[bool]:
