@@ -26,7 +26,7 @@ CANNOT_RUN: Final = 3
 OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench"
 
 PARTS: Final = (
-    *("sql_overhead", "rivals", "django_overhead", "beanie_overhead"),
+    *("sql_overhead", "rivals", "django_overhead", "beanie_overhead", "round_trip"),
     *("sweeping", "mongo_sweeping", "migrations", "importing"),
 )
 """The benchmarks' modules, in the order of the report."""

@@ -19,12 +19,13 @@ from pymongo import AsyncMongoClient
 
 from benchmarks.bench import MONGODB, tell
 from benchmarks.findings import ratio
+from benchmarks.goals import COUNT
 from benchmarks.goals import DOCUMENTS as GOAL
 from benchmarks.harness import sitting, undisturbed
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 
     from benchmarks.bench import Bench
     from benchmarks.findings import Finding, Goal
@@ -39,10 +40,10 @@ EXPIRES_EVERY = 70
 """One document in so many has expired; none of those that are read by their key."""
 
 _LEAD_IN = 3
-_READS = "Beanie: reads through the gate / without ttl_odm"
-_BY_HAND = "Beanie: reads through the gate / with a hand-written condition"
-_WRITES = "Beanie: writes through the gate / without ttl_odm"
-_NOISE = "Noise: the same without ttl_odm on MongoDB, twice"
+READS = "Beanie: reads through the gate / without ttl_odm"
+OVER_BY_HAND = "Beanie: reads through the gate / with a hand-written condition"
+WRITES = "Beanie: writes through the gate / without ttl_odm"
+NOISE = "Noise: the same without ttl_odm on MongoDB, twice"
 
 
 class Item(TTLMixin, Document):
@@ -100,6 +101,16 @@ class Case(NamedTuple):
     plain: Operation
     by_hand: Operation | None = None
 
+    @property
+    def ways(self) -> dict[str, Operation]:
+        """What takes turns."""
+        ways = {"gate": self.gate, "plain": self.plain, "again": self.plain}
+        return ways if self.by_hand is None else {**ways, "by hand": self.by_hand}
+
+
+DISTANT = ("find_one by key", "get", f"find of {GROUP}", f"count of {GROUP}")
+"""What is measured with a longer round trip too."""
+
 
 def cases() -> Iterator[Case]:
     """What is compared."""
@@ -126,7 +137,7 @@ def cases() -> Iterator[Case]:
     )
     yield Case(
         f"count of {GROUP}",
-        None,
+        COUNT,
         lambda: Item.find({"group": live_key() % GROUP}).count(),
         lambda: PlainItem.find({"group": live_key() % GROUP}).count(),
         lambda: PlainItem.find({"group": live_key() % GROUP, **BY_HAND}).count(),
@@ -211,30 +222,54 @@ def measure(bench: Bench) -> Iterator[Finding]:
     """
     if bench.mongodb is None:
         return
-    rounds: dict[str, list[list[Round]]] = {}
+    found: dict[str, list[list[Round]]] = {}
     for number in range(bench.scale.sittings):
         tell(f"  {MONGODB}: sitting {number + 1} of {bench.scale.sittings}")
-        with _loop() as loop:
-            opened = _filled(bench.mongodb)
-            loop.run_until_complete(opened.__aenter__())
-            try:
-                for case in cases():
-                    ways = {"gate": case.gate, "plain": case.plain, "again": case.plain}
-                    if case.by_hand is not None:
-                        ways["by hand"] = case.by_hand
-                    samples = {name: _timed(loop, way) for name, way in ways.items()}
-                    found = sitting(samples, bench.scale.rounds)
-                    rounds.setdefault(case.what, []).append(found)
-            finally:
-                loop.run_until_complete(opened.__aexit__(None, None, None))
+        sit(bench.mongodb, bench.scale.rounds, found)
+    yield from compared(found)
+
+
+def sit(
+    url: str,
+    rounds: int,
+    found: dict[str, list[list[Round]]],
+    wanted: Collection[str] | None = None,
+) -> None:
+    """Measure once, with a new client and new documents.
+
+    Args:
+        url: the server's.
+        rounds: how often everything takes its turn.
+        found: the sittings of each case, to which one is added.
+        wanted: what the cases are called that are measured; None for all.
+    """
+    with _loop() as loop:
+        opened = _filled(url)
+        loop.run_until_complete(opened.__aenter__())
+        try:
+            for case in cases():
+                if wanted is None or case.what in wanted:
+                    samples = {name: _timed(loop, way) for name, way in case.ways.items()}
+                    found.setdefault(case.what, []).append(sitting(samples, rounds))
+        finally:
+            loop.run_until_complete(opened.__aexit__(None, None, None))
+
+
+def compared(found: dict[str, list[list[Round]]]) -> Iterator[Finding]:
+    """What sittings say.
+
+    Args:
+        found: the sittings of each case that was measured.
+    """
     for case in cases():
-        yield from _findings(case, rounds[case.what])
+        if case.what in found:
+            yield from _findings(case, found[case.what])
 
 
 def _findings(case: Case, rounds: list[list[Round]]) -> Iterator[Finding]:
     is_read = not case.what.startswith(("insert", "update"))
-    section = _READS if is_read else _WRITES
+    section = READS if is_read else WRITES
     yield ratio(section, case.what, MONGODB, rounds, "gate", "plain", case.goal)
     if case.by_hand is not None:
-        yield ratio(_BY_HAND, case.what, MONGODB, rounds, "gate", "by hand")
-    yield ratio(_NOISE, case.what, MONGODB, rounds, "again", "plain")
+        yield ratio(OVER_BY_HAND, case.what, MONGODB, rounds, "gate", "by hand")
+    yield ratio(NOISE, case.what, MONGODB, rounds, "again", "plain")

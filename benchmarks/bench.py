@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import create_engine, text
 
-from tests.backends import VARIABLES, fresh
+from benchmarks.proxy import is_reachable
+from tests.backends import MYSQL_WANTED, VARIABLES, fresh
+from tests.backends import databases as wanted_databases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,8 +63,20 @@ class Scale:
         )
 
 
-_SECONDS_WORTH = {"postgres": 1_000_000, "mariadb": 200_000, "sqlite": 200_000, "mongodb": 60_000}
-_BIG = {"postgres": 5_000_000, "mariadb": 1_000_000, "sqlite": 1_000_000, "mongodb": 500_000}
+_SECONDS_WORTH = {
+    "postgres": 1_000_000,
+    "mariadb": 200_000,
+    "mysql": 100_000,
+    "sqlite": 200_000,
+    "mongodb": 60_000,
+}
+_BIG = {
+    "postgres": 5_000_000,
+    "mariadb": 1_000_000,
+    "mysql": 500_000,
+    "sqlite": 1_000_000,
+    "mongodb": 500_000,
+}
 
 SCALES = {
     "full": Scale(
@@ -128,6 +142,7 @@ _DATABASES = (
     Database("sqlite", "SQLite", "sqlite", None, "SELECT sqlite_version()"),
     Database("postgres", "PostgreSQL", "postgres-psycopg", "psycopg", "SHOW server_version"),
     Database("mariadb", "MariaDB", "mariadb-pymysql", "pymysql", "SELECT VERSION()"),
+    Database("mysql", "MySQL", "mysql-pymysql", "pymysql", "SELECT VERSION()"),
 )
 MONGODB = "MongoDB"
 KEYS = (*(database.key for database in _DATABASES), "mongodb")
@@ -169,9 +184,12 @@ class Bench:
             {"mongodb"} if self.mongodb else set()
         )
         lines = [
-            f"{key}: not measured, {VARIABLES[key]} is not set"
-            for key in only or KEYS
-            if key not in there
+            f"{key}: not measured, {_why_not(key)}" for key in only or KEYS if key not in there
+        ]
+        lines += [
+            f"{key}: not measured with a round trip of 0.5 ms, {VARIABLES[key]} names several hosts"
+            for key in sorted(there & VARIABLES.keys())
+            if not is_reachable(os.environ[VARIABLES[key]])
         ]
         if self.rivals is None:
             lines.append("sqlalchemy-easy-softdelete: not measured, --rivals names no Python")
@@ -202,6 +220,12 @@ class Bench:
         if self.mongodb is not None:
             lines.append(f"{MONGODB} {_mongodb_version(self.mongodb)}")
         return lines
+
+
+def _why_not(key: str) -> str:
+    if key in wanted_databases():
+        return f"{VARIABLES[key]} is not set"
+    return f"it could not be had, or {MYSQL_WANTED}=none leaves it out"
 
 
 def _mongodb_version(url: str) -> str:

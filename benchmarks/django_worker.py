@@ -123,7 +123,9 @@ class Tables:
                 editor.delete_model(model)
             editor.create_model(model)
         self._there.add(model)
-        numbers = NUMBERS[connection.vendor].format(rows=rows)
+        is_mariadb = getattr(connection, "mysql_is_mariadb", False)
+        kind = "mariadb" if is_mariadb else connection.vendor
+        numbers = NUMBERS[kind].format(rows=rows)
         payload = f"substr('{'some payload ' * 8}', 1, 100)"
         if model is self.entry:
             column = "_ts"

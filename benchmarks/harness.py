@@ -39,6 +39,12 @@ _LEAD_IN = 5
 _WARM_UP_RUNS = 25
 """More than it takes until statements are compiled, prepared and planned for good."""
 
+_LONG_SECONDS = 0.01
+"""An operation that takes longer is warmed up, and takes its turn, no more often than `_FEW`
+times: it is hundreds of statements, and one line of the report should not take minutes."""
+
+_FEW = 10
+
 _CONFIDENCE = 0.95
 
 
@@ -82,6 +88,8 @@ def sitting(samples: Mapping[str, Sample], rounds: int) -> list[Round]:
     Returns:
         What each took in each round.
     """
+    if max(min(sample(1), sample(1)) for sample in samples.values()) > _LONG_SECONDS:
+        rounds = min(rounds, _FEW)
     runs = min(_WARM_UP_RUNS, rounds)  # few rounds only show that everything works
     for sample in samples.values():
         sample(runs)

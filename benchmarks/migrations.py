@@ -19,6 +19,7 @@ from benchmarks.bench import tell
 from benchmarks.findings import Finding
 from benchmarks.foreground import foreground
 from benchmarks.harness import Estimate
+from benchmarks.sweeping_tables import NUMBERS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,14 +37,9 @@ WRITE: Final = "UPDATE logins SET views = views + 1 WHERE id = :id"
 
 def fill(engine: Engine, rows: int) -> None:
     """Make the table anew, without TTL."""
-    numbers = {
-        "postgresql": f"SELECT n FROM generate_series(1, {rows}) n",  # noqa: S608
-        "mysql": f"SELECT seq AS n FROM seq_1_to_{rows}",  # noqa: S608
-        "sqlite": "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c "  # noqa: S608
-        f"WHERE n < {rows}) SELECT n FROM c",
-    }[engine.dialect.name]
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE IF EXISTS logins"))
+        numbers = NUMBERS[kind_of(engine)].format(rows=rows)
         connection.execute(
             text(
                 "CREATE TABLE logins (id INTEGER PRIMARY KEY, views INTEGER NOT NULL, "
@@ -52,7 +48,7 @@ def fill(engine: Engine, rows: int) -> None:
         )
         connection.execute(
             text(
-                "INSERT INTO logins SELECT n, 0, 'somebody with a name of usual length', "  # noqa: S608
+                "INSERT INTO logins SELECT i, 0, 'somebody with a name of usual length', "  # noqa: S608
                 f"'2026-01-01 10:00:00' FROM ({numbers}) s"
             )
         )

@@ -29,6 +29,7 @@ _COLORS: Final = {
     "SQLite": "#0072b2",
     "PostgreSQL": "#d55e00",
     "MariaDB": "#009e73",
+    "MySQL": "#56b4e9",
     "MongoDB": "#cc79a7",
 }
 _STYLE: Final = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "report"
 PYTHON = "Python"
-DATABASES = ("SQLite", "PostgreSQL", "MariaDB", "MongoDB", PYTHON)
+DATABASES = ("SQLite", "PostgreSQL", "MariaDB", "MySQL", "MongoDB", PYTHON)
 """The columns, where a table has them."""
 
 _PREFACE = """\

@@ -15,7 +15,8 @@ from sqlalchemy import create_engine
 from benchmarks import bystander
 from benchmarks.goals import BYSTANDER
 from benchmarks.harness import rotated, sitting
-from benchmarks.sql_timing import Comparison, compared
+from benchmarks.sql_groups import Comparison
+from benchmarks.sql_timing import compared
 from benchmarks.workers import sample, worker
 
 if TYPE_CHECKING:

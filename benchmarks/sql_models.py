@@ -9,9 +9,19 @@ them and is stamped by hand, on the same table again.
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnElement, MetaData, String, and_, insert, literal_column, or_, text
+from sqlalchemy import (
+    ColumnElement,
+    DateTime,
+    MetaData,
+    String,
+    and_,
+    insert,
+    literal_column,
+    or_,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin
@@ -77,6 +87,18 @@ class ItemByHand(ContractColumns, ItemColumns, ByHand):
     """The same rows."""
 
     __tablename__ = "items"
+
+
+class Seen(ItemColumns, Plain):
+    """Like rows with the date by which somebody without ttl_odm would delete them."""
+
+    __tablename__ = "seen"
+
+    last_seen: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)
+
+
+SEE: Final = text("UPDATE seen SET last_seen = CURRENT_TIMESTAMP WHERE id = :key")
+"""How he keeps a row."""
 
 
 class KeyedColumns:
@@ -154,7 +176,7 @@ def is_live(key: int) -> bool:
 
 
 def create_tables(engine: Engine) -> None:
-    """Create all tables, fill ``items`` and tell the planner about it.
+    """Create all tables, fill ``items`` and ``seen``, and tell the planner about these.
 
     Args:
         engine: one without a policy's traces; it is used for nothing else.
@@ -164,7 +186,9 @@ def create_tables(engine: Engine) -> None:
     now = datetime.now(timezone.utc)
     with engine.begin() as connection:
         connection.execute(insert(ItemByHand), [item(key, now) for key in range(1, ROWS + 1)])
-    analyze(engine, "items")
+        connection.execute(insert(Seen), [_seen(key, now) for key in range(1, ROWS + 1)])
+    for table in ("items", "seen"):
+        analyze(engine, table)
 
 
 def analyze(engine: Engine, table: str) -> None:
@@ -201,6 +225,14 @@ def item(key: int, now: datetime) -> dict[str, Any]:
         "_ts": now - age,
         "ttl": ttl,
     }
+
+
+def _seen(key: int, now: datetime) -> dict[str, Any]:
+    """The same row in the other table."""
+    values = item(key, now)
+    values["last_seen"] = values.pop("_ts")
+    del values["ttl"]
+    return values
 
 
 def live_by_hand(dialect: str, model: Any = ItemByHand) -> ColumnElement[bool]:

@@ -80,6 +80,34 @@ def flushing(engine: Engine, change: Callable[[Session], None]) -> Sample:
     return sample
 
 
+def acting(
+    engine: Engine, make: Callable[[Session], Callable[[], object]], *, commit: bool = False
+) -> Sample:
+    """Time something that is done to a row that has just been loaded.
+
+    Args:
+        engine: where.
+        make: loads the row, which takes no time, and makes the operation.
+        commit: whether each is committed, which takes part of the time; else all are rolled back.
+    """
+
+    def sample(count: int) -> float:
+        seconds = 0.0
+        with Session(engine, autoflush=False) as session, undisturbed():
+            for number in range(1 + count):
+                session.expunge_all()
+                operation = make(session)
+                begin = perf_counter()
+                operation()
+                if commit:
+                    session.commit()
+                if number > 0:  # the first is the lead-in
+                    seconds += perf_counter() - begin
+        return seconds
+
+    return sample
+
+
 def _begin(session: Session) -> None:
     # Drivers send BEGIN along with the first statement.
     session.execute(text("SELECT 1"))

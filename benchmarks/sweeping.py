@@ -52,6 +52,7 @@ _GOALS: Final = {
     (AT_ONCE, POSTGRES): goals.SPEED,  # elsewhere that others get through comes first
     (ROW_BY_ROW, POSTGRES): goals.ROW_BY_ROW,
     (ROW_BY_ROW, "MariaDB"): goals.ROW_BY_ROW,
+    (ROW_BY_ROW, "MySQL"): goals.ROW_BY_ROW,
     (ROW_BY_ROW, "SQLite"): goals.ROW_BY_ROW,
     ("p99", SWEEPER, POSTGRES): goals.FOREGROUND,
 }

@@ -30,12 +30,17 @@ READ_AND_WRITE: Final = (
 _KEYS: Final = 1_000
 """Keys that are read, and then deleted, at a time, where somebody does it by hand."""
 
+_COUNTING: Final = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) SELECT"
+)
 NUMBERS: Final = {
     "postgresql": "SELECT i FROM generate_series(1, {rows}) AS n(i)",
-    "mysql": "SELECT seq AS i FROM seq_1_to_{rows}",
-    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) "
-    "SELECT i FROM n",
+    "mariadb": "SELECT seq AS i FROM seq_1_to_{rows}",
+    "mysql": f"{_COUNTING} /*+ SET_VAR(cte_max_recursion_depth = 1000000000) */ i FROM n",
+    "sqlite": f"{_COUNTING} i FROM n",
 }
+"""Selects ``i`` from 1 up to a number of rows, by what `kind_of` tells."""
+
 _SETTLE: Final = {"postgresql": "VACUUM ANALYZE entries", "mysql": "ANALYZE TABLE entries"}
 
 
@@ -53,6 +58,11 @@ class Entry(TTLMixin, Base):
     payload: Mapped[str] = mapped_column(String(100))
 
 
+def kind_of(engine: Engine) -> str:
+    """The dialect's name; MariaDB's own once the engine has connected to one."""
+    return "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
+
+
 def fill(engine: Engine, rows: int, *, age: int = 2 * DAY) -> None:
     """Replace the table's rows: `LIVE` live ones, and some that were all written some time ago.
 
@@ -64,7 +74,7 @@ def fill(engine: Engine, rows: int, *, age: int = 2 * DAY) -> None:
     clock, dialect = clock_of(engine.dialect), engine.dialect.name
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
-    numbers = NUMBERS[dialect].format(rows=rows + LIVE)
+    numbers = NUMBERS[kind_of(engine)].format(rows=rows + LIVE)
     payload = f"substr('{'some payload ' * 8}', 1, 100)"
     seconds = f"CASE WHEN i <= {LIVE} THEN 0 ELSE {age} - i * 3600.0 / {rows + LIVE} END"
     stamp = f"{clock.now} - {seconds} * {clock.second}"

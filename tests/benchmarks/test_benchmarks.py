@@ -5,39 +5,87 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("matplotlib", reason="benchmarks run with the newest versions only")
 
+from sqlalchemy import create_engine, event, text
+
+from benchmarks import sql_counts, sql_groups
 from benchmarks.__main__ import PARTS
+from benchmarks.bench import SCALES, Bench
 from benchmarks.findings import Finding, Goal, ratio
-from benchmarks.goals import BY_HAND, GOALS, IDLE_TIME, SPEED
-from benchmarks.harness import Estimate, estimate
+from benchmarks.goals import (
+    BY_HAND,
+    EXTRA,
+    GOALS,
+    IDLE_TIME,
+    ONE_ROW,
+    ONE_ROW_POSTGRES,
+    SPEED,
+)
+from benchmarks.goals import delayed as delayed_goal
+from benchmarks.harness import Estimate, estimate, sitting
 from benchmarks.report import Part, Report
+from benchmarks.sql_groups import GROUPS, Comparison
+from benchmarks.sql_models import create_tables
+from tests.backends import MYSQL_WANTED, VARIABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+    from sqlalchemy.orm import Session
+
+    from benchmarks.harness import Sample
 
 ROOT = Path(__file__).parents[2]
 
-# Each benchmark once: what is done for one database only is done there.
-ON = [
-    pytest.param("sqlite", "sql_overhead", marks=pytest.mark.databases("sqlite")),
-    pytest.param("sqlite", "rivals", marks=pytest.mark.databases("sqlite")),
-    pytest.param("sqlite", "migrations", marks=pytest.mark.databases("sqlite")),
-    pytest.param("sqlite", "importing", marks=pytest.mark.databases("sqlite")),
-    pytest.param("postgres", "sweeping", marks=pytest.mark.databases("postgres")),
-    pytest.param("mariadb", "django_overhead", marks=pytest.mark.databases("mariadb", "mysql")),
-    pytest.param("mongodb", "beanie_overhead", marks=pytest.mark.databases("mongodb")),
-    pytest.param("mongodb", "mongo_sweeping", marks=pytest.mark.databases("mongodb")),
-]
+# Each benchmark once, and on MySQL those with SQL of their own for it.
+ON = {
+    "sqlite": ("sql_overhead", "rivals", "migrations", "importing"),
+    "postgres": ("sweeping",),
+    "mariadb": ("django_overhead",),
+    "mysql": ("round_trip", "sweeping", "migrations"),
+    "mongodb": ("beanie_overhead", "mongo_sweeping", "round_trip"),
+}
 
 
 def test_each_benchmark_is_run_by_these_tests() -> None:
-    assert sorted(str(each.values[1]) for each in ON) == sorted(PARTS)
+    assert {name for names in ON.values() for name in names} == set(PARTS)
 
 
-@pytest.mark.parametrize(("database", "name"), ON)
-def test_a_benchmark_runs_and_makes_a_report(database: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ON["sqlite"])
+def test_a_benchmark_runs_and_makes_a_report(name: str, tmp_path: Path) -> None:
+    runs("sqlite", name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ON["postgres"])
+def test_a_benchmark_runs_on_postgresql(name: str, postgres_url: str, tmp_path: Path) -> None:
+    runs("postgres", name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ON["mariadb"])
+def test_a_benchmark_runs_on_mariadb(name: str, mariadb_url: str, tmp_path: Path) -> None:
+    runs("mariadb", name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ON["mysql"])
+def test_a_benchmark_runs_on_mysql(name: str, mysql_url: str, tmp_path: Path) -> None:
+    runs("mysql", name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ON["mongodb"])
+def test_a_benchmark_runs_on_mongodb(name: str, mongodb_url: str, tmp_path: Path) -> None:
+    runs("mongodb", name, tmp_path)
+
+
+def runs(database: str, name: str, tmp_path: Path) -> None:
+    """Run one benchmark on one database, and look at its report."""
     command = [sys.executable, "-W", "error", "-m", "benchmarks", "--smoke"]
     finished = subprocess.run(
         [*command, "--only", database, "--run", name, "--output", str(tmp_path)],
@@ -56,6 +104,80 @@ def test_a_benchmark_runs_and_makes_a_report(database: str, name: str, tmp_path:
     for found in part["findings"]:
         assert f"| {found['what']} |" in text
     assert (tmp_path / "report.svg").stat().st_size > 0
+
+
+def test_what_an_engine_asks_once_is_told_apart_from_the_extra_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, asked = f"sqlite:///{tmp_path / 'some.sqlite3'}", []
+    engine = create_engine(url)
+    create_tables(engine)
+    engine.dispose()
+
+    def read(*, extra: bool) -> sql_counts.Change:
+        def prepare(session: Session) -> Callable[[], object]:
+            def run() -> None:
+                if extra and not asked:
+                    asked.append(session.execute(text("SELECT 1")))
+                session.execute(text("SELECT 2"))
+
+            return run
+
+        return prepare
+
+    case = sql_counts.Case(
+        sql_counts.ANYTHING, "case", EXTRA, gated=read(extra=True), plain=read(extra=False)
+    )
+    other = case._replace(section=sql_counts.INSERTS, gated=read(extra=False))
+    monkeypatch.setattr(sql_counts, "_cases", lambda: [case, other])
+    found = {
+        (each.section, each.what): each.estimate.value
+        for each in sql_counts.count_statements("SQLite", url)
+    }
+    assert found[sql_counts.ANYTHING, "case"] == 0
+    assert found[sql_counts.ANYTHING, "the first time, once per engine and table"] == 1
+    assert found[sql_counts.INSERTS, "the first time, once per engine and table"] == 0
+
+
+def test_an_operation_of_hundreds_of_statements_takes_fewer_turns() -> None:
+    def sample(seconds: float) -> Sample:
+        return lambda count: seconds * count
+
+    assert len(sitting({"quick": sample(0.001), "slow": sample(0.1)}, 40)) == 10
+    assert len(sitting({"quick": sample(0.001), "other": sample(0.002)}, 40)) == 40
+
+
+def test_a_goal_that_also_holds_with_a_longer_round_trip_has_a_line_for_each() -> None:
+    found = Finding("S", "w", "MySQL", "ratio", Estimate.exactly(1.0), goal=ONE_ROW)
+    late = replace(found, estimate=Estimate.exactly(1.5), goal=delayed_goal(ONE_ROW))
+    lines = Report([replace(part("round_trip", 1.0), findings=[found, late])]).goals()
+    assert [line.rpartition("≤ 1.10")[2] for line in lines if ONE_ROW.what in line] == [
+        " | 1.00 met |",
+        " | 1.50 **missed** |",
+    ]
+    assert len({goal.what for goal in GOALS}) == len(GOALS)
+
+
+def test_one_row_has_a_goal_of_its_own_on_postgresql() -> None:
+    (told,) = (
+        each
+        for group in GROUPS
+        for each in group.told
+        if each.what == "1 row, its own key; stamped by hand"
+    )
+    assert isinstance(told, Comparison)
+    assert told.goal_on("PostgreSQL") is ONE_ROW_POSTGRES
+    assert told.goal_on("MySQL") is told.goal_on("SQLite") is ONE_ROW
+
+
+def test_the_report_says_that_mysql_could_not_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MYSQL_WANTED, "none")
+    monkeypatch.delenv(VARIABLES["mysql"], raising=False)
+    bench = Bench.of(SCALES["smoke"], ["sqlite", "mysql"], "python")
+    (line,) = bench.missing(["sqlite", "mysql"])
+    assert (
+        line == "mysql: not measured, it could not be had, or TTL_ODM_TEST_MYSQL=none leaves it out"
+    )
 
 
 def judged(value: float, low: float, high: float, goal: Goal) -> str | None:
@@ -104,3 +226,27 @@ def test_measuring_one_benchmark_anew_keeps_the_others_in_their_order() -> None:
     found = report.with_part(part("rivals", 6.0), PARTS).with_part(part("sweeping", 1.0), PARTS)
     assert [each.name for each in found.parts] == ["rivals", "sweeping", "importing"]
     assert "| 1.0..6.0 ms, **2 of 3 met** |" in "\n".join(found.goals())
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_each_way_to_renew_a_row_sends_one_update_each_time(
+    tmp_path: Path, *, commit: bool
+) -> None:
+    url, sent = f"sqlite:///{tmp_path / 'some.sqlite3'}", []
+    engines = []
+
+    def new_engine() -> Engine:
+        engines.append(create_engine(url))
+        event.listen(
+            engines[-1], "before_cursor_execute", lambda *given: sent.append(given[2].split()[0])
+        )
+        return engines[-1]
+
+    create_tables(new_engine())
+    for _ in range(2):  # what the first has committed must not be what the second sets
+        for sample in sql_groups.renewals(commit=commit)(new_engine).values():
+            sent.clear()
+            sample(3)
+            assert sent.count("UPDATE") == 4  # with the lead-in
+    for engine in engines:
+        engine.dispose()

@@ -39,6 +39,7 @@ from ttl_odm import (
 from ttl_odm.core.declared import DeclaredTTL
 from ttl_odm.django import include_expired, keep_last_modified
 from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
@@ -487,3 +488,30 @@ def test_other_databases_have_their_own_rows(backend: Backend, other: str) -> No
     assert Session.objects.count() == 1
     assert [each.key for each in Session.objects.using(other)] == ["b"]
     assert Session.objects.db_manager(other).create(key="a").key == "a"
+
+
+def test_a_predicate_is_made_once_for_each_default(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    render = Predicate._render
+
+    def counted(self: Predicate, connection: Any, alias: str) -> str:
+        made.append(render(self, connection, alias))
+        return made[-1]
+
+    def write_and_read() -> None:
+        Session.objects.update(number=1)
+        assert Session.objects.filter(number=1).count() == 1
+
+    Session.objects.create(pk=1, key="a")
+    Predicate.of.cache_clear()  # the tests of another database may have made them
+    monkeypatch.setattr(Predicate, "_render", counted)
+    for seconds in (1234, 2345, 1234):
+        monkeypatch.setattr(Session, "__ttl__", seconds)
+        write_and_read()
+        write_and_read()
+    assert len(made) == 4  # one for reads and one for writes
+    monkeypatch.setattr(Session, "__ttl__", 1)
+    kill(Session, [1], 2)
+    assert not Session.objects.exists()

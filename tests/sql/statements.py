@@ -31,13 +31,6 @@ def is_mysql(dialect: Dialect) -> bool:
     return dialect.name == "mysql" and not getattr(dialect, "is_mariadb", False)
 
 
-def beside_inserts(sent: Sequence[str], dialect: Dialect, *, count: int = 2) -> list[str]:
-    """What was sent beside the INSERTs of so many rows.
-
-    MySQL has no RETURNING, without which SQLAlchemy leaves more rows than one to the driver, which
-    may make several statements of them: that takes a savepoint.
-    """
-    others = [statement for statement in sent if not statement.startswith("INSERT")]
-    if is_mysql(dialect) and count > 1:
-        assert others.pop().startswith("SAVEPOINT")
-    return others
+def beside_inserts(sent: Sequence[str]) -> list[str]:
+    """What was sent beside the INSERTs."""
+    return [statement for statement in sent if not statement.startswith("INSERT")]

@@ -128,11 +128,16 @@ def test_a_live_row_is_not_displaced(session: Session) -> None:
 
 def test_keys_with_defaults_are_freed_by_one_statement(session: Session, sent: list[str]) -> None:
     session.add(Visit(id=1000))
-    session.flush()  # looks at the database's clock, too
+    expire(session, "visits", 1000)
     session.add_all([Visit(id=n, person=f"{n}", code=f"{n}") for n in range(100)])
     sent.clear()
     session.flush()
-    assert len(beside_inserts(sent, session.get_bind().dialect)) == 1
+    assert beside_inserts(sent) == []
+    session.add_all([Visit(id=n, person=f"{n}", code=f"{n}") for n in range(901, 1001)])
+    sent.clear()
+    session.flush()
+    lookup, *displacing = beside_inserts(sent)
+    assert len(displacing) == (2 if lookup.startswith("SELECT") else 0)
 
 
 def test_a_default_outside_of_keys_costs_nothing(session: Session, sent: list[str]) -> None:
@@ -142,7 +147,7 @@ def test_a_default_outside_of_keys_costs_nothing(session: Session, sent: list[st
     session.add(Note())
     session.flush()
     session.execute(insert(Note), [{"body": "a"}, {"body": "b"}])
-    assert [each for each in sent if not each.startswith(("INSERT", "SAVEPOINT"))] == []
+    assert [each for each in sent if not each.startswith("INSERT")] == []
 
 
 def test_a_generated_value_may_be_made_of_null(session: Session) -> None:
@@ -251,8 +256,10 @@ def test_the_statement_for_such_keys_reads_no_whole_table(session: Session, kind
     else:
         session.add_all([User(id=n + 1, email=f"{n}") for n in range(2000)])
         row = User(id=5000, email="X")
-    session.commit()
     table = row.__tablename__
+    double = type(row)(id=4000, **{"email": "X"} if kind == "generated" else {"person": "x"})
+    session.add(double)  # without it nothing is looked for
+    expire(session, table, 4000)
     explained: list[str] = []
 
     def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:

@@ -117,7 +117,7 @@ def test_keep_last_modified_keeps_it_in_an_upsert(session: Session, model: Any) 
 def test_a_row_that_expires_within_the_upsert_is_not_revived(
     session: Session, model: Any, *, keep: bool, several: bool
 ) -> None:
-    """The moment between the purge of the key and the upsert itself."""
+    """The moment between a look at the key, where there is one, and the upsert itself."""
     engine = session.get_bind()
     upserts: list[str] = []
 
@@ -132,7 +132,8 @@ def test_a_row_that_expires_within_the_upsert_is_not_revived(
     run(session, model, rows, changes={"ttl": -1}, keep_last_modified=keep)
     found = {row.id: row.views for row in session.scalars(select(model))}
     found.pop("new", None)
-    if engine.dialect.name == "mysql":  # the statement fails on the row, which then makes room
+    is_tried = engine.dialect.name == "sqlite" and not several  # PostgreSQL: there are two keys
+    if is_tried or engine.dialect.name == "mysql":  # the row then makes room, for another try
         assert found == {"live": 1}
         assert (session.get_one(model, "live").email, session.get_one(model, "live").ttl) == (
             None,

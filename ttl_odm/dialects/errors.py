@@ -85,6 +85,12 @@ def is_restricted(error: BaseException | None) -> bool:
     return code in codes.restricted or "FOREIGN KEY constraint failed" in str(error)
 
 
+def is_taken(error: BaseException | None) -> bool:
+    """Whether another row has a key."""
+    code, codes = _code_and_codes(error)
+    return code in codes.taken or "UNIQUE constraint failed" in str(error)
+
+
 def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
     """Whether something in a row is the reason, such as a trigger that raises.
 

@@ -47,7 +47,8 @@ class ErrorCodes:
 
     ``locked``: somebody else holds a row, or the table; ``passing``: trying again may help;
     ``away``: the server was lost, or can't be reached; ``missing_table``: there is none, or may be;
-    ``restricted``: a foreign key keeps a row; ``refused``: something else in a row does.
+    ``restricted``: a foreign key keeps a row; ``refused``: something else in a row does; ``taken``:
+    another row has a key.
     """
 
     locked: frozenset[str | int] = frozenset()
@@ -56,6 +57,7 @@ class ErrorCodes:
     missing_table: frozenset[str | int] = frozenset()
     restricted: frozenset[str | int] = frozenset()
     refused: frozenset[str | int] = frozenset()
+    taken: frozenset[str | int] = frozenset()
 
 
 class Family(ABC):
@@ -84,6 +86,15 @@ class Family(ABC):
         compares_rows: Whether ``(a, b) > (1, 2)`` is found by an index.
         indexes_parts: Whether the contract's columns get the sweeper's two indexes.
         is_inspected: Whether SQLAlchemy's inspector finds foreign keys, indexes and columns there.
+        tries_inserts: Whether an INSERT may be sent first, and the keys that it takes be freed only
+            where one of them was taken: see `on_conflict`.
+        fails_alone: Whether a statement that fails is undone by itself, and its transaction goes
+            on.
+        on_conflict: What stands behind the VALUES of such an INSERT, so that a taken key ends no
+            transaction, and the row that has it is locked as a DELETE would lock it. The statement
+            inserts fewer rows than it brings, or fails by `ErrorCodes.taken` where it
+            `fails_alone`. With places for `{column}`, one that is never NULL. None: the INSERT as
+            it is does so.
         short_float: A regular expression for the types, as DDL has them, of floats of 4 bytes.
         driver: The top-level module of the driver's errors, for a family that knows these better
             than `ttl_odm.dialects.errors`; `code_of` is asked for their codes then.
@@ -106,6 +117,9 @@ class Family(ABC):
     compares_rows: ClassVar[bool] = False
     indexes_parts: ClassVar[bool] = False
     is_inspected: ClassVar[bool] = True
+    tries_inserts: ClassVar[bool] = False
+    fails_alone: ClassVar[bool] = False
+    on_conflict: ClassVar[str | None] = None
     short_float: ClassVar[str] = r"REAL|FLOAT\((1?\d|2[0-4])\)"
     driver: ClassVar[str | None] = None
 
@@ -220,6 +234,13 @@ class Family(ABC):
         unit = self._unit
         return lambda value: None if value is None else EPOCH + value * unit
 
+    def takes_tried_inserts(self, schema: str | None, table: str) -> str:  # noqa: ARG002
+        """The query for whether a table lets INSERTs be tried, see `tries_inserts`: one value.
+
+        Something in the database that no ORM knows of may keep it from that.
+        """
+        return f"SELECT {int(self.tries_inserts)}"
+
     # --- DDL on tables that are in use ---------------------------------------------------------
 
     def setting(self, name: str) -> str:
@@ -233,6 +254,12 @@ class Family(ABC):
     def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:  # noqa: ARG002
         """The same for a script, which has to try again by itself."""
         return list(statements)
+
+
+def as_value(name: str) -> str:
+    """A name as SQL's literal of it."""
+    doubled = name.replace("'", "''")
+    return f"'{doubled}'"
 
 
 def index_name(table: str, suffix: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ttl_odm.core.values import MAX_TTL
-from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family
+from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -53,7 +53,13 @@ class MySQL(Family):
     per_second = 1_000_000
     earliest = "-62135510400000000"
     latest = "253402300800000000"
-    locks_rows = indexes_parts = True
+    locks_rows = indexes_parts = tries_inserts = fails_alone = True
+    on_conflict = (
+        # An error for each row that is met, whatever the session's mode: out of range. InnoDB locks
+        # that row as for an update; one that fails by its key alone shares a lock of it with others
+        # that do, and none of them can then delete the row.
+        "ON DUPLICATE KEY UPDATE {column} = IF(~0 + 1 + CHAR_LENGTH({column}), {column}, {column})"
+    )
     short_float = r"FLOAT(\((1?\d|2[0-4])(, ?\d+)?\))?"
     inherited_end = "{table}" + INHERITED_END
     own_end = "{table}" + OWN_END
@@ -91,6 +97,13 @@ class MySQL(Family):
                 *(1048, 1062, 1216, 1452, 3819, 4025),  # what a trigger writes breaks a constraint
                 *(1172, 1242, 1329),  # it reads more rows than one, or none
                 *(1264, 1265, 1292, 1365, 1366, 1369, 1406, 1411, 1690),  # it takes no such value
+            }
+        ),
+        taken=frozenset(
+            {
+                *(1022, 1062, 1586),  # a duplicate key
+                1690,  # the same with `on_conflict`
+                1242,  # an upsert met an expired row, which fails by two values in place of one
             }
         ),
     )
@@ -131,6 +144,19 @@ class MySQL(Family):
         # $ alone would match before a line break too.
         pattern = f"(?-i){ISO_PATTERN}(?![[:space:]])$"
         return f"({column} REGEXP '{pattern}' AND LEFT({column}, 4) <> '0000')"
+
+    def takes_tried_inserts(self, schema: str | None, table: str) -> str:
+        """Where a statement that fails is undone.
+
+        A log of statements warns of each one whose row might be found by several keys.
+        """
+        where = "DATABASE()" if schema is None else as_value(schema)
+        return (
+            "SELECT COALESCE(engine = 'InnoDB', 0) "
+            "/*M! AND NOT (@@log_bin AND @@binlog_format = 'STATEMENT') */ "
+            f"FROM information_schema.tables WHERE table_schema = {where} "
+            f"AND table_name = {as_value(table)}"
+        )
 
     def virtual_columns(self, stamp: str, ttl: str) -> dict[str, str]:
         """The clauses that add the virtual columns, by the columns' names.

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ttl_odm.core.values import MAX_TTL
-from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family
+from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class PostgreSQL(Family):
     own_end = "((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')"
     # Some milliseconds a batch are Python's and the network's, whatever its size.
     pace = Pace(start=1_000, lowest=100, highest=25_000, target=0.1)
-    locks_rows = compares_rows = indexes_parts = True
+    locks_rows = compares_rows = indexes_parts = tries_inserts = True
+    on_conflict = "ON CONFLICT DO NOTHING"
     ddl_settings: ClassVar = {"lock_timeout": "0", "statement_timeout": "0"}
     errors = ErrorCodes(
         locked=frozenset({"55P03", "40P01"}),  # lock_not_available, deadlock_detected
@@ -68,6 +69,7 @@ class PostgreSQL(Family):
         ),
         missing_table=frozenset({"42P01"}),
         restricted=frozenset({"23001", "23503"}),
+        taken=frozenset({"23505", "23P01"}),  # unique_violation, exclusion_violation
     )
 
     def epoch(self, moment: str, per_second: int) -> str:
@@ -91,6 +93,23 @@ class PostgreSQL(Family):
     def is_iso(self, column: str) -> str:
         """By a regular expression: a cast would raise."""
         return f"({column} ~ '{ISO_PATTERN}$' AND LEFT({column}, 4) <> '0000')"
+
+    def takes_tried_inserts(self, schema: str | None, table: str) -> str:
+        """Where every row of an INSERT is inserted unless a key of it is taken.
+
+        Not for tables with rules or deferrable keys, which refuse ON CONFLICT, nor with a trigger
+        that may leave rows out, or put them elsewhere.
+        """
+        name = as_value(relation(schema, table))
+        return (
+            "SELECT c.relkind IN ('r', 'p') AND NOT c.relhasrules "
+            "AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid "
+            # For INSERT, and BEFORE or INSTEAD OF.
+            "AND NOT t.tgisinternal AND t.tgtype & 4 <> 0 AND t.tgtype & 66 <> 0) "
+            "AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i "
+            "WHERE i.indrelid = c.oid AND NOT i.indimmediate) "
+            f"FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({name})"
+        )
 
     def bookmark(self, place: str) -> str:
         """A text: no driver reads all dates, and JSON has them in ISO 8601, whatever DateStyle."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ttl_odm.core.values import MAX_TTL
-from ttl_odm.dialects.family import Family
+from ttl_odm.dialects.family import Family, as_value
 from ttl_odm.sweeper import Pace
 
 _DATE: Final = "STRFTIME('%Y-%m-%d %H:%M:%f000', {})"
@@ -30,7 +30,7 @@ class SQLite(Family):
     latest = "253402300800000"
     own_end = "({stamp} + {ttl} * 1000)"
     isolation = None
-    compares_rows = indexes_parts = True
+    compares_rows = indexes_parts = tries_inserts = fails_alone = True
     short_float = "(?!)"  # it has none
     # One writer at a time: each batch keeps every other user of the file waiting.
     pace = Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0)
@@ -79,6 +79,17 @@ class SQLite(Family):
             f"IS replace({second}, 'T', ' ') AND substr({column}, 1, 4) <> '0000' "
             f"AND ({fraction} = '' OR {fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10 "
             f"AND rtrim(substr({fraction}, 2), '0123456789') = ''))"
+        )
+
+    def takes_tried_inserts(self, schema: str | None, table: str) -> str:
+        """Where no constraint says by itself what becomes of a conflict.
+
+        ``PRIMARY KEY ON CONFLICT REPLACE`` and its like are in the text of the table only.
+        """
+        catalogue = "sqlite_master" if schema is None else f'"{schema}".sqlite_master'
+        return (
+            f"SELECT COUNT(*) = 0 FROM {catalogue} "
+            f"WHERE name = {as_value(table)} AND (type = 'view' OR sql LIKE '%ON%CONFLICT%')"
         )
 
     def without_zone(self, column: str) -> str:

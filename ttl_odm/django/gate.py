@@ -17,19 +17,23 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+from django.core.exceptions import FullResultSet
 from django.db.backends.base.operations import BaseDatabaseOperations
 from django.db.models.sql import compiler as compilers
 from django.db.models.sql.constants import INNER
 from django.db.models.sql.datastructures import Join
 from django.db.models.sql.where import AND, WhereNode
+from django.utils.functional import cached_property
 
-from ttl_odm.django.keys import KeyedInsert, KeyedUpdate
+from ttl_odm.django.keys.writes import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import policy_in
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model
     from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
@@ -71,9 +75,25 @@ def _gated(compiler: Any) -> Any:
     return type(compiler.__name__, (gate, compiler), {"__module__": compiler.__module__})
 
 
-def _and(where: WhereNode | None, *predicates: Predicate) -> WhereNode:
-    conditions: list[Any] = [*([where] if where else []), *predicates]
+def _and(where: WhereNode | None, predicate: Predicate) -> WhereNode:
+    conditions: list[Any] = [*([where] if where else []), predicate]
     return WhereNode(conditions, AND)
+
+
+class _Gated:
+    """A WHERE clause with predicates behind it, as far as the compiler of a SELECT knows of one."""
+
+    def __init__(self, where: WhereNode | None, predicates: Sequence[Predicate]) -> None:
+        self._where = where
+        self._predicates = predicates
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> Any:
+        predicates = [each.as_sql(compiler, connection)[0] for each in self._predicates]
+        try:
+            sql, params = compiler.compile(self._where) if self._where else ("", ())
+        except FullResultSet:
+            sql, params = "", ()
+        return " AND ".join([sql, *predicates] if sql else predicates), params
 
 
 class GatedSelect(SQLCompiler):
@@ -106,13 +126,13 @@ class GatedSelect(SQLCompiler):
         if rows == "live":
             sources += [(table, table) for table in query.extra_tables]
         predicates = [
-            Predicate(policy, alias, kind)
+            Predicate.of(policy, alias, kind)
             for alias, table in sources
             if (policy := policy_in(query, table)) is not None
         ]
         if predicates:
             # MariaDB's DELETE over several tables comes here too, without a WHERE of its own.
-            self.where = _and(getattr(self, "where", None), *predicates)
+            self.where = _Gated(getattr(self, "where", None), predicates)
         return result
 
     def get_related_selections(self, *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +163,7 @@ class _GatedJoin:
 
     def __init__(self, join: Join, policy: TablePolicy) -> None:
         self._join = join
-        self._live = Predicate(policy, join.table_alias or join.table_name, "live")
+        self._live = Predicate.of(policy, join.table_alias or join.table_name, "live")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._join, name)
@@ -169,7 +189,7 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
         by_key = table in options.purged_tables() or options.purges(query) == "by key"
         kind: Final = "expired" if by_key or options.purges(query) else "live"
         before = query.where
-        query.where = _and(before, Predicate(policy, table, kind, writing=True))
+        query.where = _and(before, Predicate.of(policy, table, kind, writing=True))
         try:
             sql, params = super().as_sql()
         finally:
@@ -201,14 +221,14 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
         if policy is None or options.root_written(query):
             return result
         if not any(isinstance(condition, Predicate) for condition in query.where.children):
-            query.where = _and(query.where, Predicate(policy, table, "live", writing=True))
+            query.where = _and(query.where, Predicate.of(policy, table, "live", writing=True))
         return result
 
     def _stamp(self, policy: TablePolicy) -> None:
         query, binding = self.query, policy.binding
         field = binding.stamp
         keeps = options.keeps_last_modified(query)
-        fresh: Any = Kept(str(field.column)) if keeps else Stamp(binding.form)
+        fresh: Any = Kept(str(field.column)) if keeps else Stamp.of(binding.form)
         if policy.link is None:
             query.values = _stamped(query.values, field, fresh)
             return
@@ -229,10 +249,17 @@ def _stamped(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
 class GatedInsert(KeyedInsert):
     """INSERT: of rows that the database's clock stamps, in place of expired ones."""
 
+    @cached_property
+    def _stamped(self) -> tuple[AnyField, Stamp] | None:
+        """The field that the database's clock stamps, and the stamp."""
+        policy = policy_in(self.query, self.query.get_meta().db_table)
+        if policy is None or not policy.binding.stamps:
+            return None
+        return policy.binding.stamp, Stamp.of(policy.binding.form)
+
     def pre_save_val(self, field: AnyField, obj: Model) -> Any:
         """The value of a field of a row."""
-        policy = policy_in(self.query, self.query.get_meta().db_table)
-        if policy is None or field is not policy.binding.stamp or not policy.binding.stamps:
+        if self._stamped is None or field is not self._stamped[0]:
             return super().pre_save_val(field, obj)
         value = obj.__dict__.get(field.attname)
-        return value if isinstance(value, Stamp) else Stamp(policy.binding.form)
+        return value if isinstance(value, Stamp) else self._stamped[1]

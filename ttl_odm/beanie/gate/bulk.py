@@ -18,6 +18,7 @@ from pymongo.results import BulkWriteResult, InsertManyResult
 from ttl_odm.beanie.gate import writes
 from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.keys import KeyHolders
+from ttl_odm.beanie.rewrite.operators import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,6 +113,7 @@ class _Sending:
                 part = dict(result.bulk_api_result)
             except BulkWriteError as error:
                 part = dict(error.details)
+            part["writeErrors"] = [refused(error) for error in part["writeErrors"]]
             again = await self._again(part["writeErrors"], pending, keys)
             part["writeErrors"] = [
                 error for error in part["writeErrors"] if places[error["index"]] not in again

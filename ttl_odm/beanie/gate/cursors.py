@@ -148,6 +148,8 @@ async def coarsely(
         cursor._spec = coarse
     elif is_positional and not sent.includes_expired:
         cursor._spec, cursor._skip = filters.with_keys(sent.filter, await keys()), 0
+    elif not sent.includes_expired:
+        cursor._spec = lifetime.handle.ranged(spec, cursor._ordering or ())
     try:
         yield coarse is not None
     finally:

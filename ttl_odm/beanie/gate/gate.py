@@ -130,9 +130,20 @@ class Gate(Handle):
 
     async def count_documents(self, filter: Filter, **options: Any) -> int:
         """Count live documents."""
-        live = self.filter_for(filter, expired=takes_expired(options))
+        expired = takes_expired(options)
         await self.ready()
-        return await self.plain.count_documents(live, **options)
+        is_whole = options.keys().isdisjoint(("limit", "skip"))
+        takes_hint = isinstance(options.get("hint", ""), (str, Mapping))  # aggregate(): no list
+        stages = None
+        if is_whole and takes_hint and self.gives_plain_documents and not expired:
+            stages = filters.live_count(filter, self.policy)
+        if stages is None:
+            live = self.filter_for(filter, expired=expired)
+            return await self.plain.count_documents(live, **options)
+        cursor: Any = self.plain.aggregate(stages, **options)
+        if inspect.isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
+            cursor = await cursor
+        return sum([row["n"] for row in await cursor.to_list(None)])
 
     async def estimated_document_count(self, **options: Any) -> int:
         """Count live documents, one by one: what the server has at hand counts expired ones."""

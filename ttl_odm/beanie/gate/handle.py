@@ -17,26 +17,33 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from bson.codec_options import DatetimeConversion, TypeRegistry
 from pymongo import WriteConcern
 
 from ttl_odm.beanie.gate import views
+from ttl_odm.beanie.policy.predicate import range_of_live
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 from ttl_odm.beanie.rewrite.stamps import empty_timestamps, stamping_of
+from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding, Registry
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
+
+_MARGIN: Final = timedelta(minutes=5)
+"""How far the server's clock may stand behind what the driver takes it for: it was set back, or
+another member of the replica set has answered. Within it the expression alone decides."""
 
 _keeping: ContextVar[bool] = ContextVar("ttl_odm_keep_last_modified", default=False)
 
@@ -175,11 +182,30 @@ class Handle:
             return {**live, "$expr": True}
         return live
 
+    def ranged(self, live: Filter, names: Iterable[str]) -> Filter:
+        """Return a filter that matches the same live documents, by a range of an index.
+
+        Only where the query is about the date by which they expire, so that an index on it may be
+        in use: by the range alone MongoDB would take one, and walk nearly all of it. `names` are
+        the fields it sorts by.
+        """
+        policy, clock = self.policy, self.registry.clock
+        if policy is None or isinstance(policy, TTL) or not clock.is_known:
+            return live
+        condition = range_of_live(policy, clock.reached() - _MARGIN)
+        if condition is None or policy.field not in (*map(str, names), *map(str, live)):
+            return live
+        return filters.within(live, condition)
+
     def pipeline_for(self, pipeline: Any, *, expired: bool) -> Any:
         """Return the pipeline for a read."""
         if expired or not isinstance(pipeline, Sequence):
             return pipeline
-        return live_pipeline(pipeline, self.policy, self)
+        stages = live_pipeline(pipeline, self.policy, self)
+        if self.policy is None or not stages or "$match" not in stages[0]:
+            return stages
+        after = next((stage for stage in stages if "$match" not in stage), {})
+        return [{"$match": self.ranged(stages[0]["$match"], after.get("$sort", ()))}, *stages[1:]]
 
     def command_for(self, command: Any) -> Any:
         """Return a database command, in which a view's pipeline sees live documents only."""

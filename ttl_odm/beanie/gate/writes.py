@@ -29,6 +29,7 @@ from pymongo.errors import DuplicateKeyError
 from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
 from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.operators import sent
 from ttl_odm.beanie.time.formats import stored
 from ttl_odm.core.policy import TTL
 
@@ -99,10 +100,10 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     if binding is None or policy is None:
         method = getattr(handle.plain, change.method)
         in_one = upsert and change.live == change.new
-        result = await method(filter, change.live, upsert=in_one, **options)
+        result = await sent(method(filter, change.live, upsert=in_one, **options))
         if upsert and not in_one and not _matched(result):
             only = filters.insert_only(filter)
-            return await method(only, change.new, upsert=True, **options)
+            return await sent(method(only, change.new, upsert=True, **options))
         if getattr(result, "acknowledged", True):
             await note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
         return result
@@ -115,7 +116,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
 
     async def attempt() -> Any:
         try:
-            result = await method(live, change.live, **options)
+            result = await sent(method(live, change.live, **options))
         except DuplicateKeyError:
             if since is not None:
                 untouched = change.is_stamped and await _is_untouched(handle, live, since, options)
@@ -124,7 +125,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
         if upsert and not _matched(result):
             keys.are_worth_another_try = True
             only = filters.insert_only(filter)
-            return await method(only, change.new, upsert=True, **options)
+            return await sent(method(only, change.new, upsert=True, **options))
         return result
 
     await keys.make_way_beforehand()

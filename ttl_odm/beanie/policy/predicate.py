@@ -18,7 +18,7 @@ Two traps shape the expressions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ttl_odm.beanie.drivers import Document
@@ -66,6 +66,23 @@ def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
     if isinstance(policy, ExpireAfter):
         return _date_expired(policy, now, seconds=policy.seconds, null=False)
     return _date_expired(policy, now, seconds=0, null=policy.null == "expired")
+
+
+def range_of_live(policy: Policy, now: datetime) -> Document | None:
+    """Return a plain condition on one field that every live document meets, None if there is none.
+
+    An index finds ranges by it, as it can't by an expression. `now` is an instant that the server
+    has reached. A document may live whatever is in ``_ts``: it has a ttl of its own, or an array of
+    dates there, all of which an index has as old ones. The earliest date of an `ExpireAfter` or
+    `ExpireAt` does decide, and what is no date stays in.
+    """
+    if isinstance(policy, TTL) or policy.unit is not None or "." in policy.field:
+        return None
+    seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+    try:
+        return {policy.field: {"$not": {"$lte": now - timedelta(seconds=seconds)}}}
+    except OverflowError:
+        return None
 
 
 def holds_instant(policy: Policy, value: str) -> Expression:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from ttl_odm.beanie.drivers import Document, Filter, Projection
+    from ttl_odm.beanie.drivers import Document, Filter, Pipeline, Projection
     from ttl_odm.core.policy import Policy
 
 _BRANCHES: Final = frozenset({"$and", "$nor", "$or"})
@@ -44,6 +44,20 @@ def live_filter(filter: Filter | None, policy: Policy | None) -> Filter:
 def expired_filter(filter: Filter, policy: Policy) -> Document | None:
     """Return the filter that matches the same documents if they have expired, None for never."""
     return None if never_expires(policy) else with_expr(filter, expired_expr(policy))
+
+
+def live_count(filter: Filter, policy: Policy | None) -> Pipeline | None:
+    """Return the pipeline that counts live documents in one field, ``n``.
+
+    The predicate stands behind the filter, in the sum: a filter with an expression reads every
+    document, the sum does with an index that ends in the fields which decide. None where there is
+    nothing to judge, or where an expression of the user's might fail on an expired document.
+    """
+    predicate = None if policy is None or has_expr(filter) else live(policy)
+    if predicate is None:
+        return None
+    count = {"$sum": {"$cond": [predicate, 1, 0]}}
+    return [{"$match": filter}, {"$group": {"_id": None, "n": count}}]
 
 
 def with_expr(filter: Filter, predicate: Document) -> Document:
@@ -84,19 +98,24 @@ def has_expr(filter: Filter) -> bool:
 
 def with_keys(filter: Filter, keys: list[Any]) -> Document:
     """Return the filter that matches the same documents, if they are among these."""
-    return {**filter, "$and": [*filter.get("$and", ()), {"_id": {"$in": keys}}]}
+    return within(filter, {"_id": {"$in": keys}})
+
+
+def within(filter: Filter, condition: Document) -> Document:
+    """Return the filter that matches the same documents, if they meet a condition too."""
+    return {**filter, "$and": [*filter.get("$and", ()), condition]}
 
 
 def at(filter: Filter, now: datetime) -> Filter:
     """Return a filter with a literal instant for the server's, which ``distinct`` doesn't know."""
 
-    def within(value: Any) -> Any:  # the branches of $and, $or and $nor
+    def inside(value: Any) -> Any:  # the branches of $and, $or and $nor
         if not isinstance(value, list):
             return value
         return [at(branch, now) if isinstance(branch, Mapping) else branch for branch in value]
 
     return {
-        name: _replaced(value, now) if str(name) == "$expr" else within(value)
+        name: _replaced(value, now) if str(name) == "$expr" else inside(value)
         for name, value in filter.items()
     }
 

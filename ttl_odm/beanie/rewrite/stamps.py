@@ -7,7 +7,7 @@ it. Whatever the user says about ``_ts`` and ``_exp`` is left out.
 ``_exp``, ``_ts`` plus a valid own ttl, is what MongoDB deletes by
 (`ttl_odm.beanie.policy.ttl_indexes`), and by which a sweeper finds what to delete. MongoDB would
 delete a living document by a stale one, so a write that cannot tell the right one removes it. An
-update that only sets and unsets whole fields is sent as a pipeline, which can tell.
+update whose operators a pipeline can do (`operators`) is sent as one, which can tell.
 
 This module must not know drivers, nor who asks for a write.
 """
@@ -19,12 +19,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bson import Timestamp
 
 from ttl_odm.beanie.policy.binding import expires_itself
+from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
+from ttl_odm.beanie.rewrite.filters import mentions
+from ttl_odm.beanie.rewrite.operators import as_stages
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import check_duration, stored, stored_expr
 from ttl_odm.core.expiry import instant_of, own_ttl
@@ -42,7 +46,6 @@ Update: TypeAlias = "Filter | Sequence[Filter]"
 
 _SETS: Final = ("$set", "$setOnInsert")
 _EMPTY: Final = Timestamp(0, 0)
-_PLAIN: Final = frozenset({*_SETS, "$unset"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,16 @@ class Stamping:
         cleaned = {operator: fields for operator, fields in cleaned.items() if fields}
         if cleaned.keys() == {"$setOnInsert"} and not inserts:
             return cleaned  # it changes nothing, so it resets nothing
-        stages = _as_stages(cleaned, inserts=inserts) if self.keeps_expiry else None
+        return self._stamped(cleaned, keep=keep, inserts=inserts, now=now)
+
+    def _stamped(
+        self, cleaned: Document, *, keep: bool, inserts: bool, now: datetime | None
+    ) -> Update:
+        """Return operators with the stamps, or the stages that do the same."""
+        stages = None
+        has_stale_expiry = self.keeps_expiry and (not keep or self._moves_end(cleaned))
+        if has_stale_expiry:
+            stages = as_stages(cleaned, guard=EXPIRY, inserts=inserts)
         if stages is not None:
             return [*stages, *self.stages(keep=keep)]
         field, made = self.policy.last_modified, dict(cleaned)
@@ -120,7 +132,7 @@ class Stamping:
             made["$set"] = {**made.get("$set", {}), field: stored(self.policy, now)}
         elif not keep and self.stamps:
             made["$currentDate"] = {**made.get("$currentDate", {}), field: True}
-        if self.keeps_expiry and (not keep or self._touches_ttl(cleaned)):
+        if has_stale_expiry:
             made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}
         return made or {"$set": {}}
 
@@ -160,6 +172,11 @@ class Stamping:
 
     def _expiry_stages(self) -> Pipeline:
         return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []
+
+    def _moves_end(self, update: Document) -> bool:
+        """Say whether an update may change what ``_exp`` follows from."""
+        names = [*chain(*update.values(), update.get("$rename", {}).values())]
+        return any(mentions(names, path) for path in deciding_fields(self.policy))
 
     def _touches_ttl(self, update: Document) -> bool:
         own = self.policy.override
@@ -230,25 +247,6 @@ def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
     if not isinstance(policy, TTL):
         return None
     return Stamping(policy, not expires_itself(backend), keeps=backend == "migrations")
-
-
-def _as_stages(update: Document, *, inserts: bool) -> Pipeline | None:
-    """Return the stages that do the same; None unless it only sets and unsets whole fields."""
-    names = [name for fields in update.values() for name in fields]
-    if update.keys() - _PLAIN or any("." in name or name.startswith("$") for name in names):
-        return None
-    if len({*names}) < len(names):
-        return None  # a conflict, which the server refuses
-    sets = {
-        name: {"$literal": value}
-        for operator in _SETS
-        if inserts or operator == "$set"
-        for name, value in update.get(operator, {}).items()
-    }
-    stages: Pipeline = [{"$set": sets}] if sets else []
-    if unset := list(update.get("$unset", {})):
-        stages.append({"$unset": unset})
-    return stages
 
 
 def empty_timestamps(document: object) -> list[str]:

@@ -13,6 +13,7 @@ from ttl_odm.django.objects import AllObjectsManager, TTLManager, error_of
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (
+    UNREAD,
     Cutoff,
     LastModifiedField,
     SecondsUntil,
@@ -20,7 +21,6 @@ from ttl_odm.django.time.fields import (
     StampAgo,
     StampUntil,
     TTLField,
-    Unknown,
 )
 from ttl_odm.errors import TTLError
 
@@ -128,7 +128,7 @@ class TTLModel(models.Model):
             choices = {"no_ttl": ~has_end, "shorter": models.Q(pk__in=[])}
             filters.append(choices.get(only_if, has_end))
         if rows.filter(*filters).update(**{binding.stamp.name: Stamp(binding.form)}):
-            setattr(self, binding.stamp.attname, Unknown())
+            setattr(self, binding.stamp.attname, UNREAD)
             return True
         if not rows.exists():
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
@@ -206,9 +206,9 @@ class TTLModel(models.Model):
             kwargs["update_fields"] = frozenset({*fields, "last_modified"})
         super().save_base(*args, **kwargs)
         if self.__dict__.get("last_modified") is before:
-            self.last_modified = Unknown()
+            self.last_modified = UNREAD
         if isinstance(self.__dict__.get("ttl"), Stamp):
-            self.ttl = Unknown()
+            self.ttl = UNREAD
 
     save_base.alters_data = True  # type: ignore[attr-defined]
 

@@ -198,7 +198,7 @@ def _check(policy: Policy, own: AnyField | None, where: str) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TablePolicy:
     """How a table hangs on a policy.
 

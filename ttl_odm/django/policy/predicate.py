@@ -4,12 +4,14 @@ Reads, writes, the purge of keys and the sweeper all get their condition here, a
 The form is an OR of ranges, because PostgreSQL's planner estimates it best. Own ttls that are none
 (0, -2: raw SQL, where no CHECK kept them out) read as "no override".
 
-The SQL is made when Django compiles the statement, with the default of that moment in it.
+Django compiles each statement anew, so what this makes is kept: a `Predicate` for each row of a
+statement, and its SQL for each default, with which it is asked for whenever that may have changed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import functools
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django.db.models import BooleanField
 from django.db.models.expressions import Expression
@@ -31,6 +33,9 @@ TRUE, FALSE = "1 = 1", "1 = 0"
 
 _BOOLEAN: BooleanField[bool, bool] = BooleanField()
 
+_MOST_TEXTS: Final = 100
+"""Of one `Predicate`: a test's clock, or a default that is a function, may ask for any number."""
+
 
 class Predicate(Expression):
     """Whether the row of a table in a statement is live, or whether it is expired."""
@@ -44,23 +49,41 @@ class Predicate(Expression):
         self.alias = alias
         self.kind: Kind = kind
         self.writing = writing
+        self._texts: dict[tuple[Any, ...], SQL] = {}
+
+    @staticmethod
+    @functools.lru_cache(maxsize=1_000)
+    def of(policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False) -> Predicate:
+        """The same, made once: it is asked for with each statement."""
+        return Predicate(policy, alias, kind, writing=writing)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it, in parentheses; no values are bound."""
-        binding, link = self.policy.binding, self.policy.link
-        quote = connection.ops.quote_name
         # Aliases stand unquoted before Django 6.1, which has another name for this.
         quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
-        alias = quote_alias(self.alias)
+        alias, family = quote_alias(self.alias), clock.family_of(connection)
+        # All that may differ from one time to the next.
+        declared, present = self.policy.binding.default, family.present(writing=self.writing)
+        key = (alias, declared, declared(), family, present, connection.timezone)
+        rendered = self._texts.get(key)
+        if rendered is None:
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
+            rendered = self._texts[key] = self._render(connection, alias), ()
+        return rendered
+
+    def _render(self, connection: BaseDatabaseWrapper, alias: str) -> str:
+        binding, link = self.policy.binding, self.policy.link
+        quote = connection.ops.quote_name
         if link is None:
-            return f"({self._of(connection, alias)})", ()
+            return f"({self._of(connection, alias)})"
         if binding.is_off:
-            return f"({TRUE if self.kind == 'live' else FALSE})", ()
+            return f"({TRUE if self.kind == 'live' else FALSE})"
         # The table of a multi-table subclass: its rows live and die with those at the root.
         root, meta = quote("ttl_root"), binding.model._meta
         ends = f"{root}.{quote(str(meta.pk.column))} = {alias}.{quote(str(link.column))}"
         rows = f"{quote(meta.db_table)} {root} WHERE {ends} AND ({self._of(connection, root)})"
-        return f"(EXISTS (SELECT 1 FROM {rows}))", ()  # noqa: S608 (names that Django quotes)
+        return f"(EXISTS (SELECT 1 FROM {rows}))"  # noqa: S608 (names that Django quotes)
 
     def _of(self, connection: BaseDatabaseWrapper, source: str) -> str:
         """The predicate for the table that holds the fields, or its alias, quoted."""

@@ -41,6 +41,11 @@ def is_restricted(error: DatabaseError) -> bool:
     return isinstance(error, kinds) or isinstance(cause, kinds) or errors.is_restricted(cause)
 
 
+def is_taken(error: DatabaseError) -> bool:
+    """Whether another row has a key."""
+    return errors.is_taken(error.__cause__ or error)
+
+
 def in_short(error: DatabaseError | InterfaceError) -> str:
     """The message, without what holds values of rows."""
     return errors.in_short(error)

@@ -15,16 +15,18 @@ Columns are kept in one of these forms (`Form`):
 from __future__ import annotations
 
 import functools
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django.utils.timezone import get_default_timezone
 
 from ttl_odm.core.expiry import EARLIEST
-from ttl_odm.dialects import Family, family_named
+from ttl_odm.dialects import EPOCH, Family, family_named
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 Form = Literal["instant", "datetime", "s", "ms", "us", "s.f", "ms.f", "us.f"]
@@ -122,6 +124,26 @@ def from_storage(connection: BaseDatabaseWrapper, value: datetime | int | None) 
     if value.tzinfo is None:  # USE_TZ = False: Django's driver has made it local
         value = value.replace(tzinfo=connection.timezone or get_default_timezone())
     return value.astimezone(timezone.utc)
+
+
+def converters(connection: BaseDatabaseWrapper) -> list[Callable[..., Any]]:
+    """`from_storage` as Django calls it for each row, with what doesn't change done before."""
+    family = family_of(connection)
+    if family.per_second is None:
+        if connection.timezone is timezone.utc:  # so are the driver's datetimes
+            return []
+        return [lambda value, _expression, _connection: from_storage(connection, value)]
+    return [_of_integers(family.per_second)]
+
+
+@functools.cache
+def _of_integers(per_second: int) -> Callable[..., Any]:
+    unit = timedelta(seconds=1) // per_second
+
+    def convert(value: Any, _expression: object, _connection: object) -> datetime | None:
+        return None if value is None else EPOCH + int(value) * unit
+
+    return convert
 
 
 def database_now(connection: BaseDatabaseWrapper) -> datetime:

@@ -9,6 +9,7 @@ assigned is replaced, since it is the host's. `DatabaseNow` and its like are for
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,10 +25,12 @@ from ttl_odm.django.time import clock
 from ttl_odm.errors import InvalidTTL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
+    from typing_extensions import Self
 
     from ttl_odm.django.time.clock import Form
 
@@ -56,6 +59,16 @@ class Stamp(Expression):
         """Say in which form; see `ttl_odm.django.time.clock`."""
         super().__init__()
         self.form: Form = form
+
+    @staticmethod
+    @functools.cache
+    def of(form: Form) -> Stamp:
+        """The one of a form, made once: each write has it."""
+        return Stamp(form)
+
+    def resolve_expression(self, *_args: Any, **_kwargs: Any) -> Self:
+        """Itself: there is nothing of a query in it."""
+        return self
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
         """Render it."""
@@ -149,7 +162,7 @@ class _Attribute(DeferredAttribute):
 
     def __set__(self, instance: models.Model, value: object) -> None:
         # With a __set__, Python asks __get__ although the instance has a value.
-        vars(instance)[self.field.attname] = value
+        instance.__dict__[self.field.attname] = value
 
 
 class InstantField(_Instant):
@@ -170,6 +183,13 @@ class InstantField(_Instant):
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
         """The column's type."""
         return clock.family_of(connection).instant_type
+
+    def get_db_converters(self, connection: BaseDatabaseWrapper) -> list[Callable[..., Any]]:
+        """What makes that of what the driver has read: `from_db_value`, or what takes less time."""
+        if type(self).from_db_value is not InstantField.from_db_value:  # a subclass's own
+            own: list[Callable[..., Any]] = super().get_db_converters(connection)  # type: ignore[misc] # django-stubs has none
+            return own
+        return clock.converters(connection)
 
     def from_db_value(
         self,
@@ -303,7 +323,7 @@ class TTLField(_Seconds):
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
         """Seconds; also of a timedelta or an integral float. What is no ttl raises `InvalidTTL`."""
-        if hasattr(value, "as_sql"):
+        if value is None or hasattr(value, "as_sql"):
             return value
         checked = row_ttl(value, where=f"{self.model.__name__}.{self.name}")
         return super().get_db_prep_save(checked, connection)

@@ -1,13 +1,13 @@
 """Where statements pass: here a SELECT gets its filter.
 
 - `compiler`: the gate: SQLAlchemy's statement compiler puts the live predicate into every statement
-  (`GatedCompiler._compose_select_body` into a SELECT's WHERE), and the execution context in which
-  such a statement runs.
+  (`GatedCompiler._compose_select_body` into a SELECT's WHERE).
+- `context`: the execution context in which such a statement runs.
 - `functions`: the predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
-- `preparations`: what has to happen just before a compiled statement runs, and on MariaDB and MySQL
-  once more after it failed.
+- `preparations`: what has to happen just before a compiled statement runs.
 - `recompile`: statements that were compiled before a policy came to a table, or went: compiled
   again.
+- `retry`: writes that are sent before their keys are freed, and again once one was taken.
 
 The condition itself is `ttl_odm.sqlalchemy.policy.predicate`; which FROM elements need it,
 `ttl_odm.sqlalchemy.rewrite.from_clauses`.

@@ -7,34 +7,30 @@ once and then served from SQLAlchemy's statement cache.
 
 Which condition goes where is decided by how a table enters the statement: see `LiveRows`.
 Values that change while the application runs (the default ttl, ``include_expired``) are
-bound, never part of the SQL. What one execution asks for reaches them in the execution context,
-where SQLAlchemy collects the bound values and is about to use the cursor (`GatedContext`).
+bound, never part of the SQL. What one execution asks for reaches them in the execution context
+(`ttl_odm.sqlalchemy.gate.context`).
 
-The compiler, the context and what puts them in place stand together: a reader who follows one
-statement meets all of them.
+The compiler and what puts it in place stand together: a reader of one statement meets both.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import Delete, Join, Update, and_
-from sqlalchemy.engine.interfaces import CacheStats
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase, try_twice
-from ttl_odm.sqlalchemy.gate.recompile import compile_again, compiled_statements, some_are_unknown
+from ttl_odm.sqlalchemy.gate.context import gate_contexts
+from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
+from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
+from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import (
-    INCLUDE_EXPIRED,
-    KEEP_LAST_MODIFIED,
-    base_row_written,
     includes_expired,
-    overruled,
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
@@ -49,20 +45,18 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
-from ttl_odm.sqlalchemy.time.clock import clock_of, forget, monotonic, observe
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import (
         CTE,
         ClauseElement,
         ColumnElement,
-        Connection,
-        Executable,
         FromClause,
         Insert,
-        PoolProxiedConnection,
         Select,
     )
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
@@ -107,6 +101,7 @@ class GatedCompiler(Compiler):
     """
 
     ttl_preparation: Preparation | None = None
+    ttl_returning: str = ""
     ttl_gated: bool = False
     ttl_migrating: bool = False  # a second Table in it has no policy until a migration is over
 
@@ -186,7 +181,10 @@ class GatedCompiler(Compiler):
                         _prepare(self, StampedBase.of(sub, target))
                     if target.may_change_keys:
                         _prepare(self, ChangedReferences.of(target))
-                        _prepare(self, UpdatedKeys.of(target))
+                        keys: Preparation | None = UpdatedKeys.of(target)
+                        if not target.is_inner:
+                            keys = tried(keys, update_stmt, target.table, self)
+                        _prepare(self, keys)
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
     def visit_delete(
@@ -202,7 +200,7 @@ class GatedCompiler(Compiler):
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
-        """INSERT: stamped by the server; the keys of expired rows are freed just before."""
+        """INSERT: stamped by the server; keys of expired rows are free."""
         if isinstance(insert_stmt, SweepInsert):
             return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
         emitted = insert_stmt if self.stack else compat.emitted(insert_stmt)
@@ -211,9 +209,9 @@ class GatedCompiler(Compiler):
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(emitted, binding, self)
+        trial = None
         if binding is not None or sub_binding_of(table) is not None:
-            keys = InnerInserts if self.stack else InsertedKeys
-            _prepare(self, keys.of(table))
+            trial = _prepare_keys(self, emitted)
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)
         if met is not None:
@@ -221,8 +219,16 @@ class GatedCompiler(Compiler):
             _prepare(self, UpdatedKeys.of(met.target, met))
         # In its batch mode, Alembic makes a table anew in another, with all rows.
         copies = table.name.startswith("_alembic_tmp_")
-        with _mode(self, including=self.ttl_mode.including or copies):
-            return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+        with _mode(self, including=self.ttl_mode.including or copies), _many_values(self, trial):
+            text = super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+        return text if trial is None else trial.begun(text, self.ttl_returning)
+
+    def returning_clause(self, stmt: Any, *args: Any, **kw: Any) -> str:
+        """What the statement returns; an INSERT's begins where its VALUES end."""
+        text = super().returning_clause(stmt, *args, **kw)
+        if len(self.stack) == 1:
+            self.ttl_returning = text
+        return text
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
         """An upsert's update half, on PostgreSQL and SQLite."""
@@ -239,12 +245,7 @@ class GatedCompiler(Compiler):
 
 def _needs_context(compiler: GatedCompiler) -> None:
     """See that the statement which is being compiled runs in a gated context."""
-    dialect = compiler.dialect
-    context_class = dialect.execution_ctx_cls  # asked once: another thread may replace it
-    if not issubclass(context_class, GatedContext):
-        forget(dialect)
-        make: Any = _gated_context  # mypy takes a class that defines __eq__ for unhashable
-        dialect.execution_ctx_cls = make(context_class)
+    gate_contexts(compiler.dialect)
     compiler.ttl_gated = True
 
 
@@ -252,8 +253,25 @@ def _prepare(compiler: GatedCompiler, preparation: Preparation | None) -> None:
     """Let something happen just before the statement that is being compiled."""
     if preparation is not None:
         _needs_context(compiler)
-        try_twice(compiler.dialect)
+        try_again(compiler.dialect)
         compiler.ttl_preparation = Several.of(compiler.ttl_preparation, preparation)
+
+
+def _prepare_keys(compiler: GatedCompiler, statement: Insert) -> Trial | None:
+    """Let the keys of an INSERT be freed; a trial, if that comes after it."""
+    table: Any = compat.original(statement.table)
+    if compiler.stack:
+        _prepare(compiler, InnerInserts.of(table))
+        return None
+    keys = tried(InsertedKeys.of(table), statement, table, compiler)
+    _prepare(compiler, keys)
+    return keys if isinstance(keys, Trial) else None
+
+
+def _many_values(compiler: GatedCompiler, trial: Trial | None) -> AbstractContextManager[None]:
+    """While an INSERT is rendered: several parameter sets become one statement that fails alone."""
+    is_one = trial is not None and not trial.counts
+    return compat.batches_without_returning(compiler) if is_one else nullcontext()
 
 
 def _live_rows(compiler: GatedCompiler) -> LiveRows:
@@ -310,79 +328,6 @@ def _mode(
         yield
     finally:
         compiler.ttl_mode = before
-
-
-class GatedContext(Context):
-    """Mixed in before a dialect's own execution context, see `_gated_context`.
-
-    It is put there the first time that a statement with a TTL table is compiled for the dialect,
-    which is before that statement's context is made. It is on the way of every statement of the
-    engine, so it steps aside at once for all that have no TTL table, and does nothing after the
-    start for those that have nothing to prepare.
-    """
-
-    def pre_exec(self) -> None:
-        """See to the database's clock, and to expired rows that are in the way."""
-        compiled: Any = self.compiled
-        if getattr(compiled, "ttl_gated", False):
-            if monotonic() >= self.root_connection.dialect.ttl_odm_stale_at:  # type: ignore[attr-defined]
-                observe(self.root_connection)
-            if compiled.ttl_preparation is not None:
-                compiled.ttl_preparation.prepare(self)
-        super().pre_exec()  # type: ignore[no-untyped-call]
-
-
-@cache
-def _gated_context(context_class: type[Any]) -> type[Any]:
-    """The gated subclass of a dialect's context class."""
-    init = context_class._init_compiled  # noqa: SLF001 (a subclass's)
-
-    # With every argument by name, since packing and unpacking them would double what this adds
-    # to each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
-    def _init_compiled(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
-        cls: type[GatedContext],
-        dialect: Any,
-        connection: Connection,
-        dbapi_connection: PoolProxiedConnection,
-        execution_options: Mapping[str, object],
-        compiled: GatedCompiler,
-        parameters: list[Row],
-        invoked_statement: Executable,
-        extracted_parameters: Sequence[object] | None,
-        cache_hit: CacheStats = CacheStats.CACHING_DISABLED,
-        param_dict: Mapping[str, object] | None = None,
-    ) -> Any:
-        make: Any = init if cls is gated else super(gated, cls)._init_compiled
-        if getattr(compiled, "ttl_gated", False):
-            if compiled.ttl_migrating and not is_migrating(dialect):
-                compile_again(compiled)
-            if (
-                INCLUDE_EXPIRED in execution_options
-                or KEEP_LAST_MODIFIED in execution_options
-                or base_row_written.get()
-            ):
-                parameters = overruled(compiled, parameters, execution_options)
-            # Only the gated class looks again before the cursor is used.
-            if compiled.ttl_preparation is not None or monotonic() >= dialect.ttl_odm_stale_at:
-                make = super(gated, cls)._init_compiled
-        if param_dict is not None:
-            make = partial(make, param_dict=param_dict)
-        return make(
-            dialect,
-            connection,
-            dbapi_connection,
-            execution_options,
-            compiled,
-            parameters,
-            invoked_statement,
-            extracted_parameters,
-            cache_hit,
-        )
-
-    name = f"Gated{context_class.__name__}"
-    members = {"_init_compiled": classmethod(_init_compiled)}
-    gated: Any = type(name, (GatedContext, context_class), members)
-    return gated  # type: ignore[no-any-return]
 
 
 @cache

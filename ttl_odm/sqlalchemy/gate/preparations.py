@@ -1,27 +1,19 @@
-"""What has to happen just before a compiled statement runs, and once more after it failed.
+"""What has to happen just before a compiled statement runs.
 
 The gate decides it while it compiles a statement, and does it in the execution context, both in
-`ttl_odm.sqlalchemy.gate.compiler`. The keys of writes are `ttl_odm.sqlalchemy.keys.writes`.
-
-The second try is MariaDB's and MySQL's. In REPEATABLE READ, InnoDB's default, a transaction reads
-the rows that there were when it first read, and writes those that there are: the lookup of expired
-rows in the way of a write misses a younger one, and the write fails on it. Reading the rows as they
-are now would lock the gaps where there are none, before every INSERT; such an error is rare, and
-undoes no more than its statement. So that lookup comes after it, and the write once more if it
-found something. An error can still be fixed only in the dialect's two functions that hand a
-statement to the driver; an engine that writes to a TTL table has others in their place.
+`ttl_odm.sqlalchemy.gate.compiler`. The keys of writes are `ttl_odm.sqlalchemy.keys.writes`; when
+they are freed, and what follows a write that failed, is `ttl_odm.sqlalchemy.gate.retry`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy import Update, or_, update
-from sqlalchemy.exc import CompileError, DBAPIError
+from sqlalchemy.exc import CompileError
 
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.defaults import with_sources
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
@@ -33,27 +25,12 @@ from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
-    from sqlalchemy.engine.interfaces import DBAPICursor
     from typing_extensions import Self
 
     from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
     from ttl_odm.sqlalchemy.rewrite.targets import Target
-
-_IN_THE_WAY: Final = frozenset({
-    1022,  # a duplicate key
-    1062,  # a duplicate key, and which
-    1586,  # a duplicate key, and its name
-    1217,  # another row refers to it
-    1451,  # another row refers to it, and by which foreign key
-    1242,  # an upsert met an expired row, see `ttl_odm.sqlalchemy.rewrite.upserts`
-})  # fmt: skip
-
-_SAVEPOINT: Final = "ttl_odm_second_try"
 
 
 class Preparation(Protocol):
@@ -178,62 +155,3 @@ class StampedBase:
                 matched = in_subquery(roots, target.matched(parameters, *own))
                 reclaimer.execute(stamp.where(matched))
         return 0
-
-
-def try_twice(dialect: Dialect) -> None:
-    """See that writes of a dialect (that is, of its engine) are tried again where that helps."""
-    if dialect.name in MYSQL_FAMILY and not isinstance(dialect.do_execute, _Execute):
-        replaced: Any = dialect  # mypy: methods can't be assigned to
-        replaced.do_execute = _Execute(dialect, dialect.do_execute)
-        replaced.do_executemany = _ExecuteMany(dialect, dialect.do_executemany)
-
-
-class _Execute:
-    """One statement, which fails as a whole."""
-
-    def __init__(self, dialect: Dialect, send: Callable[..., None]) -> None:
-        self._dialect = dialect
-        self._send = send
-
-    def __call__(
-        self, cursor: DBAPICursor, statement: str, parameters: Any, context: Any = None
-    ) -> None:
-        compiled = getattr(context, "compiled", None)
-        preparation: Preparation | None = getattr(compiled, "ttl_preparation", None)
-        if preparation is None:
-            self._send(cursor, statement, parameters, context)
-        else:
-            self._prepared(preparation, cursor, statement, parameters, context)
-
-    def _prepared(self, preparation: Preparation, *call: Any) -> None:
-        context = call[-1]
-        try:
-            self._send(*call)
-        except self._dialect.loaded_dbapi.Error as error:
-            if not (self._is_in_the_way(error) and preparation.prepare(context, current=True)):
-                raise
-            self._send(*call)
-
-    def _is_in_the_way(self, error: BaseException) -> bool:
-        return compat.error_code(self._dialect, error) in _IN_THE_WAY
-
-
-class _ExecuteMany(_Execute):
-    """Drivers make several statements of it, of which some may have run when one fails."""
-
-    def _prepared(self, preparation: Preparation, *call: Any) -> None:
-        context = call[-1]
-        connection = context.root_connection
-        connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
-        try:
-            self._send(*call)
-        except self._dialect.loaded_dbapi.Error as error:
-            if not self._is_in_the_way(error):
-                raise
-            try:
-                connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-            except DBAPIError:  # autocommit: what has run stays
-                raise error from None
-            if not preparation.prepare(context, current=True):
-                raise
-            self._send(*call)

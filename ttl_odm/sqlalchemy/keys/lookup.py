@@ -319,8 +319,11 @@ class KeyPurge:
 
     def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
         binding, statement = self._conflicting.binding, self._statements.get(shape)
-        # MySQL merges indexes for some 100 values, and with more reads the whole table.
-        apart = shape.rows == "some" and is_mysql(reclaimer.dialect)
+        # MySQL merges indexes for some 100 values, and with more reads the whole table. And of one
+        # row InnoDB looks up each key without a lock on any other row, such as one that somebody
+        # is inserting; for an OR it may read, and lock, all of a small table.
+        dialect = reclaimer.dialect
+        apart = is_mysql(dialect) or (shape.rows == "one" and dialect.name in MYSQL_FAMILY)
         if statement is None:
             criteria = self._criteria(shape, apart=apart)
             if shape.selects:

@@ -62,7 +62,9 @@ class Arrivals:
         populators: Populators,
     ) -> None:
         """Called by SQLAlchemy once the rows of a statement are there."""
-        if context.populate_existing:
+        objects = compat.objects_of(context.session.identity_map)
+        # Of most reads by key this is all. A subclass comes later, when there are objects.
+        if context.populate_existing or not (objects or mapper.polymorphic_on is not None):
             return
         # They are with the result, which nothing of theirs refers to: so there is no circle of
         # references that only the garbage collector would find.
@@ -71,7 +73,6 @@ class Arrivals:
         name = compat.identity_class(mapper), path.path
         if name not in known:
             # What is loaded while the statement runs is no older than its rows.
-            objects = compat.objects_of(context.session.identity_map)
             lookup = compat.lookup_of(context, mapper, path) if objects else None
             # A concrete subclass comes here as a second class of the same rows.
             known[name] = lookup and _Doubts(lookup, mapper.inherits is not None, [])

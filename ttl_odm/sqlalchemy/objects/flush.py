@@ -10,13 +10,14 @@ tables without a policy go straight through.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnElement, Table, bindparam, inspect
+from sqlalchemy.orm.base import NO_VALUE
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm.core.expiry import EARLIEST
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Delete
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
     from ttl_odm.sqlalchemy.compat import State
@@ -283,8 +285,6 @@ def _check_same(
     write. What is known of those that keep their stamps is noted, since objects forget them.
     """
     near: dict[Connection, dict[Key, tuple[State, Seen]]] = {}
-    # What rows without a ttl of their own were stamped after, if their end is far: an instant of
-    # the database's, and one of a note's.
     far: dict[object, tuple[Lifetime, datetime, float] | None] = {}
     for state, connection in records:
         if state is None or state.key is None:
@@ -294,15 +294,7 @@ def _check_same(
             state.ttl_odm_note = known_of(state, dialect), state.runid
         name = mapped, dialect
         if name not in far:
-            lifetime, sample = lifetime_of(mapped), sample_of(dialect)
-            far[name] = None
-            if lifetime is not None and sample is not None and not lifetime.binding.is_adopted:
-                lifetime.default.read()
-                life = lifetime.default.lifetime.inherited_life
-                ago = 0 if life is None else life - MARGIN
-                stamped = EARLIEST if life is None else sample.now() - timedelta(seconds=ago)
-                noted = -inf if life is None else monotonic() - ago + MARGIN
-                far[name] = lifetime, stamped, noted
+            far[name] = _far(mapped, dialect)
         known = far[name]
         if known is not None:  # for most objects, this is all that is asked
             lifetime, stamped, noted = known
@@ -312,7 +304,7 @@ def _check_same(
             at, runid = getattr(state, "ttl_odm_note", NO_NOTE)
             is_far = (
                 isinstance(at, float) and runid == state.runid and at > noted
-                if stamp is None
+                if stamp is None or stamp is NO_VALUE  # as of a row that is touched once more
                 else stamp.__class__ is datetime and stamp > stamped
             )
             own: Any = lifetime.own
@@ -323,6 +315,22 @@ def _check_same(
             near.setdefault(connection, {})[tuple(state.key[1])] = state, seen
     for connection, states in near.items():
         look_at(connection, states, binding, mapper, verb)
+
+
+def _far(mapped: Mapper[Any], dialect: Dialect) -> tuple[Lifetime, datetime, float] | None:
+    """What a class's rows without a ttl of their own were stamped after, if their end is far.
+
+    That is an instant of the database's, and one of a note's; None where only `known_of` can tell.
+    """
+    lifetime, sample = lifetime_of(mapped), sample_of(dialect)
+    if lifetime is None or sample is None or lifetime.binding.is_adopted:
+        return None
+    lifetime.default.read()
+    life = lifetime.default.lifetime.inherited_life
+    if life is None:
+        return lifetime, EARLIEST, -inf
+    moment = monotonic() - life + MARGIN
+    return lifetime, sample.at(moment), moment + MARGIN
 
 
 def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set[State]) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from sqlalchemy import ColumnElement, Table, inspect, literal
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
 from sqlalchemy.sql import visitors
 from sqlalchemy.util.concurrency import in_greenlet
@@ -137,7 +138,11 @@ def _lifetime_in_many(mapper: Mapper[Any]) -> Lifetime | None:
 
 def bound_lifetime(row: object) -> Lifetime:
     """What the lifetime of a row hangs on, or TTLConfigurationError if its class has no TTL."""
-    lifetime = lifetime_of(inspect(row).mapper)
+    try:
+        mapper = instance_state(row).manager.mapper
+    except AttributeError:
+        mapper = inspect(row).mapper  # raises SQLAlchemy's error
+    lifetime = lifetime_of(mapper)
     if lifetime is None:
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."

@@ -15,6 +15,8 @@ from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import MAX_TTL
+from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
 from ttl_odm.sqlalchemy.time.clock import FOREVER, SQLTemplate
@@ -53,6 +55,36 @@ class Predicate:
 
     def live(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not expired."""
+        if isinstance(self._clock, (MySQL, PostgreSQL)) and binding.is_checked:
+            live = self._live_by_age(binding, columns)
+        else:
+            live = self._live_by_ranges(binding, columns)
+        if binding.max_lifetime is not None:
+            column_format, created = binding.max_lifetime.instants.on(self._clock), columns.created
+            assert created is not None  # noqa: S101 (a binding with a limit has it)
+            live = and_(live, column_format.ahead(created, self._too_old(binding, columns)))
+        return live
+
+    def _live_by_age(self, binding: Binding, columns: SourceColumns) -> Condition:
+        """True for rows that have not reached the age at which they expire: one comparison.
+
+        These servers parse and plan a statement each time that it runs, or nearly so, and for a
+        read by key that is most of the work: half as much of it as for ranges. What a live row is
+        *not* is asked, since planners take a comparison of which they know nothing for true of a
+        third of the rows. The seconds are multiplied apart, so that it is done once for those that
+        are bound.
+        """
+        own, span = self._own(columns), self._clock.span
+        age = case(
+            (or_(*(own == _integer(never) for never in binding.nevers)), span(_integer(FOREVER))),
+            (own > self._seconds(binding, columns, "own_slack"), span(own)),
+            else_=span(self._seconds(binding, columns, "inherited_age")),
+        )
+        reached = binding.instants.on(self._clock).reached(columns.last_modified, self._now - age)
+        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
+
+    def _live_by_ranges(self, binding: Binding, columns: SourceColumns) -> Condition:
+        """True for rows that have not expired, but for the policy's limit."""
         age = self._seconds(binding, columns, "inherited_age")
         column_format, start = binding.instants.on(self._clock), columns.last_modified
         live = column_format.ahead(start, self._now - self._clock.span(age))
@@ -76,10 +108,6 @@ class Predicate:
                 # TTL is off. By the same bound value, since each costs more than the comparison.
                 or_(is_never, age > _integer(FOREVER)),
             )
-        if binding.max_lifetime is not None:
-            column_format, created = binding.max_lifetime.instants.on(self._clock), columns.created
-            assert created is not None  # noqa: S101 (a binding with a limit has it)
-            live = and_(live, column_format.ahead(created, self._too_old(binding, columns)))
         return live
 
     def expired(self, binding: Binding, columns: SourceColumns) -> Condition:

@@ -210,6 +210,11 @@ def _supplied(
     if value is None:
         is_parameter = column.key in parameters
         return bindparam(column.key, required=True, type_=column.type) if is_parameter else None
+    return typed(value, column)
+
+
+def typed(value: Any, column: Column[Any]) -> ColumnElement[Any]:
+    """A value, or SQL, that is set in a column, as a part of what is set in its place."""
     if not isinstance(value, ColumnElement):
         return literal(value, column.type)
     # SQLAlchemy would give it the column's type where it is the whole value, but not in a CASE.

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, and_, case, literal
+from sqlalchemy import and_, case
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
-from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept
+from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept, typed
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column
+    from sqlalchemy import ColumnElement
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
@@ -41,7 +41,7 @@ def gated_on_conflict(
     stamp = binding.last_modified
     values = compat.conflict_values(clause)
     if binding.stamps:
-        value = _expression(values.get(stamp.key, stamp), stamp)
+        value = typed(values.get(stamp.key, stamp), stamp)
         values[stamp.key] = stamp_unless_kept(binding, value)
     live = _live(binding, dialect)
     where: Any = clause.update_whereclause
@@ -55,7 +55,7 @@ def gated_on_duplicate_key(
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
     Assignments are made in order. The first resets ``_ts`` if the row is live (or leaves a date
-    that no write resets), and fails if not; `ttl_odm.sqlalchemy.gate.preparations` then deletes the
+    that no write resets), and fails if not; `ttl_odm.sqlalchemy.gate.retry` then deletes the
     row and runs the statement again.
     """
     binding = _binding_of(table)
@@ -63,7 +63,7 @@ def gated_on_duplicate_key(
         return clause
     stamp = binding.last_modified
     values = compat.conflict_values(clause)
-    value = _expression(values.pop(stamp.key, stamp), stamp)
+    value = typed(values.pop(stamp.key, stamp), stamp)
     live = _live(binding, dialect)
     reset = stamp_unless_kept(binding, value) if binding.stamps else value
     values = {stamp.key: case((live, reset), else_=_Failure(stamp)), **values}
@@ -103,7 +103,3 @@ def _render_failure(element: _Failure, compiler: SQLCompiler, **kw: object) -> s
     # Of a column, so that it can't be evaluated beforehand.
     column = compiler.process(element.clauses, **kw)
     return f"(SELECT {column} IS NULL UNION SELECT {column} IS NOT NULL)"
-
-
-def _expression(value: Any, column: Column[Any]) -> ColumnElement[Any]:
-    return value if isinstance(value, ColumnElement) else literal(value, column.type)

@@ -1,0 +1,211 @@
+"""Operators of an update, as the stages of a pipeline that does the same.
+
+A pipeline can tell what follows from the document as it will be, such as its ``_exp``; operators
+can't. So an update is sent as stages where they do exactly what its operators do: setting and
+unsetting whole fields, setting fields inside others, and the usual forms of ``$inc``, ``$max``,
+``$min``, ``$push``, ``$addToSet`` and ``$pull``.
+
+Where a document is not as an operator needs it (``$inc`` on a string), the operator fails, and
+stages would make something of it. So stages come with a guard that fails there too, and `refused`
+makes of that error what the operator's would be.
+
+Pure functions, but for `sent`. This module must not know what a ttl is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from bson import Int64, ObjectId
+from pymongo.errors import OperationFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ttl_odm.beanie.drivers import Document, Filter, Pipeline
+
+Result = TypeVar("Result")
+
+_SETS: Final = ("$set", "$setOnInsert")
+_KNOWN: Final = frozenset({*_SETS, "$addToSet", "$inc", "$max", "$min", "$pull", "$push", "$unset"})
+_INTEGERS: Final = ["int", "long"]
+_NUMBERS: Final = [*_INTEGERS, "double", "decimal"]
+_TYPE_MISMATCH, _BAD_VALUE, _PATH_NOT_VIABLE = 14, 2, 28
+_CONVERSION_FAILURE: Final = 241
+_REFUSED: Final = re.compile(r"<ttl_odm (\d+): (.*?)>")
+
+
+@dataclass(slots=True)
+class _Stages:
+    """What is collected of an update: values by path, and when it must fail."""
+
+    sets: Document = field(default_factory=dict)
+    unset: list[str] = field(default_factory=list)
+    failures: list[Document] = field(default_factory=list)
+
+    def refuse(self, case: Document, code: int, why: str, path: str) -> None:
+        """Have documents refused for which an expression is true."""
+        # No expression raises an error of one's choice. A constant one would fail for everybody.
+        told = {"$concat": [f"<ttl_odm {code}: {why} ", {"$type": f"${path}"}, ">"]}
+        self.failures.append({"case": case, "then": {"$toInt": told}})
+
+
+def as_stages(update: Filter, *, guard: str, inserts: bool) -> Pipeline | None:
+    """Return the stages that do what an update's operators do, None where none surely do.
+
+    Args:
+        update: The operators.
+        guard: A field of which the update says nothing: later stages must set it.
+        inserts: Whether it is an upsert's, which finds nothing.
+    """
+    named = [(operator, str(name)) for operator, fields in update.items() for name in fields]
+    if update.keys() - _KNOWN or not _are_apart([name for _, name in named]):
+        return None
+    if any(_is_special(name, alone=operator in _SETS) for operator, name in named):
+        return None
+    made = _Stages()
+    for operator, fields in update.items():
+        if operator == "$setOnInsert" and not inserts:
+            continue
+        for name, value in fields.items():
+            if not _add(made, operator, str(name), value):
+                return None
+    stages: Pipeline = []
+    if made.failures:  # before expressions that might fail in their own way
+        stages.append({"$set": {guard: {"$switch": {"branches": made.failures, "default": None}}}})
+    if made.sets:
+        stages.append({"$set": made.sets})
+    if made.unset:
+        stages.append({"$unset": made.unset})
+    return stages
+
+
+async def sent(writing: Awaitable[Result]) -> Result:
+    """Await a write; where a guard has refused a document, the error is the operator's."""
+    try:
+        return await writing
+    except OperationFailure as error:
+        details = refused(error.details or {})
+        if details.get("code") == error.code:
+            raise
+        raise type(error)(details["errmsg"], details["code"], details) from error
+
+
+def refused(details: Filter) -> Document:
+    """Return what the server says of an operator's failure, of what it says of a guard's."""
+    match = _REFUSED.search(str(details.get("errmsg")))
+    if match is None or details.get("code") != _CONVERSION_FAILURE:
+        return dict(details)
+    kept = {name: value for name, value in details.items() if name != "codeName"}
+    return {**kept, "code": int(match[1]), "errmsg": match[2]}
+
+
+def _are_apart(names: list[str]) -> bool:
+    """Say whether no path is another or leads through it: the server refuses such a conflict."""
+    inside = sorted(f"{name}." for name in names)
+    return not any(after.startswith(before) for before, after in pairwise(inside))
+
+
+def _is_special(path: str, *, alone: bool) -> bool:
+    """Say whether a path means something else in a pipeline than in an operator.
+
+    Positions in arrays do, and names with a dollar; nothing but a plain ``$set`` has to do with
+    the key (``alone``).
+    """
+    first, *inner = path.split(".")
+    is_position = any(part.isdecimal() for part in inner)
+    has_name = all(part and not part.startswith("$") for part in (first, *inner))
+    return is_position or not has_name or (first == "_id" and (bool(inner) or not alone))
+
+
+def _add(made: _Stages, operator: str, path: str, value: object) -> bool:
+    """Add what an operator does to a path; say whether stages can do that."""
+    if operator == "$unset":
+        made.unset.append(path)
+        return "." not in path  # in an array on the way, it would unset it in every element
+    _check_parents(made, path)
+    if operator in _SETS:
+        made.sets[path] = {"$literal": value}
+        return True
+    if operator == "$inc":
+        return _increment(made, path, value)
+    if operator in ("$max", "$min"):
+        return _compare(made, operator, path, value)
+    if operator == "$pull":
+        return _pull(made, path, value)
+    return _append(made, operator, path, value)
+
+
+def _check_parents(made: _Stages, path: str) -> None:
+    """Have documents refused in which something on the way to a path is no document."""
+    parts = path.split(".")
+    for length in range(1, len(parts)):
+        parent = ".".join(parts[:length])
+        no_document = {"$not": [{"$in": [{"$type": f"${parent}"}, ["object", "missing"]]}]}
+        why = f"Cannot create field {parts[length]!r} in {parent!r}, which is of type"
+        made.refuse(no_document, _PATH_NOT_VIABLE, why, parent)
+
+
+def _increment(made: _Stages, path: str, by: object) -> bool:
+    if type(by) not in (int, Int64, float):
+        return False
+    old, kind = f"${path}", {"$type": f"${path}"}
+    no_number = {"$not": [{"$in": [kind, [*_NUMBERS, "missing"]]}]}
+    why = f"Cannot apply $inc to a value of non-numeric type: {path!r} is of type"
+    made.refuse(no_number, _TYPE_MISMATCH, why, path)
+    total: Document = {"$add": [old, {"$literal": by}]}
+    if isinstance(by, float):  # $add is more exact than $inc
+        rounded = {"$cond": [{"$eq": [kind, "long"]}, {"$toDouble": old}, old]}
+        step = {"$cond": [{"$eq": [kind, "decimal"]}, {"$toDecimal": by}, {"$literal": by}]}
+        total = {"$add": [rounded, step]}
+    else:  # where $add goes on with a double, $inc fails
+        overflows = {"$and": [{"$in": [kind, _INTEGERS]}, {"$eq": [{"$type": total}, "double"]}]}
+        why = f"Failed to apply $inc: the sum would be too large for {path!r}, which is of type"
+        made.refuse(overflows, _BAD_VALUE, why, path)
+    made.sets[path] = {"$cond": [{"$eq": [kind, "missing"]}, {"$literal": by}, total]}
+    return True
+
+
+def _compare(made: _Stages, operator: str, path: str, value: object) -> bool:
+    old, new = f"${path}", {"$literal": value}
+    is_missing = {"$eq": [{"$type": old}, "missing"]}
+    wins = {"$gt" if operator == "$max" else "$lt": [new, old]}
+    made.sets[path] = {"$cond": [{"$or": [is_missing, wins]}, new, old]}
+    return True
+
+
+def _pull(made: _Stages, path: str, value: object) -> bool:
+    if "." in path or not isinstance(value, (str, int, float, datetime, ObjectId)):
+        return False  # what is no array on the way is no error; and a value may be a condition
+    old = f"${path}"
+    no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
+    made.refuse(no_array, _BAD_VALUE, f"Cannot apply $pull: {path!r} is of type", path)
+    others = {"$filter": {"input": old, "cond": {"$ne": ["$$this", {"$literal": value}]}}}
+    made.sets[path] = {"$cond": [{"$isArray": [old]}, others, "$$REMOVE"]}
+    return True
+
+
+def _append(made: _Stages, operator: str, path: str, value: object) -> bool:
+    """Add what ``$push`` and ``$addToSet`` do."""
+    values = [value]
+    if isinstance(value, Mapping) and any(str(name).startswith("$") for name in value):
+        if [*value] != ["$each"] or not isinstance(value["$each"], list):
+            return False
+        values = list(value["$each"])
+    if operator == "$addToSet" and len(values) != 1:
+        return False
+    old = f"${path}"
+    no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
+    why = f"The field {path!r} must be an array but is of type"
+    made.refuse(no_array, _BAD_VALUE, why, path)
+    there: Any = {"$cond": [{"$isArray": [old]}, old, []]}
+    longer: Any = {"$concatArrays": [there, {"$literal": values}]}
+    if operator == "$addToSet":
+        longer = {"$cond": [{"$in": [{"$literal": values[0]}, there]}, there, longer]}
+    made.sets[path] = longer
+    return True

@@ -1,0 +1,278 @@
+"""INSERT and UPDATE of a table with a policy: where a key is taken, it is freed if it can be.
+
+A write is simply tried, in the way that leaves nothing behind if it meets a taken key; only then
+are the expired rows that hold its keys deleted, in its transaction, and it is sent again. Without
+a conflict that costs nothing. Where a table, or a kind of write, knows no such way, the rows are
+deleted first: see `ttl_odm.django.keys.trials`.
+
+Live rows are never touched, whatever they hold.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.exceptions import EmptyResultSet
+from django.db import DatabaseError, IntegrityError, OperationalError, transaction
+from django.db.models.constants import OnConflict
+from django.db.models.sql.constants import NO_RESULTS
+
+from ttl_odm.django.keys import conditions, trials
+from ttl_odm.django.policy.binding import policy_in
+from ttl_odm.django.policy.predicate import Predicate
+from ttl_odm.django.purge.errors import is_taken
+from ttl_odm.django.purge.removal import displace
+from ttl_odm.django.time.fields import Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.models import Q
+    from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
+
+    from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.time.fields import AnyField
+else:
+    # Mixins, which the gate puts before the class of a backend.
+    SQLCompiler = SQLInsertCompiler = SQLUpdateCompiler = object
+
+_TRIES: Final = 5
+"""Rounds of an upsert, of which each is spoilt by another row that expires at this very moment."""
+
+_TWO_ROWS: Final = 1242
+"""MySQL's "subquery returns more than 1 row": how an upsert fails on a row that has expired."""
+
+_TAKEN: Final = object()
+"""What a trial returns where a key is taken."""
+
+
+class _Keyed(SQLCompiler):
+    """A write of a table with a policy that may meet keys of expired rows."""
+
+    query: Any  # django-stubs doesn't know what is read of it here
+
+    def _displace(self, held: list[Q]) -> int:
+        """Delete expired rows that meet one of the conditions, and return how many."""
+        with transaction.atomic(using=self.using, savepoint=False):
+            return displace(self.query.get_meta().concrete_model, str(self.using), held)
+
+    def _freeing(
+        self,
+        write: Callable[[], Any],
+        trial: Callable[[], Any] | None,
+        held: Callable[[], list[Q]],
+    ) -> Any:
+        """Run a write; where a key is taken, delete the expired rows that hold its keys first.
+
+        Args:
+            write: Runs it as it is.
+            trial: Runs it inside a transaction so that a taken key leaves nothing behind, and
+                returns `_TAKEN` then; None where there is no such way.
+            held: Makes the conditions that rows meet which may hold the keys.
+        """
+        if self.connection.in_atomic_block:
+            return self._freeing_inside(write, trial, held)
+        try:
+            return write()
+        except IntegrityError as error:
+            if not is_taken(error):
+                raise
+            with transaction.atomic(using=self.using, savepoint=False):
+                try:
+                    return self._freeing_inside(write, trial, held)
+                except IntegrityError as another:
+                    raise another from error
+
+    def _freeing_inside(
+        self,
+        write: Callable[[], Any],
+        trial: Callable[[], Any] | None,
+        held: Callable[[], list[Q]],
+    ) -> Any:
+        """The same in a transaction."""
+        if trial is not None and trials.are_allowed(
+            self.connection, self.query.get_meta().db_table
+        ):
+            outcome = trial()
+            if outcome is not _TAKEN:
+                return outcome
+        self._displace(held())
+        return write()
+
+
+class KeyedInsert(_Keyed, SQLInsertCompiler):
+    """INSERT, with conflicts or without."""
+
+    _suffix: str | None = None
+
+    def execute_sql(self, returning_fields: Any = None) -> Any:  # type: ignore[override] # as Django's own
+        """Run it, with the keys that it brings free."""
+        write, query = partial(super().execute_sql, returning_fields), self.query
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None or policy.binding.is_off or not conditions.brings_key(query):
+            return write()
+        if query.on_conflict is not None:
+            return self._upsert(write)
+        # Of several rows PostgreSQL doesn't say which ones it has left out.
+        is_tried = self.connection.vendor != "postgresql" or (
+            len(query.objs) == 1 and trials.fit_isolation(self.connection)
+        )
+        trial = partial(self._try, returning_fields) if is_tried else None
+        return self._freeing(write, trial, lambda: list(conditions.held_by(query)))
+
+    def _try(self, returning_fields: Any) -> Any:
+        """Run it, so that a taken key ends no transaction and leaves no lock that others share."""
+        connection, meta = self.connection, self.query.get_meta()
+        leaves_out = connection.vendor == "postgresql"
+        # What it returns is how one sees whether it has left the row out.
+        fields = returning_fields or ([meta.pk_fields[0]] if leaves_out else None)
+        self._suffix = trials.suffix(connection, meta.concrete_model)
+        try:
+            returned: Any = super().execute_sql(fields)
+            rows = [row for row in returned or () if row is not None]
+        except DatabaseError as error:
+            if not is_taken(error):
+                raise
+            return _TAKEN
+        finally:
+            self._suffix = None
+        # A trigger that leaves rows out may be there by now, and must not see this one twice.
+        if leaves_out and not rows and trials.are_allowed(connection, meta.db_table, anew=True):
+            return _TAKEN
+        return rows if returning_fields else []
+
+    def apply_converters(self, rows: Any, converters: Any) -> Any:
+        """Let there be no row, where Django 5 takes one for granted."""
+        return super().apply_converters([row for row in rows if row is not None], converters)
+
+    def _upsert(self, write: Callable[[], Any]) -> Any:
+        """Delete the expired holders, and then run what conflicts with live ones only."""
+        query = self.query
+        held = list(conditions.held_by(query))
+        if not held:
+            return write()
+        with transaction.atomic(using=self.using, savepoint=False):
+            for _ in range(_TRIES):
+                self._displace(held)
+                try:
+                    rows = write()
+                except OperationalError as error:
+                    if not error.args or error.args[0] != _TWO_ROWS:
+                        raise
+                    continue
+                updates = query.on_conflict == OnConflict.UPDATE
+                if not updates or not rows or len(rows) == len(query.objs):
+                    return rows
+            raise OperationalError(
+                f"{query.get_meta().label}: rows that this upsert meets expired again and again; "
+                "try again."
+            )
+
+    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
+        """The statement; on a conflict it updates live rows only, and stamps them."""
+        query = self.query
+        if self._suffix is not None:
+            return [(self._with_suffix(sql), params) for sql, params in super().as_sql()]
+        if query.on_conflict != OnConflict.UPDATE:
+            return super().as_sql()
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None:
+            return super().as_sql()
+        stamp = policy.binding.stamp if policy.link is None and policy.binding.stamps else None
+        query.update_fields = [field for field in query.update_fields if field is not stamp]
+        plain = self.connection.ops.on_conflict_suffix_sql(
+            query.fields,
+            query.on_conflict,
+            [field.column for field in query.update_fields],
+            [field.column for field in query.unique_fields],
+        )
+        gated = self._gated_suffix(plain, policy, stamp)
+        statements = []
+        for sql, params in super().as_sql():
+            before, suffix, after = sql.rpartition(plain)
+            if not suffix:
+                raise OperationalError(
+                    "This backend spells ON CONFLICT in a way that ttl_odm can't gate."
+                )
+            statements.append((f"{before}{gated}{after}", params))
+        return statements
+
+    def _with_suffix(self, sql: str) -> str:
+        """A tried INSERT, whose RETURNING stands behind what says so."""
+        ops: Any = self.connection.ops
+        returning = ""
+        if self.returning_fields and self.connection.features.can_return_columns_from_insert:
+            name = "returning_columns"
+            make = getattr(ops, name if hasattr(ops, name) else "return_insert_columns")  # Django 5
+            returning = make(self.returning_fields)[0]
+        return f"{sql.removesuffix(returning)} {self._suffix} {returning}".rstrip()
+
+    def _gated_suffix(self, suffix: str, policy: TablePolicy, stamp: AnyField | None) -> str:
+        connection, meta = self.connection, self.query.get_meta()
+        live, _ = Predicate.of(policy, meta.db_table, "live", writing=True).as_sql(self, connection)
+        quote = connection.ops.quote_name
+        # A policy that doesn't stamp assigns a column to itself, where one is needed at all.
+        column = quote(str((stamp or meta.pk_fields[0]).column))
+        old = f"{quote(meta.db_table)}.{column}"
+        fresh = Stamp.of(policy.binding.form).as_sql(self, connection)[0] if stamp else old
+        if connection.vendor != "mysql":
+            separator = "" if suffix.rstrip().endswith(" SET") else ", "
+            return f"{suffix}{f'{separator}{column} = {fresh}' if stamp else ''} WHERE {live}"
+        # MariaDB assigns in order, and has no WHERE here: the first assignment fails on a row that
+        # has expired since its key was freed.
+        first = f"{column} = IF({live}, {fresh}, (SELECT {old} UNION ALL SELECT {old}))"
+        head, _, rest = suffix.partition(" UPDATE ")
+        return f"{head} UPDATE {first}{', ' if rest.strip() else ''}{rest}"
+
+
+class KeyedUpdate(_Keyed, SQLUpdateCompiler):
+    """UPDATE of columns that are unique."""
+
+    def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, once the keys that it brings are free."""
+        return self._with_free_keys(partial(super().execute_sql, *args, **kwargs))
+
+    def execute_returning_sql(self, returning_fields: Any) -> Any:
+        """Run it and read what the database made of expressions, as ``save()`` of Django 6 does."""
+        django: Any = super()  # whose types are 5.2's
+        features: Any = self.connection.features
+        write: Callable[[], Any] = partial(django.execute_returning_sql, returning_fields)
+        if not returning_fields or not features.can_return_rows_from_update:
+            return write()  # by way of execute_sql()
+
+        own = dict(self.query.related_updates)
+
+        def write_all() -> Any:
+            # Django refuses updates of parents here; that of the policy comes with the statement.
+            self.query.related_updates = dict(own)
+            try:
+                rows = write()
+            except EmptyResultSet:  # no live row, as Django has looked it up for the parent's sake
+                return []
+            for related in self.query.get_related_updates():
+                related.get_compiler(self.using).execute_sql(NO_RESULTS)
+            return rows
+
+        return self._with_free_keys(write_all)
+
+    def _with_free_keys(self, write: Callable[[], Any]) -> Any:
+        query = self.query
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None or policy.binding.is_off or not conditions.changes_key(query):
+            return write()
+        trial = None if self.connection.vendor == "postgresql" else partial(_try, write)
+        if conditions.computes_key(query):  # of the query as it is now: Django changes its WHERE
+            known = list(conditions.held_by_change(query))
+            return self._freeing(write, trial, lambda: known)
+        return self._freeing(write, trial, lambda: list(conditions.held_by_change(query)))
+
+
+def _try(write: Callable[[], Any]) -> Any:
+    """Run what is undone by itself where it fails."""
+    try:
+        return write()
+    except IntegrityError as error:
+        if not is_taken(error):
+            raise
+        return _TAKEN
