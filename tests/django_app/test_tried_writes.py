@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import IntegrityError, connections, models, transaction
+from django.db import DatabaseError, IntegrityError, connections, models, transaction
 from psycopg import IsolationLevel
 
 from tests.django_app import project
@@ -166,6 +166,43 @@ def test_a_key_that_is_checked_at_the_commit_is_free(backend: Backend) -> None:
         with transaction.atomic():
             Late.objects.create(pk=2, name="a")
         assert list(Late.all_objects.values_list("pk", flat=True)) == [2]
+
+
+@pytest.mark.databases("postgres")
+def test_a_key_that_becomes_deferrable_is_an_error_once(backend: Backend) -> None:
+    with transaction.atomic():
+        Link.objects.create(token="a")
+    raw("ALTER TABLE shop_link ADD CONSTRAINT late UNIQUE (expires) DEFERRABLE")
+    try:
+        with pytest.raises(DatabaseError, match="deferrable"), transaction.atomic():
+            Link.objects.create(token="b")
+        with transaction.atomic():
+            Link.objects.create(token="b")
+        assert {row.token for row in Link.objects.all()} == {"a", "b"}
+    finally:
+        raw("ALTER TABLE shop_link DROP CONSTRAINT late")
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_a_user_who_may_not_update_inserts_all_the_same(backend: Backend) -> None:
+    connection = connections["default"]
+    settings = connection.settings_dict
+    user, name = settings["USER"], settings["NAME"]
+    raw(f"CREATE USER '{name}'@'%'")
+    raw(f"GRANT SELECT, INSERT, DELETE ON `{name}`.* TO '{name}'@'%'")
+    Link.objects.create(token="a", expires=datetime(2000, 1, 1, tzinfo=timezone.utc))
+    connection.close()
+    settings["USER"] = name
+    try:
+        with transaction.atomic():
+            Link.objects.bulk_create([Link(token="b"), Link(token="a")])
+        with transaction.atomic():
+            Link.objects.create(token="c")
+        assert {row.token for row in Link.objects.all()} == {"a", "b", "c"}
+    finally:
+        connection.close()
+        settings["USER"] = user
+        raw(f"DROP USER '{name}'@'%'")
 
 
 @pytest.mark.databases("postgres")

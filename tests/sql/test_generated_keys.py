@@ -136,8 +136,10 @@ def test_keys_with_defaults_are_freed_by_one_statement(session: Session, sent: l
     session.add_all([Visit(id=n, person=f"{n}", code=f"{n}") for n in range(901, 1001)])
     sent.clear()
     session.flush()
-    lookup, *displacing = beside_inserts(sent)
-    assert len(displacing) == (2 if lookup.startswith("SELECT") else 0)
+    dialect: Any = session.get_bind().dialect
+    # InnoDB's are looked up before they are deleted, and on MySQL those of each key by themselves.
+    most = 1 if dialect.name != "mysql" else 3 if dialect.is_mariadb else 5
+    assert len(beside_inserts(sent)) == most
 
 
 def test_a_default_outside_of_keys_costs_nothing(session: Session, sent: list[str]) -> None:

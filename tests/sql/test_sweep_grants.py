@@ -15,6 +15,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.sql.sweeping import HOUR, add, left
@@ -124,3 +125,25 @@ def test_an_application_needs_to_insert_as_well_and_displaces_what_has_expired(
     with engine.connect() as connection:
         assert left(connection, cart) == {1}
         assert connection.scalars(select(old.c.id)).all() == [1]
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_an_application_that_may_not_update_inserts_all_the_same(
+    engine: Engine, poor: Engine
+) -> None:
+    cart, _, _ = shop()
+    who = f"'{engine.url.database}'@'%'"
+    with engine.begin() as connection:
+        connection.execute(text(f"REVOKE UPDATE ON carts FROM {who}"))
+        connection.execute(text(f"GRANT INSERT ON carts TO {who}"))
+        add(connection, "carts", [(1, None, 2 * HOUR), (4, None, 2 * HOUR), (9, None, 0)])
+    with Session(poor) as session:
+        session.add(cart(id=1))
+        session.flush()
+        session.add_all([cart(id=number) for number in (2, 3, 4)])
+        session.commit()
+        session.add(cart(id=9))
+        with pytest.raises(IntegrityError):
+            session.flush()
+    with engine.connect() as connection:
+        assert left(connection, cart) == {1, 2, 3, 4, 9}

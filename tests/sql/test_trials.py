@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import String, create_engine, event, func, insert, literal, select, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -375,6 +375,24 @@ def test_tables_that_take_no_on_conflict_are_looked_at_first(
         session.commit()
         assert looks_first(sent)
         assert session.scalars(select(model.views)).all() == [2]
+
+
+@POSTGRES
+def test_a_key_that_becomes_deferrable_is_an_error_once(
+    engine: Engine, model: Any, sent: list[str]
+) -> None:
+    with Session(engine) as session:
+        session.execute(insert(model.__table__).values(id="a", views=1).inline())
+        expire(session, "a")
+        session.execute(text(OBSTACLES["a deferrable key"]))
+        session.commit()
+        with pytest.raises(DBAPIError, match="deferrable"):
+            session.execute(insert(model.__table__).values(id="b", views=2).inline())
+        session.rollback()
+        sent.clear()
+        session.execute(insert(model.__table__).values(id="a", views=2).inline())
+        session.commit()
+        assert looks_first(sent)
 
 
 @POSTGRES

@@ -91,6 +91,12 @@ def is_taken(error: BaseException | None) -> bool:
     return code in codes.taken or "UNIQUE constraint failed" in str(error)
 
 
+def is_denied(error: BaseException | None) -> bool:
+    """Whether the user lacks a privilege."""
+    code, codes = _code_and_codes(error)
+    return code in codes.denied
+
+
 def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
     """Whether something in a row is the reason, such as a trigger that raises.
 

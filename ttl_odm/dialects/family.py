@@ -48,7 +48,7 @@ class ErrorCodes:
     ``locked``: somebody else holds a row, or the table; ``passing``: trying again may help;
     ``away``: the server was lost, or can't be reached; ``missing_table``: there is none, or may be;
     ``restricted``: a foreign key keeps a row; ``refused``: something else in a row does; ``taken``:
-    another row has a key.
+    another row has a key; ``denied``: the user may not do that.
     """
 
     locked: frozenset[str | int] = frozenset()
@@ -58,6 +58,7 @@ class ErrorCodes:
     restricted: frozenset[str | int] = frozenset()
     refused: frozenset[str | int] = frozenset()
     taken: frozenset[str | int] = frozenset()
+    denied: frozenset[str | int] = frozenset()
 
 
 class Family(ABC):

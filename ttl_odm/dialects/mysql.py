@@ -106,6 +106,7 @@ class MySQL(Family):
                 1242,  # an upsert met an expired row, which fails by two values in place of one
             }
         ),
+        denied=frozenset({1142, 1143}),  # for the table, for the column
     )
 
     def epoch(self, moment: str, per_second: int) -> str:

@@ -13,9 +13,11 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.django.purge.errors import is_denied
 from ttl_odm.django.time.clock import family_of
 
 if TYPE_CHECKING:
+    from django.db import DatabaseError
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.binding import Model
@@ -34,16 +36,34 @@ def are_allowed(connection: BaseDatabaseWrapper, table: str, *, anew: bool = Fal
         table: As Django's ``db_table`` has it.
         anew: Ask the database, although it has been asked.
     """
-    key = (connection.alias, str(connection.settings_dict["NAME"]), table)
+    key = _name(connection, table)
     answer = None if anew else _answers.get(key)
     if answer is None:
         answer = _answers[key] = _ask(connection, table)
     return answer
 
 
+def are_declined(connection: BaseDatabaseWrapper, table: str, error: DatabaseError) -> bool:
+    """Whether an error is about what stands behind the VALUES: nothing does from now on.
+
+    After another error the database is asked about the table anew: somebody may have made a key of
+    it deferrable.
+    """
+    denied = is_denied(error)  # an ON DUPLICATE KEY UPDATE, for a user who may not update
+    if denied:
+        _answers[_name(connection, table)] = False
+    else:
+        _answers.pop(_name(connection, table), None)
+    return denied
+
+
 def forget() -> None:
     """Ask anew from now on, for tests that change tables."""
     _answers.clear()
+
+
+def _name(connection: BaseDatabaseWrapper, table: str) -> tuple[str, str, str]:
+    return connection.alias, str(connection.settings_dict["NAME"]), table
 
 
 def _ask(connection: BaseDatabaseWrapper, table: str) -> bool:

@@ -132,9 +132,9 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             returned: Any = super().execute_sql(fields)
             rows = [row for row in returned or () if row is not None]
         except DatabaseError as error:
-            if not is_taken(error):
-                raise
-            return _TAKEN
+            if is_taken(error) or trials.are_declined(connection, meta.db_table, error):
+                return _TAKEN
+            raise
         finally:
             self._suffix = None
         # A trigger that leaves rows out may be there by now, and must not see this one twice.

@@ -46,6 +46,11 @@ def is_taken(error: DatabaseError) -> bool:
     return errors.is_taken(error.__cause__ or error)
 
 
+def is_denied(error: DatabaseError) -> bool:
+    """Whether the user lacks a privilege."""
+    return errors.is_denied(error.__cause__ or error)
+
+
 def in_short(error: DatabaseError | InterfaceError) -> str:
     """The message, without what holds values of rows."""
     return errors.in_short(error)

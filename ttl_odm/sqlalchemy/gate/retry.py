@@ -23,6 +23,7 @@ an engine that writes to a TTL table has others in their place.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -31,7 +32,7 @@ from sqlalchemy.engine.interfaces import ExecuteStyle
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.errors import is_restricted, is_taken
+from ttl_odm.dialects.errors import is_denied, is_restricted, is_taken
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.rewrite.targets import unique_parts
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
@@ -105,7 +106,7 @@ class Trial:
         try:
             send(cursor, statement, *rest)
         except context.dialect.loaded_dbapi.Error as error:
-            if not is_taken(error):
+            if not (is_taken(error) or self.is_declined(context, error)):
                 raise
             self.keys.prepare(context)  # none, if a sweeper came first: they are free then
         else:
@@ -114,6 +115,20 @@ class Trial:
             if not (self.keys.prepare(context) or self._insists(context)):
                 return
         send(cursor, self.plain(statement), *rest)
+
+    def is_declined(self, context: Any, error: BaseException) -> bool:
+        """Whether it was the clause that an error is about, which has to go then.
+
+        After another error the database is asked about the table anew: somebody may have made a key
+        of it deferrable.
+        """
+        tables, name = _known.setdefault(context.dialect, {}), _name_of(context, self.table)
+        is_declined = bool(self.clause) and is_denied(error)  # an ON DUPLICATE KEY UPDATE
+        if is_declined:
+            tables[name] = False, inf
+        else:
+            tables.pop(name, None)
+        return is_declined
 
     def complete(self, context: Any, rows: Sequence[Any]) -> Sequence[Any]:
         """The rows that a batch has inserted, with those that it had to leave out at first."""
@@ -202,8 +217,7 @@ _known = WeakKeyDictionary()
 
 
 def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> bool:
-    schemas = context.execution_options.get("schema_translate_map") or {}
-    name = (schemas.get(table.schema, table.schema), table.name)
+    name = _name_of(context, table)
     known = _known.setdefault(context.dialect, {})
     takes_them, end = known.get(name, (False, 0.0))
     if not end or (for_certain and monotonic() > end):
@@ -214,6 +228,11 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
         if answer is not None:  # else there is no such table, or none yet
             known[name] = takes_them, monotonic() + _MAX_AGE
     return takes_them
+
+
+def _name_of(context: Any, table: Table) -> tuple[str | None, str]:
+    schemas = context.execution_options.get("schema_translate_map") or {}
+    return schemas.get(table.schema, table.schema), table.name
 
 
 def _is_batch(context: Any) -> bool:
@@ -279,7 +298,7 @@ class _ExecuteOnInnoDB(_Execute):
             try:
                 self.send(cursor, statement, parameters, context)
             except context.dialect.loaded_dbapi.Error as error:
-                if not _is_in_the_way(error):
+                if not (_is_in_the_way(error) or trial.is_declined(context, error)):
                     raise
                 trial.keys.prepare(context)
                 statement = trial.plain(statement)

@@ -26,7 +26,6 @@ from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
     at_root,
-    has_cte,
     in_subquery,
     is_one_of,
     take_file,
@@ -167,10 +166,9 @@ class KeyReclaimer:
         Returns how many are gone. It is an IntegrityError if a live row refers to one.
         """
         criterion, binding = on_first(criterion, binding), binding.first
-        # MariaDB's DELETE takes no WITH.
-        if Change(binding.table).consequences() or (
-            self.dialect.name in MYSQL_FAMILY and has_cte(criterion)
-        ):
+        # InnoDB locks what a DELETE reads: the whole table where MariaDB has a subquery for a value,
+        # no row but these by their primary keys. (And MariaDB's takes no WITH.)
+        if self.dialect.name in MYSQL_FAMILY or Change(binding.table).consequences():
             total = 0
             while True:
                 keys = self._keys(binding, criterion, limit=_BATCH)

@@ -16,7 +16,6 @@ from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.mysql import MySQL
-from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
 from ttl_odm.sqlalchemy.time.clock import FOREVER, SQLTemplate
@@ -55,7 +54,7 @@ class Predicate:
 
     def live(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not expired."""
-        if isinstance(self._clock, (MySQL, PostgreSQL)) and binding.is_checked:
+        if isinstance(self._clock, MySQL) and binding.is_checked:
             live = self._live_by_age(binding, columns)
         else:
             live = self._live_by_ranges(binding, columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    CTE,
     ColumnElement,
     Delete,
     Insert,
@@ -17,7 +16,6 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.sql import visitors
 
 from ttl_odm.dialects import MYSQL_FAMILY
 
@@ -114,8 +112,3 @@ def is_one_of(
             for key in keys
         ),
     )
-
-
-def has_cte(element: Any) -> bool:
-    """Whether a statement with this inside begins with WITH."""
-    return any(isinstance(inner, CTE) for inner in visitors.iterate(element))
