@@ -124,6 +124,31 @@ def test_another_change_still_resets_a_row_that_was_not_touched(
     assert row.last_modified > before
 
 
+def test_several_are_touched_by_one_executemany_where_drivers_count_its_rows(
+    session: Session, model: Any, sent: list[str]
+) -> None:
+    rows = session.scalars(select(model).order_by(model.id)).all()
+    before = [row.last_modified for row in rows]
+    sent.clear()
+    for row in rows:
+        row.touch()
+    session.flush()
+    counts = session.get_bind().dialect.supports_sane_multi_rowcount
+    assert len(sent) == (1 if counts else len(rows))
+    assert len(set(sent)) == 1
+    assert all(row.last_modified > old for row, old in zip(rows, before, strict=True))
+
+
+def test_a_touch_is_one_where_what_is_written_keeps_its_stamp(session: Session, model: Any) -> None:
+    session.connection(execution_options={"keep_last_modified": True})
+    row, other = session.get_one(model, "a"), session.get_one(model, "own")
+    before = (row.last_modified, other.last_modified)
+    row.touch()
+    row.views = other.views = 5
+    session.flush()
+    assert (row.last_modified > before[0], other.last_modified) == (True, before[1])
+
+
 def test_a_touch_that_is_due_does_not_revive(session: Session, model: Any) -> None:
     row = session.get_one(model, "a")
     age(session.connection(), "web_sessions", "a", 4000)

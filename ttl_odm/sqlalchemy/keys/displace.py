@@ -166,8 +166,8 @@ class KeyReclaimer:
         Returns how many are gone. It is an IntegrityError if a live row refers to one.
         """
         criterion, binding = on_first(criterion, binding), binding.first
-        # InnoDB locks what a DELETE reads: the whole table where MariaDB has a subquery for a value,
-        # no row but these by their primary keys. (And MariaDB's takes no WITH.)
+        # InnoDB locks what a DELETE reads: by primary keys no other row, but the whole table where
+        # MariaDB has a subquery for a value. (And MariaDB's takes no WITH.)
         if self.dialect.name in MYSQL_FAMILY or Change(binding.table).consequences():
             total = 0
             while True:

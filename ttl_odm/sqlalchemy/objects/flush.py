@@ -125,6 +125,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
             raise _expired_on_load(binding, mapper, uow) from error
         if not records:  # as in the flush of new objects
             return
+        _leave_stamps_to_the_gate(binding, records)
         # The objects whose row in the table at the root this flush has updated.
         at_root: set[Any] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
@@ -331,6 +332,19 @@ def _far(mapped: Mapper[Any], dialect: Dialect) -> tuple[Lifetime, datetime, flo
         return lifetime, EARLIEST, -inf
     moment = monotonic() - life + MARGIN
     return lifetime, sample.at(moment), moment + MARGIN
+
+
+def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
+    """Take what `touch` has set out of UPDATEs, since each gets the same stamp anyway.
+
+    With SQL among its values SQLAlchemy makes a statement anew for each object, and sends it alone.
+    """
+    column = binding.last_modified
+    for record in records:
+        values = record[compat.SQL_VALUES]
+        is_touched = values and type(values.get(column)) is Stamp
+        if is_touched and not compat.options_of(record[compat.CONNECTION]).get(KEEP_LAST_MODIFIED):
+            del values[column]
 
 
 def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set[State]) -> None:
