@@ -39,6 +39,9 @@ DOCUMENTS = 10_000
 EXPIRES_EVERY = 70
 """One document in so many has expired; none of those that are read by their key."""
 
+COVERING = [("shelf", 1), ("_ts", 1), ("ttl", 1)]
+"""An index with all that a count by shelf has to know."""
+
 _LEAD_IN = 3
 READS = "Beanie: reads through the gate / without ttl_odm"
 OVER_BY_HAND = "Beanie: reads through the gate / with a hand-written condition"
@@ -53,13 +56,14 @@ class Item(TTLMixin, Document):
 
     id: int  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
     group: int
+    shelf: int
     name: str
 
     class Settings:
         """Beanie's settings."""
 
         name = "items"
-        indexes = ("group",)
+        indexes = ("group", COVERING)
 
 
 class PlainItem(Document):
@@ -67,13 +71,14 @@ class PlainItem(Document):
 
     id: int  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
     group: int
+    shelf: int
     name: str
 
     class Settings:
         """Beanie's settings."""
 
         name = "items"
-        indexes = ("group",)
+        indexes = ("group", COVERING)
 
 
 BY_HAND = {
@@ -108,7 +113,10 @@ class Case(NamedTuple):
         return ways if self.by_hand is None else {**ways, "by hand": self.by_hand}
 
 
-DISTANT = ("find_one by key", "get", f"find of {GROUP}", f"count of {GROUP}")
+DISTANT = (
+    *("find_one by key", "get", f"find of {GROUP}"),
+    *(f"count of {GROUP}", f"count of {GROUP} by a covering index"),
+)
 """What is measured with a longer round trip too."""
 
 
@@ -143,10 +151,17 @@ def cases() -> Iterator[Case]:
         lambda: PlainItem.find({"group": live_key() % GROUP, **BY_HAND}).count(),
     )
     yield Case(
+        f"count of {GROUP} by a covering index",
+        COUNT,
+        lambda: Item.find({"shelf": live_key() % GROUP}).count(),
+        lambda: PlainItem.find({"shelf": live_key() % GROUP}).count(),
+        lambda: PlainItem.find({"shelf": live_key() % GROUP, **BY_HAND}).count(),
+    )
+    yield Case(
         "insert",
         None,
-        lambda: Item(id=next(new), group=-1, name="new").insert(),
-        lambda: PlainItem(id=next(new), group=-1, name="new").insert(),
+        lambda: Item(id=next(new), group=-1, shelf=-1, name="new").insert(),
+        lambda: PlainItem(id=next(new), group=-1, shelf=-1, name="new").insert(),
     )
     yield Case(
         "update_one with $set",
@@ -202,6 +217,7 @@ async def _filled(url: str) -> AsyncIterator[None]:
                 {
                     "_id": key,
                     "group": key % GROUP,
+                    "shelf": key % GROUP,
                     "name": f"item {key}",
                     "_ts": now,
                     # Past by the predicate; not by the index, so that MongoDB deletes nothing here.
