@@ -10,7 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import String, create_engine, event, func, insert, literal, select, text, update
+from sqlalchemy import (
+    String,
+    create_engine,
+    event,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -375,6 +386,73 @@ def test_tables_that_take_no_on_conflict_are_looked_at_first(
         session.commit()
         assert looks_first(sent)
         assert session.scalars(select(model.views)).all() == [2]
+
+
+@pytest.mark.parametrize("how", ["no_parameters", "do_execute"])
+def test_what_is_not_sent_by_the_dialect_is_looked_at_first(
+    engine: Engine, model: Any, sent: list[str], how: str
+) -> None:
+    with Session(engine) as session:
+        session.execute(insert(model.__table__).values(id="a", views=1).inline())
+        expire(session, "a")
+        if how == "do_execute":
+
+            @event.listens_for(engine, "do_execute")
+            def send(cursor: Any, statement: str, parameters: Any, _context: Any) -> bool:
+                cursor.execute(statement, parameters)
+                return True
+
+        sent.clear()
+        statement = insert(model.__table__).values(
+            id=literal_column("'a'"), views=literal_column("2"), ttl=literal_column("NULL")
+        )
+        session.execute(statement.inline(), execution_options={"no_parameters": how[0] == "n"})
+        session.commit()
+        assert session.scalars(select(model.views)).all() == [2]
+        assert beside_inserts(sent)[0].startswith(("DELETE", "SELECT"))
+
+
+PARTITIONED = """
+CREATE TABLE logs (id integer, day integer, _ts timestamptz NOT NULL DEFAULT now(), ttl integer,
+                   PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+CREATE TABLE logs_1 PARTITION OF logs FOR VALUES IN (1);
+CREATE TABLE logs_2 PARTITION OF logs FOR VALUES IN (2);
+CREATE TABLE notes (id integer);
+CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO notes VALUES (NEW.id);
+  RETURN NULL;
+END $$;
+"""
+
+
+@POSTGRES
+def test_a_partition_may_have_a_trigger_of_its_own(engine: Engine, sent: list[str]) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Log(TTLMixin, Own):
+        __tablename__ = "logs"
+        __ttl__ = 3600
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        day: Mapped[int] = mapped_column(primary_key=True)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql(PARTITIONED)
+    with Session(engine) as session:
+        session.execute(insert(Log.__table__).values(id=1, day=1).inline())
+        session.commit()
+        assert sent[-1].endswith("ON CONFLICT DO NOTHING")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER t BEFORE INSERT ON logs_2 FOR EACH ROW EXECUTE FUNCTION noted()"
+        )
+    another = create_engine(engine.url)  # which asks the database anew
+    with another.begin() as connection:
+        connection.execute(insert(Log.__table__).values(id=1, day=2).inline())
+    another.dispose()
+    with engine.connect() as connection:
+        assert connection.scalars(text("SELECT id FROM notes")).all() == [1]
 
 
 @POSTGRES

@@ -98,16 +98,17 @@ class PostgreSQL(Family):
         """Where every row of an INSERT is inserted unless a key of it is taken.
 
         Not for tables with rules or deferrable keys, which refuse ON CONFLICT, nor with a trigger
-        that may leave rows out, or put them elsewhere.
+        that may leave rows out, or put them elsewhere; a partition may have such of its own.
         """
         name = as_value(relation(schema, table))
+        parts = "SELECT c.oid UNION SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p"
         return (
             "SELECT c.relkind IN ('r', 'p') AND NOT c.relhasrules "
-            "AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid "
+            f"AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid IN ({parts}) "
             # For INSERT, and BEFORE or INSTEAD OF.
             "AND NOT t.tgisinternal AND t.tgtype & 4 <> 0 AND t.tgtype & 66 <> 0) "
-            "AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i "
-            "WHERE i.indrelid = c.oid AND NOT i.indimmediate) "
+            f"AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid IN ({parts}) "
+            "AND NOT i.indimmediate) "
             f"FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({name})"
         )
 

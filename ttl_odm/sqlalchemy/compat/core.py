@@ -360,6 +360,15 @@ def smaller_batches(context: Any, statement: str, missing: Missing) -> Iterator[
     )
 
 
+def sends_otherwise(context: Any) -> bool:
+    """Whether a statement may not be handed to the driver by the dialect's ``do_execute``.
+
+    That is so by an option of its execution, and where somebody listens to do that himself.
+    """
+    dialect = context.dialect
+    return context.no_parameters or (dialect._has_events and bool(dialect.dispatch.do_execute))
+
+
 def set_rowcount(context: Any, rowcount: int) -> None:
     """Let an execution tell how many rows it wrote."""
     context._rowcount = rowcount

@@ -149,6 +149,8 @@ class Trial:
         is_batch, connection = _is_batch(context), context.root_connection
         if context.execute_style is ExecuteStyle.EXECUTEMANY:  # which of them is in the way?
             return False
+        if compat.sends_otherwise(context):
+            return False
         if self.counts:
             if self.is_upsert and (is_batch or context.compiled.effective_returning):
                 return False
