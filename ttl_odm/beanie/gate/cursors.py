@@ -149,7 +149,8 @@ async def coarsely(
     elif is_positional and not sent.includes_expired:
         cursor._spec, cursor._skip = filters.with_keys(sent.filter, await keys()), 0
     elif not sent.includes_expired:
-        cursor._spec = lifetime.handle.ranged(spec, cursor._ordering or ())
+        order: Any = cursor._ordering or ()
+        cursor._spec = lifetime.handle.ranged(spec, order)
     try:
         yield coarse is not None
     finally:

@@ -162,7 +162,8 @@ class _Attribute(DeferredAttribute):
 
     def __set__(self, instance: models.Model, value: object) -> None:
         # With a __set__, Python asks __get__ although the instance has a value.
-        instance.__dict__[self.field.attname] = value
+        attributes: Any = instance.__dict__
+        attributes[self.field.attname] = value
 
 
 class InstantField(_Instant):
