@@ -30,7 +30,7 @@ from sqlalchemy.schema import CreateTable
 
 from tests.sql.models import web_session
 from ttl_odm.sqlalchemy import Archive, ExpiredError, expired, live
-from ttl_odm.sqlalchemy.gate import compiler
+from ttl_odm.sqlalchemy.gate import context
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
@@ -76,6 +76,23 @@ def sent(engine: Engine, work: Callable[[], object]) -> list[str]:
     finally:
         event.remove(engine, "do_execute", note)
     return statements
+
+
+def test_rows_that_take_the_keys_of_expired_ones_are_stamped_by_the_clock(
+    engine: Engine, model: Any, clock: TTLClock
+) -> None:
+    with Session(engine) as session:
+        session.add_all([model(id="a"), model(id="b")])
+        session.commit()
+        clock.advance(DAY)
+        session.add(model(id="a"))
+        session.flush()
+        session.add_all([model(id=key) for key in "bcd"])
+        session.commit()
+        clock.advance(HOUR / 2)
+        assert set(session.scalars(select(model.id))) == {*"abcd"}
+        clock.advance(HOUR)
+        assert not session.scalars(select(model.id)).all()
 
 
 def test_every_kind_of_read_follows_and_is_the_same_as_before_afterwards(
@@ -522,7 +539,7 @@ def test_freezegun_moves_this_host_only() -> None:
 
 def test_nothing_of_it_is_left() -> None:
     def pieces() -> list[Any]:
-        return [database_clock.Sample.now, compiler.observe, leases._now, on_sqlalchemy._in_use]
+        return [database_clock.Sample.now, context.observe, leases._now, on_sqlalchemy._in_use]
 
     before = pieces()
     with TTLClock():

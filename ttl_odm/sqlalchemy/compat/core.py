@@ -360,6 +360,17 @@ def smaller_batches(context: Any, statement: str, missing: Missing) -> Iterator[
     )
 
 
+def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple[str, Any]:
+    """A batch's statement and parameters, as ``before_cursor_execute`` makes them."""
+    connection = context.root_connection
+    if connection._has_events or connection.engine._has_events:
+        for listener in connection.dispatch.before_cursor_execute:
+            statement, parameters = listener(
+                connection, context.cursor, statement, parameters, context, True
+            )
+    return statement, parameters
+
+
 def sends_otherwise(context: Any) -> bool:
     """Whether a statement may not be handed to the driver by the dialect's ``do_execute``.
 

@@ -141,7 +141,10 @@ class Trial:
         completed, send = list(rows), context.dialect.do_execute.send
         statement = self.plain(context.statement)
         for part in compat.smaller_batches(context, statement, missing):
-            send(context.cursor, part.replaced_statement, part.replaced_parameters, context)
+            again = compat.as_listeners_have_it(
+                context, part.replaced_statement, part.replaced_parameters
+            )
+            send(context.cursor, *again, context)
             completed += context.cursor.fetchall()
         return completed
 
