@@ -136,6 +136,12 @@ def test_an_insert_that_returns_something_sends_nothing_else(
     assert beside_inserts(sent) == []
 
 
+def test_the_text_of_a_statement_is_that_of_a_plain_insert(engine: Engine, model: Any) -> None:
+    written = str(insert(model.__table__).values(id="new").inline().compile(engine))
+    assert written.startswith("INSERT INTO web_sessions")
+    assert "ON " not in written
+
+
 def many_values(session: Session, model: Any) -> None:
     session.execute(insert(model).values([{"id": "a"}, {"id": "b"}]))
 

@@ -366,7 +366,7 @@ def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple
     if connection._has_events or connection.engine._has_events:
         for listener in connection.dispatch.before_cursor_execute:
             statement, parameters = listener(
-                connection, context.cursor, statement, parameters, context, True
+                connection, context.cursor, statement, parameters, context, context.executemany
             )
     return statement, parameters
 

@@ -101,11 +101,17 @@ class GatedCompiler(Compiler):
     """
 
     ttl_preparation: Preparation | None = None
+    ttl_trial: Trial | None = None
     ttl_returning: str = ""
     ttl_gated: bool = False
     ttl_migrating: bool = False  # a second Table in it has no policy until a migration is over
 
     ttl_mode = _Mode(including=False, writing=False, sweeping=False)
+
+    def __str__(self) -> str:
+        """The SQL for those who show it, or run it elsewhere: nobody follows up a trial there."""
+        text = super().__str__()
+        return text if self.ttl_trial is None else self.ttl_trial.plain(text)
 
     def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
         """SELECT: the predicate is added where its body is composed."""
@@ -221,6 +227,7 @@ class GatedCompiler(Compiler):
         copies = table.name.startswith("_alembic_tmp_")
         with _mode(self, including=self.ttl_mode.including or copies), _many_values(self, trial):
             text = super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+        self.ttl_trial = trial
         return text if trial is None else trial.begun(text, self.ttl_returning)
 
     def returning_clause(self, stmt: Any, *args: Any, **kw: Any) -> str:
