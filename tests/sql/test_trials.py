@@ -324,6 +324,35 @@ def test_a_failed_trial_leaves_the_transaction_as_it_was(session: Session, model
     assert stored(session) == ["a", "first", "mine"]
 
 
+def test_without_a_transaction_an_expired_row_gives_way_too(engine: Engine, model: Any) -> None:
+    with Session(engine) as session:
+        session.add(model(id="a"))
+        expire(session, "a")
+    with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        session.add(model(id="a", views=1))
+        session.commit()
+        session.expunge_all()
+        session.add(model(id="a", views=2))
+        with pytest.raises(IntegrityError):
+            session.commit()
+        session.rollback()
+        assert session.scalars(select(model.views)).all() == [1]
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_in_a_two_phase_transaction_expired_rows_give_way(engine: Engine, model: Any) -> None:
+    with Session(engine) as session:
+        session.add_all([model(id=key) for key in "abc"])
+        expire(session, *"abc")
+    with Session(engine, twophase=True) as session:
+        session.add(model(id="a", views=1))
+        session.flush()
+        session.add_all([model(id=key, views=1) for key in "bcd"])
+        session.prepare()
+        session.commit()
+        assert session.scalars(select(model.views)).all() == [1, 1, 1, 1]
+
+
 async def test_asynchronous_drivers_try_first_too(async_engine: AsyncEngine) -> None:
     model = web_session(3600)
     statements: list[str] = []
