@@ -12,7 +12,7 @@
 another one; `--every-driver` all tests. Those that aren't installed are named above the results.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
 does TTL_ODM_TEST_MYSQL=none with MySQL. `--briefly BACKEND` runs no more of that database than the
-contract and what is marked with `every_driver`.
+contract and what is marked with `every_driver`, and `--rest-of BACKEND` just what that leaves out.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is no skip.
 """
@@ -67,7 +67,7 @@ _BACKEND_FIXTURES = ("backend", "async_backend")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --only, --briefly and --every-driver."""
+    """Add --only, --briefly, --rest-of and --every-driver."""
     parser.addoption(
         "--only",
         action="append",
@@ -81,6 +81,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=DATABASES,
         help="run no more on this database than the contract and what each driver has to pass",
+    )
+    parser.addoption(
+        "--rest-of",
+        choices=DATABASES,
+        help="run what --briefly leaves out of this database, and nothing else",
     )
     parser.addoption(
         "--every-driver",
@@ -186,11 +191,13 @@ def _is_essential(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what --only and --briefly leave out; stop if a server that is left has no URL."""
+    """Deselect what nobody asked for; stop if a server that is left has no URL."""
     only = set(config.getoption("--only")) or databases()
     in_full = only - set(config.getoption("--briefly"))
     needed = {item: _databases(item) for item in items}
     kept = [item for item in items if needed[item] <= (only if _is_essential(item) else in_full)]
+    if rest := config.getoption("--rest-of"):
+        kept = [item for item in kept if rest in needed[item] and not _is_essential(item)]
     if len(kept) < len(items):
         keeping = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in keeping])
