@@ -111,24 +111,21 @@ def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
         return steps.finish()
     only = [word for name in arguments.only for word in ("--only", name)]
     with contextlib.ExitStack() as servers:
-        commands: dict[str, Command] = {}
-        urls: Mapping[str, str] = servers.enter_context(running(arguments.only))
-        briefly = ["--briefly", "mysql"]
+
+        def pytest(environment: Environment, *fewer: str) -> Command:
+            words = [environment.program("python"), "-m", "pytest", *only, *fewer, *passed_on]
+            return Command(words, servers.enter_context(running(arguments.only)))
+
+        briefly, name = ("--briefly", "mysql"), f"pytest in {development.folder.name}"
+        commands = {f"pytest in {lowest.folder.name}": (first := pytest(lowest, *briefly))}
         # Of some tests that somebody has chosen none might be left for a run of its own.
-        is_apart = "TTL_ODM_TEST_MYSQL_URL" in urls and not passed_on
-        runs = {
-            f"pytest in {development.folder.name}": (development, briefly if is_apart else []),
-            f"pytest in {lowest.folder.name}": (lowest, briefly),
-        }
-        if is_apart:
-            apart = f"pytest in {development.folder.name}, MySQL"
-            runs[apart] = (development, ["--rest-of", "mysql"])
-        for title, (environment, fewer) in runs.items():
-            pytest = [environment.program("python"), "-m", "pytest", *only, *fewer, *passed_on]
-            own = servers.enter_context(running(arguments.only)) if commands else urls
-            commands[title] = Command(pytest, own)
+        if "TTL_ODM_TEST_MYSQL_URL" in first.environment and not passed_on:
+            commands[name] = pytest(development, *briefly)
+            commands[f"{name}, MySQL"] = pytest(development, "--rest-of", "mysql")
+        else:
+            commands[name] = pytest(development)
         steps.take_together(commands)
-    steps.lines += left_out(arguments.only, urls)
+    steps.lines += left_out(arguments.only, first.environment)
     return steps.finish()
 
 

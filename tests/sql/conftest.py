@@ -8,6 +8,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
+from tests.sql.models import web_session
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,6 +25,27 @@ def made(engine: Engine) -> Any:
         return model
 
     return create
+
+
+@pytest.fixture
+def model(engine: Engine) -> Any:
+    """A model whose tables are there."""
+    made = web_session(3600)
+    made.metadata.create_all(engine)
+    return made
+
+
+@pytest.fixture
+def sent(engine: Engine) -> Iterator[list[str]]:
+    """What reaches the database."""
+    statements: list[str] = []
+
+    def record(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", record)
+    yield statements
+    event.remove(engine, "before_cursor_execute", record)
 
 
 @pytest.fixture

@@ -57,13 +57,6 @@ READ = "SELECT id FROM web_sessions"
 
 
 @pytest.fixture
-def model(engine: Engine) -> Any:
-    made = web_session(3600)
-    made.metadata.create_all(engine)
-    return made
-
-
-@pytest.fixture
 def session(engine: Engine, model: Any) -> Iterator[Session]:
     with Session(engine) as session:
         session.add_all([model(id="a", email="a@b.c"), model(id="b")])

@@ -13,20 +13,12 @@ from sqlalchemy.orm.exc import StaleDataError
 
 import ttl_odm
 from tests.clocks import age
-from tests.sql.models import web_session
 from ttl_odm.sqlalchemy import ExpiredError, include_expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
-
-
-@pytest.fixture
-def model(engine: Engine) -> Any:
-    made = web_session(3600)
-    made.metadata.create_all(engine)
-    return made
 
 
 @pytest.fixture

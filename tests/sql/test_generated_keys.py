@@ -83,18 +83,6 @@ def session(engine: Engine) -> Iterator[Session]:
         yield session
 
 
-@pytest.fixture
-def sent(engine: Engine) -> Iterator[list[str]]:
-    statements: list[str] = []
-
-    def record(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        statements.append(statement)
-
-    event.listen(engine, "before_cursor_execute", record)
-    yield statements
-    event.remove(engine, "before_cursor_execute", record)
-
-
 def expire(session: Session, table: str, *keys: object) -> None:
     session.flush()
     for key in keys:

@@ -36,13 +36,6 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def model(engine: Engine) -> Any:
-    made = web_session(3600)
-    made.metadata.create_all(engine)
-    return made
-
-
-@pytest.fixture
 def session(engine: Engine, model: Any) -> Iterator[Session]:
     with Session(engine) as session:
         session.add_all([model(id="a"), model(id="own", ttl=1000), model(id="never", ttl=-1)])

@@ -45,29 +45,11 @@ FAILS_ALONE = pytest.mark.databases("sqlite", "mariadb", "mysql")
 
 
 @pytest.fixture
-def model(engine: Engine) -> Any:
-    made = web_session(3600)
-    made.metadata.create_all(engine)
-    return made
-
-
-@pytest.fixture
 def session(engine: Engine, model: Any) -> Iterator[Session]:
     with Session(engine) as session:
         session.add(model(id="first"))
         session.commit()  # the clock was looked at, and the table
         yield session
-
-
-@pytest.fixture
-def sent(engine: Engine) -> list[str]:
-    statements: list[str] = []
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def record(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        statements.append(statement)
-
-    return statements
 
 
 def expire(session: Session, *keys: str, table: str = "web_sessions") -> None:

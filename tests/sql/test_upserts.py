@@ -11,7 +11,6 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from tests.clocks import age
-from tests.sql.models import web_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,13 +23,6 @@ INSERT: dict[str, Any] = {
     "mysql": mysql.insert,
 }
 LONG_AGO = datetime(2020, 1, 1, tzinfo=timezone.utc)
-
-
-@pytest.fixture
-def model(engine: Engine) -> Any:
-    made = web_session(3600)
-    made.metadata.create_all(engine)
-    return made
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """What has to happen just before a compiled statement runs.
 
-The gate decides it while it compiles a statement, and does it in the execution context, both in
-`ttl_odm.sqlalchemy.gate.compiler`. The keys of writes are `ttl_odm.sqlalchemy.keys.writes`; when
-they are freed, and what follows a write that failed, is `ttl_odm.sqlalchemy.gate.retry`.
+The gate decides it while it compiles a statement (`ttl_odm.sqlalchemy.gate.compiler`), and does it
+in the execution context (`ttl_odm.sqlalchemy.gate.context`). The keys of writes are
+`ttl_odm.sqlalchemy.keys.writes`; when they are freed, and what follows a write that failed, is
+`ttl_odm.sqlalchemy.gate.retry`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The keys of a table, and the statement that frees them of expired rows.
 
-It is built once per compiled write and executed with the values alone. It runs before every INSERT
-that brings its own keys, so its Python must cost next to nothing: what can't change between two
-executions is kept, and SQLAlchemy's cache finds the compiled statement. Where that suffices it is a
-DELETE. Where rows hang on others, have to be archived or reported to hooks, and on InnoDB, it is a
-SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds something.
+It is built once per compiled write and executed with the values alone: what can't change between
+two executions is kept, and SQLAlchemy's cache finds the compiled statement. When it runs, after a
+write that met a taken key or before one, is `ttl_odm.sqlalchemy.gate.retry`. Where that suffices it
+is a DELETE. Where rows hang on others, have to be archived or reported to hooks, and on InnoDB, it
+is a SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds something.
 """
 
 from __future__ import annotations

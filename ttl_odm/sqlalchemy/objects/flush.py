@@ -358,7 +358,7 @@ def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set
         is_kept = compat.options_of(connection).get(KEEP_LAST_MODIFIED)
         if has_stamps and not is_kept and state not in at_root:
             stamp = record[compat.SQL_VALUES].get(binding.last_modified)
-            known = now if stamp is None or type(stamp) is Stamp else None
+            known = now if stamp is None else None
             state.ttl_odm_note = known, state.runid
         if table is binding.table:
             at_root.add(state)

@@ -67,7 +67,7 @@ class Predicate:
     def _live_by_age(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not reached the age at which they expire: one comparison.
 
-        These servers parse and plan a statement each time that it runs, or nearly so, and for a
+        MariaDB and MySQL parse and plan a statement each time that it runs, and for a
         read by key that is most of the work: half as much of it as for ranges. What a live row is
         *not* is asked, since planners take a comparison of which they know nothing for true of a
         third of the rows. The seconds are multiplied apart, so that it is done once for those that
