@@ -9,7 +9,7 @@ This module must not know how a statement was compiled, but for what the compile
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.engine.interfaces import CacheStats
@@ -110,8 +110,7 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
             # Only the gated class looks again before the cursor is used.
             if compiled.ttl_preparation is not None or monotonic() >= dialect.ttl_odm_stale_at:
                 make = super(gated, cls)._init_compiled
-        if param_dict is not None:
-            make = partial(make, param_dict=param_dict)
+        rest = (cache_hit,) if param_dict is None else (cache_hit, param_dict)
         return make(
             dialect,
             connection,
@@ -121,7 +120,7 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
             parameters,
             invoked_statement,
             extracted_parameters,
-            cache_hit,
+            *rest,
         )
 
     name = f"Gated{context_class.__name__}"

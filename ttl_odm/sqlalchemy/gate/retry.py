@@ -25,7 +25,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Update, literal_column, select
 from sqlalchemy.engine.interfaces import ExecuteStyle
@@ -46,6 +45,9 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.gate.preparations import Preparation
+
+    Name = tuple[str | None, str]
+    """A table's schema and name, as the database has them."""
 
     Send = Callable[..., None]
     """What hands a cursor, a statement, its parameters and its context to the driver."""
@@ -122,7 +124,7 @@ class Trial:
         After another error the database is asked about the table anew: somebody may have made a key
         of it deferrable.
         """
-        tables, name = _known.setdefault(context.dialect, {}), _name_of(context, self.table)
+        tables, name = _known(context.dialect), _name_of(context, self.table)
         is_declined = bool(self.clause) and is_denied(error)  # an ON DUPLICATE KEY UPDATE
         if is_declined:
             tables[name] = False, inf
@@ -216,14 +218,18 @@ def _with_clause(keys: Preparation, table: Table, compiler: SQLCompiler) -> Tria
 _MAX_AGE: Final = 300.0
 """Seconds after which a database is asked anew, before rows count as kept out by a key."""
 
-_known: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], tuple[bool, float]]]
-_known = WeakKeyDictionary()
-"""Of an engine's tables, whether they take trials, and until when that is certain."""
+def _known(dialect: Any) -> dict[Name, tuple[bool, float]]:
+    """Of an engine's tables, whether they take trials, and until when that is certain."""
+    try:  # on the dialect, which copies of the engine share: looking it up there costs the least
+        known: dict[Name, tuple[bool, float]] = dialect.ttl_odm_takes_trials
+    except AttributeError:
+        known = dialect.ttl_odm_takes_trials = {}
+    return known
 
 
 def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> bool:
     name = _name_of(context, table)
-    known = _known.setdefault(context.dialect, {})
+    known = _known(context.dialect)
     takes_them, end = known.get(name, (False, 0.0))
     if not end or (for_certain and monotonic() > end):
         query = clock_of(context.dialect).takes_tried_inserts(*name)
@@ -235,9 +241,10 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
     return takes_them
 
 
-def _name_of(context: Any, table: Table) -> tuple[str | None, str]:
-    schemas = context.execution_options.get("schema_translate_map") or {}
-    return schemas.get(table.schema, table.schema), table.name
+def _name_of(context: Any, table: Table) -> Name:
+    schemas = context.execution_options.get("schema_translate_map")
+    schema = table.schema
+    return schemas.get(schema, schema) if schemas else schema, table.name
 
 
 def _is_batch(context: Any) -> bool:
