@@ -71,18 +71,38 @@ class Budget:
         self._rows = limits.max_rows
         self._rest = rest if limits.nice is None else limits.nice
         self.deadline = None if limits.max_seconds is None else began + limits.max_seconds
+        self._rows_of_turn, self._end_of_turn = self._rows, self.deadline
+        self._is_new_turn = True
+
+    def begin_turn(self, share: float, now: float) -> None:
+        """Let what follows have a share, from 0 to 1, of what is left; one batch in any case."""
+        self._is_new_turn = True
+        if self._rows is not None:
+            self._rows_of_turn = max(1, math.ceil(self._rows * share))
+        if self.deadline is not None:
+            self._end_of_turn = now + (self.deadline - now) * share
+
+    def ends_turn(self, now: float) -> bool:
+        """Whether the share is used up."""
+        has_rows = self._rows_of_turn is None or self._rows_of_turn > 0
+        has_time = self._end_of_turn is None or now < self._end_of_turn
+        return not self._is_new_turn and not (has_rows and has_time)
 
     def cap(self, size: int) -> int:
         """Return the rows that a batch may have, which would otherwise have `size`."""
         if self._limits.max_rows_per_second is not None:
             size = min(size, max(1, int(self._limits.max_rows_per_second)))
-        return size if self._rows is None else min(size, self._rows)
+        if self._rows is None or self._rows_of_turn is None:
+            return size
+        return min(size, self._rows, self._rows_of_turn)
 
     def spend(self, result: BatchResult) -> tuple[str, float]:
         """Count a batch in, and return why to wait before the next one, and how many seconds."""
         rows = result.deleted + sum(result.referring.values())
-        if self._rows is not None:
+        self._is_new_turn = False
+        if self._rows is not None and self._rows_of_turn is not None:
             self._rows -= rows
+            self._rows_of_turn -= rows
         rest = result.elapsed * self._rest
         rate = self._limits.max_rows_per_second
         owed = 0.0 if rate is None else rows / rate - result.elapsed
@@ -130,10 +150,16 @@ class BatchGate:
         """Count a batch in; what it costs in rest is waited for before the next one."""
         self._owed = self._budget.spend(result)
 
-    def clear(self) -> Plan[None]:
-        """Wait until the next batch may begin."""
+    def begin_turn(self, share: float) -> Plan[None]:
+        """Let a target have a share, from 0 to 1, of what the limits have left."""
+        self._budget.begin_turn(share, (yield from Now()))
+
+    def clear(self) -> Plan[bool]:
+        """Wait until the next batch may begin; return False if the target's turn is over."""
         if not self._budget.has_rows:
             raise Halt(Ending.MAX_ROWS)
+        if self._settings.limits.are_shared and self._budget.ends_turn((yield from Now())):
+            return False
         (reason, seconds), self._owed = self._owed, ("rest", 0.0)
         yield from self.wait(seconds, reason)
         yield from self.look()
@@ -146,7 +172,8 @@ class BatchGate:
                 yield from self.wait(*throttled)
             yield from self.look()  # asking may have taken long, and been cut short by a stop
             if throttled is None:
-                return
+                break
+        return True
 
     def look(self) -> Plan[None]:
         """Look at everything that may end a sweep."""

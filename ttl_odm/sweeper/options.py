@@ -126,6 +126,11 @@ class Limits:
     max_rows_per_second: float | None = None
     nice: float | None = None
 
+    @property
+    def are_shared(self) -> bool:
+        """Whether what one target takes is lost to the others."""
+        return self.max_rows is not None or self.max_seconds is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

@@ -60,14 +60,17 @@ class History:
 
     The fuse compares with it, and ``ttl-odm status`` shows it. A target whose fuse has blown leaves
     no trace in it, or the next sweep would find the new number usual. Expired rows come oldest
-    first; a rate is the rows per second of the last sweep that deleted any.
+    first; a rate is the rows per second of the last sweep that deleted any. ``last`` is the target
+    of the last batch of a sweep that was broken off; None if it came to its end.
     """
 
     def __init__(
         self,
         due: Mapping[str, Sequence[int]] | None = None,
         rates: Mapping[str, float] | None = None,
+        last: str | None = None,
     ) -> None:
+        self.last = last
         self._due = {target: list(numbers)[-KEPT:] for target, numbers in (due or {}).items()}
         self._rates = dict(rates or {})
 
@@ -81,14 +84,17 @@ class History:
                 for target, numbers in content["found"].items()
             }
             rates = {str(target): float(rate) for target, rate in content.get("rates", {}).items()}
+            last = content.get("last")
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             # Another version of us wrote it, or a person did. The fuse then has to learn again.
             return cls()
-        return cls(due, rates)
+        return cls(due, rates, None if last is None else str(last))
 
     def dumps(self) -> str:
         """Write it, as JSON."""
-        content = {"found": self._due, "rates": self._rates}
+        content: dict[str, Any] = {"found": self._due, "rates": self._rates}
+        if self.last is not None:
+            content["last"] = self.last
         return json.dumps(content, separators=(",", ":"))
 
     def of(self, target: str) -> Sequence[int]:

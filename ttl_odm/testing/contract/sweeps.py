@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttl_odm.sweeper import Clocked, Counting, Ending, FuseError, Hook, Hooking
+from ttl_odm.sweeper import Clocked, Counting, Ending, FuseError, Hook, Hooking, Leasing
 from ttl_odm.testing.contract.batches import DAY, HOUR, fill
 
 if TYPE_CHECKING:
@@ -74,6 +74,29 @@ class SweepContract:
         assert (report.deleted, report.ended) == (13, Ending.MAX_ROWS)
         assert len(rig.keys("carts")) + len(rig.keys("orders")) == 7
         assert rig.sweep().deleted == 7
+
+    def test_a_limit_is_shared_among_the_targets(self, rig: StoreRig) -> None:
+        fill(rig)
+        fill(rig, target="orders")
+        assert rig.sweep(max_rows=4).deleted == 4
+        assert len(rig.keys("carts")) < 10
+        assert len(rig.keys("orders")) < 10
+
+    def test_the_next_sweep_begins_where_the_last_one_ended(self, rig: StoreRig) -> None:
+        if not isinstance(rig.store, Leasing) or rig.store.leases is None:
+            pytest.skip("the store keeps no leases")
+        fill(rig)
+        fill(rig, target="orders")
+        tables = []
+
+        def stop(progress: Progress) -> None:
+            tables.append(progress.table)
+            sweeper.stop()
+
+        for _ in range(2):
+            sweeper = rig.sweeper(batch_size=1, on_progress=stop)
+            rig.run(sweeper.run_once())
+        assert len(set(tables)) == 2
 
     def test_a_stop_ends_the_sweep_after_the_batch_at_hand(self, rig: StoreRig) -> None:
         fill(rig)

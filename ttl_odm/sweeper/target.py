@@ -1,0 +1,332 @@
+"""The sweep of one target: what is due, whether that is likely, batch after batch, the rest.
+
+It is taken in steps, since targets may take turns: see `ttl_odm.sweeper.turns`. What fails in one
+is the target's own, and goes into its report; the other targets go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.sweeper.commands import CallHooks, CountDue, Emit, FindDue, Now, PurgeBatch
+from ttl_odm.sweeper.culprits import CulpritSearch
+from ttl_odm.sweeper.hooks import HookError
+from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
+from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
+from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, StoreError
+from ttl_odm.sweeper.tenure import Halt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ttl_odm.sweeper.batch_gate import BatchGate
+    from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.hooks import Hooks
+    from ttl_odm.sweeper.options import Settings
+    from ttl_odm.sweeper.phases import Phase
+    from ttl_odm.sweeper.store import BatchResult, Counted, Due, Part, RefusedError, Skip
+    from ttl_odm.sweeper.tenure import History
+
+NAMED: Final = 10
+"""Rows that a report names, of those that had to stay."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a part has been purged."""
+
+    part: Part
+    resume: object = None
+    search: CulpritSearch = field(default_factory=CulpritSearch)
+
+
+class TargetSweep:
+    """The sweep of one target: what is due, whether that is likely, batch after batch, the rest.
+
+    Attributes:
+        report: What came of it; None before its end, and for a target whose TTL is off.
+        is_over: Whether there is nothing more to do, or nothing that could be done.
+    """
+
+    def __init__(
+        self, target: str, settings: Settings, hooks: Hooks, gate: BatchGate, history: History
+    ) -> None:
+        self.report: TargetReport | None = None
+        self.is_over = False
+        self._target = target
+        self._settings = settings
+        self._hooks = hooks
+        self._gate = gate
+        self._history = history
+        self._due: Due | None = None
+        self._places: deque[_Place] | None = None
+        """The parts that are left, once it is known that they may be purged."""
+        self._size = settings.pace.start
+        self._duration = 0.0
+        self._deleted = 0
+        self._archived = 0
+        self._skips: Counter[Skip] = Counter()
+        self._left: list[str] = []
+        self._referring: Counter[str] = Counter()
+        self._batches = 0
+        self._oldest: float | None = None
+        self._oldest_left: float | None = None
+        """What the batches have met, where only reading the table tells: of all, and of those that
+        have left rows behind."""
+        self._counted: Counted | None = None
+        self._problem: Exception | None = None
+        self._after: float | None = None
+        """Seconds since the first of the rows that are left expired."""
+        self._is_off = False
+        self._is_missing = False
+        self._loads = False
+
+    def begin(self) -> Plan[None]:
+        """Look for what has expired."""
+        yield from self._timed(self._begin)
+
+    def go_on(self) -> Plan[None]:
+        """Purge until nothing is left, or its turn is over: see `is_over`."""
+        yield from self._timed(self._go_on)
+
+    def end(self, halt: Halt | None) -> Plan[None]:
+        """Report; ``halt`` says what has ended the whole sweep, None if nothing did."""
+        if self._is_off:
+            return
+        if not self.is_over:
+            yield from self._timed(lambda: self._break_off(halt))
+        counted, before = self._counted, None if self._due is None else self._due.oldest
+        if before is None and self._is_complete:  # the table was walked, or counted
+            met = self._deleted + self._skips.total() if counted is None else counted.due
+            oldest = self._oldest if counted is None else counted.oldest
+            before = oldest if met else 0.0
+        elif before is None:
+            before = self._oldest
+        self.report = TargetReport(
+            self._target,
+            deleted=self._deleted,
+            archived=self._archived,
+            skips=dict(self._skips),
+            left=tuple(self._left),
+            referring=dict(self._referring),
+            batches=self._batches,
+            duration=self._duration,
+            oldest_before=before,
+            oldest_after=self._after,
+            due=None if counted is None else counted.due,
+            rows=None if counted is None else counted.rows,
+            error=self._problem,
+            missing=self._is_missing,
+        )
+        self._remember()
+
+    @property
+    def overdue(self) -> float | None:
+        """Seconds since the first of its expired rows expired; None where nobody can tell."""
+        return None if self._due is None else self._due.oldest
+
+    @property
+    def _is_complete(self) -> bool:
+        return self.is_over and self._problem is None and not self._is_missing
+
+    def _timed(self, step: Callable[[], Plan[None]]) -> Plan[None]:
+        """Take a step; what fails in it is the target's, and only a `Halt` anybody else's."""
+        began, halt = (yield from Now()), None
+        try:
+            yield from step()
+        except Halt as end:
+            halt = end
+        except MissingTargetError:
+            self._is_missing = self.is_over = True
+            self._after = None
+        except Exception as failure:  # noqa: BLE001 (whatever it is, the other targets go on)
+            self._problem, self._after, self.is_over = failure, None, True
+        self._duration += (yield from Now()) - began
+        if halt is not None:
+            raise halt
+
+    def _begin(self) -> Plan[None]:
+        self._due = yield from self._gate.persist(self._look)
+        self._is_off = self._due is None
+        self._after = self.overdue
+        self.is_over = self._due is None or not self._due.parts
+
+    def _go_on(self) -> Plan[None]:
+        if self._places is None:
+            self._places = yield from self._prepare()
+        while self._places:
+            if not (yield from self._gate.clear()):
+                return
+            if (yield from self._purge_next(self._places[0])):
+                self._places.popleft()
+        if self._skips:
+            rest = yield from self._gate.persist(self._look)
+            self._after = self._oldest_left if rest is None or rest.oldest is None else rest.oldest
+        elif self._batches:
+            # Nothing is left. To look would be to walk over all that was just deleted.
+            self._after = 0.0
+        self.is_over = True
+
+    def _break_off(self, halt: Halt | None) -> Plan[None]:
+        """See what is left where the sweep has ended before."""
+        if not self._batches:
+            return
+        self._after = self._oldest
+        if halt is not None and halt.ending in LIMITS:
+            try:
+                due = yield from self._look()
+            except StoreError:
+                return
+            if due is not None and due.oldest is not None:
+                self._after = due.oldest
+
+    def _look(self) -> FindDue:
+        return FindDue(self._target)
+
+    def _prepare(self) -> Plan[deque[_Place]]:
+        """List the parts to purge, none for a dry run.
+
+        Where the fuse or a dry run wants it, the rows are counted first, and the fuse decides.
+        """
+        assert self._due is not None  # noqa: S101 (else it would be over)
+        due, settings, fuse = self._due, self._settings, self._settings.fuse
+        if settings.dry_run or fuse is not None:
+            self._counted = yield from self._gate.persist(lambda: CountDue(self._target))
+            if fuse is not None and not settings.force:
+                fuse.check(self._target, self._counted, self._history.of(self._target))
+        if settings.dry_run:
+            if due.oldest is None and self._counted is not None:
+                self._after = self._counted.oldest
+            return deque()
+        self._loads = due.loads_rows or self._hooks.wants_rows(self._target)
+        if self._loads:
+            self._size = min(self._size, FIRST_LOADED)
+        return deque(map(_Place, due.parts))
+
+    def _purge_next(self, place: _Place) -> Plan[bool]:
+        """Purge a batch of a part, and return whether it was the last one."""
+        size, result = yield from self._purge_batch(place)
+        search, failure = place.search, result.failure
+        if failure is None:
+            self._learn(size, result, place)
+        elif search.leaves(place.resume, size, result):
+            self._leave(failure, result, search)
+        else:
+            return False
+        place.resume = result.resume
+        has_gone = result.deleted and failure is None
+        back = search.go_back() if has_gone or place.resume is None else None
+        if back is None:
+            return place.resume is None
+        place.resume, left = back
+        self._skips -= Counter(left.skipped)
+        return False
+
+    def _learn(self, size: int, result: BatchResult, place: _Place) -> None:
+        """Count what a batch skipped, and choose the size of the next one by it."""
+        began, search = place.resume, place.search
+        if not result.deleted and not result.skipped and result.resume == began is not None:
+            raise StoreError(f"The store makes no progress: {result!r} for {size} rows.")
+        # A batch that ended before it was full says nothing about the time of others, and one that
+        # a limit made small only whether even that was too many.
+        if result.resume is not None and search.limit is None:
+            fit = self._settings.pace.next(size, result.elapsed)
+            if size >= self._size or fit < size:
+                self._size = fit
+            if self._loads:
+                self._size = fitting(self._size, result.deleted, result.loaded)
+        self._count_skips(result)
+        if result.deleted:
+            search.goes_on(self._size)
+
+    def _count_skips(self, result: BatchResult) -> None:
+        self._skips.update(result.skipped)
+        if result.skipped and result.oldest is not None:
+            self._oldest_left = max(self._oldest_left or 0.0, result.oldest)
+
+    def _leave(
+        self, failure: HookError | RefusedError, result: BatchResult, search: CulpritSearch
+    ) -> None:
+        """Count the rows of a batch that has to stay, and name the one that was found."""
+        self._count_skips(result)
+        if sum(result.skipped.values()) == 1 and len(self._left) < NAMED:
+            key = ", ".join(map(repr, result.left[0])) if result.left else "?"
+            self._left.append(f"({key}): {in_one_line(failure)}")
+        if isinstance(failure, HookError):
+            self._problem = self._problem or failure
+            if search.cap(self._size) == self._size:
+                raise failure  # whatever rows there are
+
+    def _purge_batch(self, place: _Place) -> Plan[tuple[int, BatchResult]]:
+        """Purge one batch, with fewer rows if that fails, count it, and call the hooks."""
+
+        def shrink() -> None:
+            self._size = self._settings.pace.shrunk(self._size)
+
+        size, result = yield from self._gate.persist(lambda: self._attempt(place), shrink)
+        self._gate.spend(result)
+        self._history.last = self._target
+        self._batches += 1
+        self._deleted += result.deleted
+        self._archived += result.archived
+        self._referring.update(result.referring)
+        if result.oldest is not None:
+            self._oldest = max(self._oldest or 0.0, result.oldest)
+        after: Mapping[Phase, float] = yield from self._call_hooks(result)
+        yield from Emit(
+            Progress(
+                self._target,
+                deleted=result.deleted,
+                archived=result.archived,
+                referring=result.referring,
+                deleted_so_far=self._deleted,
+                batch_size=size,
+                elapsed=result.elapsed,
+                phases={**result.phases, **after},
+                error=result.failure,
+            )
+        )
+        return size, result
+
+    def _attempt(self, place: _Place) -> Plan[tuple[int, BatchResult]]:
+        """Purge as many rows as a batch may have now; return that number too."""
+        size = self._gate.cap(place.search.cap(self._size))
+        request = BatchRequest(
+            self._target,
+            place.part,
+            size,
+            place.resume,
+            hooks=self._hooks,
+            timeout=self._settings.statement_timeout,
+            force=self._settings.force,
+        )
+        began = yield from Now()
+        try:
+            return size, (yield from PurgeBatch(request))
+        except Exception as error:
+            elapsed = (yield from Now()) - began
+            counts = (0, self._deleted, size)
+            yield from Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
+            raise
+
+    def _call_hooks(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
+        """Call the hooks after the commit; a failure is reported, and undoes nothing."""
+        if not result.purged:
+            return {}
+        began = yield from Now()
+        for purged in result.purged:
+            try:
+                yield from CallHooks(self._hooks, purged)
+            except Exception as error:  # noqa: BLE001 (a HookError, or a bug in one: reported)
+                self._problem = self._problem or error
+        return {"after_commit": (yield from Now()) - began}
+
+    def _remember(self) -> None:
+        """Note how many rows had expired, if that is known, and how fast the sweep was."""
+        if self._problem is None and self._counted is not None:
+            self._history.add(self._target, self._counted.due)
+        elif self._problem is None and self._is_complete:
+            self._history.add(self._target, self._deleted + self._skips.total())
+        self._history.note(self._target, self._deleted, self._duration)
