@@ -1,7 +1,8 @@
-"""Batches on PostgreSQL whose keys stay in the database: what nobody may notice of it."""
+"""Batches that are deleted by a range of the index: what nobody may notice of it."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,6 @@ from ttl_odm.sweeper import Skip, Sweeper, SweepReport
 
 if TYPE_CHECKING:
     from tests.backends import Backend
-
-pytestmark = pytest.mark.databases("postgres")
 
 
 def fill(rows: int, *, all_at_once: bool = False) -> None:
@@ -43,18 +42,50 @@ def test_batches_delete_every_expired_row_once_and_no_live_one(
     assert raw("SELECT id FROM shop_nick ORDER BY id") == [(26,), (27,), (28,)]
 
 
-def test_keys_neither_come_nor_go(backend: Backend) -> None:
+@pytest.mark.databases("postgres", "mariadb", "sqlite")
+def test_neither_rows_nor_keys_come_to_python(backend: Backend) -> None:
     fill(25)
     with CaptureQueriesContext(connections["default"]) as captured:
-        assert sweep().deleted == 25
-    deletes = [each["sql"] for each in captured if each["sql"].startswith("DELETE")]
-    assert len(deletes) == 1
-    assert "FOR UPDATE SKIP LOCKED" in deletes[0]
+        assert sweep(batch_size=10).deleted == 25
+    statements = [each["sql"] for each in captured if "shop_nick" in each["sql"]]
+    deletes = [sql for sql in statements if sql.startswith("DELETE") and "1 = 0" not in sql]
+    assert len(deletes) >= 2
+    assert not any(" IN (" in sql.replace("IN (-1)", "") for sql in deletes)
+    lookups = [sql for sql in statements if sql.startswith("SELECT (")]
+    assert len(lookups) == len(deletes)
 
 
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_a_row_that_somebody_holds_stays_and_is_counted(backend: Backend) -> None:
+    fill(25)
+    holder = connections["default"].copy("default")
+    with closing(holder), holder.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT id FROM shop_nick WHERE id = 7 FOR UPDATE")
+        report = sweep(batch_size=10)
+        assert report.deleted == 24
+        assert dict(report.targets[0].skips) == {Skip.LOCKED: 1}
+        cursor.execute("ROLLBACK")
+    assert sweep().deleted == 1
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 100])
+def test_rows_of_few_instants_are_deleted_whatever_the_size_of_a_batch(
+    backend: Backend, size: int
+) -> None:
+    fill(20)
+    for first, last in ((1, 7), (8, 9), (10, 20)):
+        ((instant,),) = raw("SELECT _ts FROM shop_nick WHERE id = %s", [first])
+        raw("UPDATE shop_nick SET _ts = %s WHERE id BETWEEN %s AND %s", [instant, first, last])
+    report = sweep(batch_size=size)
+    assert (report.deleted, report.skipped) == (20, 0)
+    assert raw("SELECT id FROM shop_nick ORDER BY id") == [(21,), (22,), (23,)]
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_rows_that_a_raw_foreign_key_holds_stay_and_are_counted(backend: Backend) -> None:
     fill(5)
-    raw("CREATE TABLE holds (nick bigint REFERENCES shop_nick)")
+    raw("CREATE TABLE holds (nick bigint REFERENCES shop_nick (id))")
     try:
         raw("INSERT INTO holds VALUES (2), (4)")
         report = sweep()

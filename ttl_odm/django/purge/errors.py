@@ -34,6 +34,11 @@ def is_refused(error: DatabaseError) -> bool:
     )
 
 
+def is_locked(error: DatabaseError) -> bool:
+    """Whether somebody else holds a row."""
+    return errors.is_locked(error.__cause__ or error)
+
+
 def is_restricted(error: DatabaseError) -> bool:
     """Whether rows elsewhere refer to it."""
     kinds = (ProtectedError, RestrictedError)

@@ -1,13 +1,14 @@
 """Purging one batch of what has expired.
 
-A batch looks for its rows by the index first, without locks. Then, in one short transaction, it
-locks those that nobody holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a
-writer), deletes them with the predicate in the DELETE, calls the hooks, and commits. Where one of
-them can't go, because others refer to it or a trigger or a signal's receiver raises, the batch is
-undone, and the sweeper asks for smaller ones.
+Where nothing hangs on the rows, one statement deletes what lies between two places of the index,
+and neither rows nor keys come to Python. Where that meets a row that somebody holds, or one that
+can't go, and where rows are deleted as objects, the batch goes by keys: it locks those that nobody
+holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a writer), deletes them with the
+predicate in the DELETE, calls the hooks, and commits. If one of them can't go, because others refer
+to it or a trigger or a signal's receiver raises, the batch is undone, and the sweeper asks for
+smaller ones.
 
-On PostgreSQL, where nothing hangs on the rows, one statement locks and deletes what lies between
-two places of the index, and the keys stay in the database.
+On MySQL, whose shortest wait for a row is a second, every batch goes by keys.
 
 Each batch begins where the one before it ended, so that none walks again over what others left.
 """
@@ -16,14 +17,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.db import DatabaseError, connections, transaction
 
-from ttl_odm.django.purge.errors import in_short, is_refused, is_restricted
+from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
-from ttl_odm.sweeper import BatchResult, HookError, RefusedError, Skip
+from ttl_odm.django.sweep.transactions import at_once
+from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -34,25 +36,23 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import BatchRequest, Purged
 
 
+_MOST_KEYS: Final = 10_000
+"""That come to Python for one batch."""
+
+
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
     expired = ExpiredRows(binding, using, request.part)
-    # One statement locks and deletes: only PostgreSQL skips locked rows in a subquery, and deletes
-    # from a table that the subquery reads in order and up to a limit.
-    has_one_key = len(binding.model._meta.pk_fields) == 1
-    by_range = connections[using].vendor == "postgresql" and has_one_key
-    if by_range and Removal(binding.model, using, request.hooks).is_plain:
-        try:
-            return _purge_range(binding, using, request, expired)
-        except DatabaseError as error:
-            if not is_refused(error):
-                raise
-        # Where one of the rows can't go, the batch goes on by keys.
+    if _goes_by_window(binding, using, request):
+        result = _purge_window(binding, using, request, expired)
+        if result is not None:
+            return result
+    size = min(request.size, _MOST_KEYS)
     with phase("find"):
-        places: list[Place] = list(expired.after(request.resume)[: request.size])
+        places = expired.places(_begins(request), size)
     if not places:
         return BatchResult(0)
-    resume = places[-1] if len(places) == request.size else None
+    resume = places[-1] if len(places) == size else None
     batch, keys = _Batch(binding, using, request, resume), [pk for _, pk in places]
     try:
         try:
@@ -72,27 +72,41 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
         return batch.undone(keys, reason, RefusedError.by(error, in_short(error)))
 
 
-def _purge_range(
-    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows
-) -> BatchResult:
-    """Purge from where the batch before ended to the last row of this one.
+def _begins(request: BatchRequest) -> Place | None:
+    place: Any = request.resume
+    return cast("Place | None", place)
 
-    It raises a DatabaseError where one of the rows can't go; so does `_Batch.run`.
+
+def _goes_by_window(binding: Binding, using: str, request: BatchRequest) -> bool:
+    connection = connections[using]
+    waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
+    is_ordered = request.part is not Part.ALL
+    return is_ordered and not waits and Removal(binding.model, using, request.hooks).is_plain
+
+
+def _purge_window(
+    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows
+) -> BatchResult | None:
+    """Purge the next rows by their order alone.
+
+    None where nothing but keys tells more than one batch of them apart, or one of them can't go.
     """
-    model, size = binding.model, request.size
     with phase("find"):
-        places = expired.after(request.resume)
-        resume: Place | None = next(iter(places[size - 1 : size]), None)
-        last = resume or next(iter(places.reverse()[:1]), None)
-    if last is None:
+        window = expired.window(_begins(request), request.size)
+    if window is None:
         return BatchResult(0)
-    batch = _Batch(binding, using, request, resume)
-    with batch.limited():
-        free = locked(expired.after(request.resume, last), using, skip=True)
-        rows = rows_of(model, using).filter(pk__in=free.values("pk")[:size])
-        deleted = Removal(model, using, request.hooks).by_statement(rows, by_key=True)
-    left = 0 if deleted == size else expired.after(request.resume, last).count()
-    return BatchResult(deleted, resume, skipped=_some({Skip.LOCKED: left}))
+    if window.is_crowded:
+        return None
+    batch = _Batch(binding, using, request, window.resume)
+    removal = Removal(binding.model, using, request.hooks)
+    try:
+        # A purge that a crash undoes is only done again, and nobody has heard of it.
+        with batch.limited(lazily=True), at_once(using):
+            return BatchResult(removal.by_statement(expired.within(window)), window.resume)
+    except DatabaseError as error:
+        if not (is_refused(error) or is_locked(error)):
+            raise
+        return None
 
 
 @dataclass
@@ -151,11 +165,14 @@ class _Batch:
         return rows_of(self.binding.model, self.using).filter(pk__in=list(keys))
 
     @contextmanager
-    def limited(self) -> Iterator[None]:
-        """The batch's transaction."""
+    def limited(self, *, lazily: bool = False) -> Iterator[None]:
+        """The batch's transaction; PostgreSQL commits it `lazily` without waiting for the disk."""
         connection = connections[self.using]
         with ExitStack() as ending, transaction.atomic(using=self.using, durable=True):
             take_file(self.binding.model, self.using)
+            if lazily and connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL synchronous_commit = off")
             yield
             if connection.vendor == "postgresql":
                 connection.check_constraints()  # they are deferred: better now than at the commit

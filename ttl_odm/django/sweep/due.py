@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
 
     Place: TypeAlias = tuple[Any, Any]
-    """What orders a row, and its key: from where a batch goes on."""
+    """What orders a row, and its key: from where a batch goes on. None for a key is before all."""
 
 _AS_IT_IS: Final[Field[Any, Any]] = Field()
 """Leaves what a driver reads and takes alone."""
@@ -107,6 +108,28 @@ def _parts(binding: Binding) -> list[Part]:
     return [] if binding.seconds is None else [Part.INHERITING]
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of a part with rows to delete, as many as a batch may have at most.
+
+    It begins with the rows that are ordered by `first`, and ends before those that are ordered by
+    `beyond`; None where it has the last ones.
+    """
+
+    first: Any
+    beyond: Any
+
+    @property
+    def resume(self) -> Place | None:
+        """Where the next one begins."""
+        return None if self.beyond is None else (self.beyond, None)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it has more rows, which nothing but their keys tells apart."""
+        return bool(self.first == self.beyond)
+
+
 class ExpiredRows:
     """The expired rows of one part, in the order in which they are purged."""
 
@@ -135,18 +158,39 @@ class ExpiredRows:
         cutoff = Cutoff(self._seconds, "instant", end.output_field)
         return rows.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
 
-    def after(self, resume: Any, last: Place | None = None) -> AnyQuerySet:
-        """The end and key of each row that comes after `resume` (None: of all), up to `last`."""
-        rows = self.all().order_by("ttl_end", "pk").values_list(self._bookmark, "pk")
-        if last is not None:
-            end, pk = self._of_bookmark(last[0]), last[1]
-            rows = rows.filter(Q(ttl_end__lt=end) | Q(ttl_end=end, pk__lte=pk), ttl_end__lte=end)
+    def after(self, resume: Place | None) -> AnyQuerySet:
+        """Those that come after a place (None: all of them), in order."""
+        rows = self.all().order_by("ttl_end", "pk")
         if resume is None:
             return rows
         end, pk = self._of_bookmark(resume[0]), resume[1]
         if self._part is Part.ALL:
             return rows.filter(pk__gt=pk)
-        return rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk), ttl_end__gte=end)
+        rows = rows.filter(ttl_end__gte=end)
+        return rows if pk is None else rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk))
+
+    def places(self, resume: Place | None, size: int) -> list[Place]:
+        """The end and key of each of the first so many of these."""
+        return list(self.after(resume).values_list(self._bookmark, "pk")[:size])
+
+    def window(self, resume: Place | None, size: int) -> Window | None:
+        """The next so many rows, by their order alone; None if there are none."""
+        ends = self.after(resume).order_by("ttl_end").values_list(self._bookmark)
+        # As scalar subqueries of one statement, which Django would give a FROM.
+        lookups = [ends[:1], ends[size : size + 1]]
+        compiled = [lookup.query.get_compiler(self._using).as_sql() for lookup in lookups]
+        statement = "SELECT " + ", ".join(f"({sql})" for sql, _ in compiled)
+        with connections[self._using].cursor() as cursor:
+            cursor.execute(statement, [value for _, values in compiled for value in values])
+            first, beyond = cursor.fetchone()
+        return None if first is None else Window(first, beyond)
+
+    def within(self, window: Window) -> AnyQuerySet:
+        """The rows of a window."""
+        rows = self.all().filter(ttl_end__gte=self._of_bookmark(window.first))
+        if window.beyond is None:
+            return rows
+        return rows.filter(ttl_end__lt=self._of_bookmark(window.beyond))
 
     def overdue(self) -> float | None:
         """For how many seconds the first of them has been expired; None if there are none."""

@@ -7,8 +7,7 @@ Found by ``Sweeper(connections["default"])`` through the entry point ``django``,
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections, router
 
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.binding import Model
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
-
-_MOST_ROWS: Final = 10_000
-"""In a batch, since but for the plainest deletes its rows or keys go through Python."""
 
 
 def open_store(
@@ -67,8 +63,7 @@ class DjangoStore:
         """
         self._using = using
         self._models = [models] if isinstance(models, type) else models
-        pace = clock.family_of(connections[using]).pace
-        self._pace = replace(pace, highest=min(pace.highest, _MOST_ROWS))
+        self._pace = clock.family_of(connections[using]).pace
         for model in self.models():
             sink_of(model, using)
 

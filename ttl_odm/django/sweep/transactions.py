@@ -5,12 +5,12 @@ It is the application's own, of the thread that sweeps, and gets its settings ba
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
-from ttl_odm.dialects.mysql import SHORT_WAITS
+from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
 from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-_POSTGRESQL_WAIT: Final = "1s"
-"""How long a statement waits for a lock that can't be skipped, such as that of a whole table."""
+_POSTGRESQL_WAIT: Final = "50ms"
+"""How long a statement waits for a row that somebody holds, or for a table."""
 
 
 @contextmanager
@@ -55,6 +55,27 @@ def impatient(using: str, timeout: float | None = None) -> Iterator[None]:
             connection.close()
         raise
     _write(connection, before)
+
+
+@contextmanager
+def at_once(using: str) -> Iterator[None]:
+    """Let statements fail at once where somebody holds a row, rather than wait, on MariaDB.
+
+    See `ttl_odm.sqlalchemy.sweep.transactions.at_once`.
+    """
+    connection = connections[using]
+    if not getattr(connection, "mysql_is_mariadb", False):
+        yield
+        return
+    waits = {name: SHORT_WAITS[name] for name in NO_WAIT}
+    _write(connection, NO_WAIT)
+    try:
+        yield
+    except Exception:
+        with suppress(DatabaseError, InterfaceError):  # it may be lost
+            _write(connection, waits)
+        raise
+    _write(connection, waits)
 
 
 def _read(connection: BaseDatabaseWrapper, names: Iterable[str]) -> dict[str, Any]:
