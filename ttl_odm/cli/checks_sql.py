@@ -6,9 +6,9 @@ whole table only if the table is small or the user says ``--deep``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import TIMESTAMP, inspect
+from sqlalchemy import TIMESTAMP, inspect, text
 
 from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
 from ttl_odm.cli.checks_references import LiveReferences
@@ -16,6 +16,7 @@ from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import second_tables
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END
+from ttl_odm.dialects.postgresql import relation as relation_of
 from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
@@ -35,6 +36,26 @@ if TYPE_CHECKING:
     from ttl_odm.cli.application import Target
     from ttl_odm.cli.findings import Finding
     from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
+
+
+_IN_ORDER: Final = text("""
+SELECT correlation >= :least FROM pg_catalog.pg_stats
+WHERE schemaname = COALESCE(CAST(:schema AS text), current_schema())
+AND tablename = :table AND attname = :column
+""")
+_ORDERED: Final = 0.9
+"""Correlation from which on the expired rows are in few stretches of a table."""
+
+_UPDATES: Final = text("""
+SELECT n_tup_upd AS updated, n_tup_hot_upd AS hot, n_tup_del AS deleted
+FROM pg_catalog.pg_stat_all_tables
+WHERE relid = CAST(:relation AS text)::regclass AND n_tup_hot_upd < 0.1 * n_tup_upd
+""")
+_MANY: Final = 100_000
+"""Updates below which nobody notices what they cost."""
+
+_OFTEN: Final = 20
+"""Updates for each deleted row from which on the indexes cost more than they save."""
 
 
 def check(
@@ -88,6 +109,7 @@ class _Check(RowChecks):
             yield from self._tried(self._undated, stamp.name)
         for what, look in (
             ("indexes", self._indexes),
+            ("what they cost", self._hot_updates),
             ("how late it is swept", self._overdue),
             ("foreign keys", self._keys),
             ("what refers to it", self._references),
@@ -121,7 +143,8 @@ class _Check(RowChecks):
         if self._binding.sweep == "scan":
             return
         for need in self._lacking:
-            yield from self._missing(need)
+            if not any(index.narrows(need) for index in self._stored):
+                yield from self._missing(need)
         if not self._needs and not self._is_readable:
             yield self._warning(
                 "no-index-serves",
@@ -156,14 +179,44 @@ class _Check(RowChecks):
                 )
             yield self._error(code, message, fix)
         elif self._declares(need) or not self._is_readable:
+            lacking = f"no index begins with {need.column}"
+            fix = self._creation(need, name)
+            if need.is_partial:
+                lacking = f"no index leads to the rows whose ttl is {suffix}"
+            elif not self._declares(need) and self._is_in_order(need.column):
+                lacking += ", in whose order the rows lie"
+                fix = self._creation(need, name, method="brin")
             yield self._warning(
-                "missing-index",
-                f"no index begins with {need.column}, so each sweep reads the whole table"
-                if not need.is_partial
-                else f"no index leads to the rows whose ttl is {suffix}, so each sweep reads the "
-                "whole table",
-                self._creation(need, name),
+                "missing-index", f"{lacking}, so each sweep reads the whole table", fix
             )
+
+    def _is_in_order(self, column: str) -> bool:
+        """Whether PostgreSQL has found the rows of a table to lie in the order of a column."""
+        if self._dialect.name != "postgresql":
+            return False
+        schema, table = self._place
+        return bool(
+            self._connection.execute(
+                _IN_ORDER, {"schema": schema, "table": table, "column": column, "least": _ORDERED}
+            ).scalar()
+        )
+
+    def _hot_updates(self) -> Iterator[Finding]:
+        """Say what the indexes over the last modification cost a table that is mostly updated."""
+        if self._dialect.name != "postgresql" or not self._binding.stamps or self._is_walked:
+            return
+        relation = {"relation": relation_of(*self._place)}
+        counts = self._connection.execute(_UPDATES, relation).one_or_none()
+        if counts is None or counts.updated < _MANY or counts.updated < _OFTEN * counts.deleted:
+            return
+        yield self._warning(
+            "updates-move-rows",
+            f"{counts.updated:,} updates for {counts.deleted:,} deleted rows since the statistics "
+            f"were reset, of which {counts.hot:,} were HOT: each other one wrote to every index, "
+            f"for those of the sweeper hold {self._binding.last_modified.name}, which changes",
+            "declare __ttl_sweep__ = 'scan' and drop them, if a walk over the whole table is "
+            "affordable now and then: docs/schema.md says what an index costs",
+        )
 
     def _declares(self, need: IndexNeed) -> bool:
         """Whether the model has the index, so that a migration would make it."""
@@ -173,12 +226,13 @@ class _Check(RowChecks):
         firsts = (next(iter(index.columns), None) for index in self._table.indexes)
         return need.column in {column.name for column in firsts if column is not None}
 
-    def _creation(self, need: IndexNeed, name: str) -> str:
+    def _creation(self, need: IndexNeed, name: str, *, method: str = "") -> str:
         """The statement that makes an index, while others write."""
         stamp, own = self._binding.last_modified, self._binding.override
         if own is None or not need.is_partial:
             schema = self._table.schema
-            return index_for(self._table.fullname, need.column, self._dialect.name, schema)
+            place = (self._table.fullname, need.column, self._dialect.name, schema)
+            return index_for(*place, method=method)
         quote = self._dialect.identifier_preparer.quote
         if self._is_mysql:
             ddl = AddSweepColumns(self._table, stamp, own)

@@ -300,11 +300,17 @@ def note_of(name: str, kind: TypeEngine[Any]) -> str:
     return ""
 
 
-def index_for(table: str, field: str, dialect: str, schema: str | None = None) -> str:
-    """The statement for an index on one column of a table, whose name begins with its schema."""
+def index_for(
+    table: str, field: str, dialect: str, schema: str | None = None, *, method: str = ""
+) -> str:
+    """The statement for an index on one column of a table, whose name begins with its schema.
+
+    By a `method` of PostgreSQL's if that isn't the usual one.
+    """
     quote = registry.load(dialect)().identifier_preparer.quote
     own_name = table if schema is None else table[len(schema) + 1 :]
     index = quote(f"ix_{own_name}_{field}"[:60])
     where = ".".join(quote(name) for name in (schema, own_name) if name)
     how = "INDEX CONCURRENTLY" if dialect == "postgresql" else "INDEX"
-    return f"CREATE {how} {index} ON {where} ({quote(field)})"
+    using = f"USING {method} " if method else ""
+    return f"CREATE {how} {index} ON {where} {using}({quote(field)})"

@@ -218,6 +218,7 @@ def _with_clause(keys: Preparation, table: Table, compiler: SQLCompiler) -> Tria
 _MAX_AGE: Final = 300.0
 """Seconds after which a database is asked anew, before rows count as kept out by a key."""
 
+
 def _known(dialect: Any) -> dict[Name, tuple[bool, float]]:
     """Of an engine's tables, whether they take trials, and until when that is certain."""
     try:  # on the dialect, which copies of the engine share: looking it up there costs the least

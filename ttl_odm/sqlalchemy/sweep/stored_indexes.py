@@ -58,6 +58,11 @@ class StoredIndex(NamedTuple):
         """Whether a sweep can go by it."""
         return self.is_valid and self.is_ordered and self.is_over(need)
 
+    def narrows(self, need: IndexNeed) -> bool:
+        """Whether it tells which stretches of the table may hold expired rows: a BRIN does."""
+        is_summary = self.is_valid and " USING brin (" in self.definition
+        return is_summary and need.ttl is None and self.is_over(need)
+
     def is_over(self, need: IndexNeed) -> bool:
         """Whether it is over the right rows, in the right order."""
         rows, stamp = _bare(self.rows), _bare(need.column)
@@ -130,6 +135,14 @@ def is_walked(connection: Connection, binding: Binding) -> bool:
             stored = stored_indexes(connection, binding.table)
         seen |= {need for need in needs if any(index.leads_to(need) for index in stored)}
     return not needs <= seen
+
+
+def is_narrowed(connection: Connection, binding: Binding, source: Table) -> bool:
+    """Whether a walk need not go through all of a table, or a partition, on PostgreSQL."""
+    needs = needs_of(binding, clock_of(connection.dialect))
+    return len(needs) == 1 and any(
+        index.narrows(needs[0]) for index in stored_indexes(connection, source)
+    )
 
 
 def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:

@@ -20,8 +20,10 @@ from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.sweep.due import KeyRange, measure
+from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, finite_defaults, measure
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_narrowed
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,11 +47,12 @@ def next_range(
 
     `source` is where the rows are: the table, or one of its partitions. On PostgreSQL the range is
     the next pages; those of a partitioned table are the pages of each partition, at once. It needs
-    PostgreSQL 14, which reads a range of pages without reading the others.
+    PostgreSQL 14, which reads a range of pages without reading the others. Where a BRIN index says
+    which pages may hold expired rows, the walk ends at the last one that does.
     """
     if connection.dialect.name != "postgresql":
         return _next_keys(connection, binding, size, resume)
-    first, pages = resume or (0, count_pages(connection, source))
+    first, pages = resume or (0, _pages_to_walk(connection, binding, source))
     end = first + _PAGES
     expired = _expired(connection, binding)
     bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
@@ -62,6 +65,19 @@ def next_range(
         resume=(end, pages) if end < pages else None,
         oldest=oldest,
     )
+
+
+def _pages_to_walk(connection: Connection, binding: Binding, source: Table) -> int:
+    pages = count_pages(connection, source)
+    seconds = min(finite_defaults(binding), default=None)
+    if pages <= _PAGES or seconds is None or not is_narrowed(connection, binding, source):
+        return pages
+    index = PartIndex(binding, Part.INHERITING, clock_of(connection.dialect), source)
+    _, past, _ = index.criteria(seconds)
+    # As a text, which every driver reads: "(page,number)".
+    last = select(cast(func.max(ctid), String())).select_from(source).where(past)
+    place = connection.execute(last.options(include_expired())).scalar_one()
+    return 0 if place is None else int(place[1:].partition(",")[0]) + 1
 
 
 def _expired(
