@@ -111,6 +111,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "one_driver: run with one, whatever --every-driver says")
 
 
+def pytest_collection_finish() -> None:
+    """Let Python's garbage collector no longer look through what is there to stay."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_report_header() -> str | None:
     """Say with which drivers no test runs."""
     missing = ", ".join(drivers_left_out())
