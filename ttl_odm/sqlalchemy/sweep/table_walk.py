@@ -76,7 +76,7 @@ def _pages_to_walk(connection: Connection, binding: Binding, source: Table) -> i
     _, past, _ = index.criteria(seconds)
     # As a text, which every driver reads: "(page,number)".
     last = select(cast(func.max(ctid), String())).select_from(source).where(past)
-    place = connection.execute(last.options(include_expired())).scalar_one()
+    place = connection.execute(last.options(include_expired())).scalar_one_or_none()
     return 0 if place is None else int(place[1:].partition(",")[0]) + 1
 
 
