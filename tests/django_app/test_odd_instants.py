@@ -108,11 +108,16 @@ def test_a_batch_goes_on_behind_the_row_where_the_last_one_ended(backend: Backen
         binding = binding_of(model)
         assert binding is not None
         expired = ExpiredRows(binding, "default", Part.INHERITING)
-        places = list(expired.after(None))
+        places = expired.places(None, len(values) + 1)
         assert len(places) == len(values)
         for number, place in enumerate(places, start=1):
-            assert list(expired.after(place)) == places[number:]
-            assert list(expired.after(None, place)) == places[:number]
+            assert expired.places(place, len(values)) == places[number:]
+            window = expired.window(None, number)
+            assert window is not None
+            is_last, ends = number == len(places), {end for end, _ in places[:number]}
+            assert window.is_crowded is (not is_last and places[number][0] == places[0][0])
+            if is_last or places[number][0] not in ends:
+                assert expired.within(window).count() == number
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
