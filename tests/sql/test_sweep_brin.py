@@ -121,3 +121,14 @@ def test_the_table_is_larger_than_a_stretch(engine: Engine, events: Table) -> No
         size = connection.scalar(text("SELECT pg_relation_size('events')"))
     assert size is not None
     assert size / 8192 > 2 * _PAGES
+
+
+def test_check_says_where_indexes_end_hot_updates(engine: Engine, events: Table) -> None:
+    disable(events)
+    enable(events, TTL(HOUR, last_modified="created_at", override=None))
+    run(engine, "CREATE INDEX ON events (created_at)")
+    assert "updates-move-rows" not in findings(engine, events)
+    run(engine, "UPDATE events SET created_at = now()", "SELECT pg_stat_force_next_flush()")
+    assert f"{ROWS:,} updates" in findings(engine, events)["updates-move-rows"].message
+    run(engine, "DELETE FROM events WHERE id <= 20000", "SELECT pg_stat_force_next_flush()")
+    assert "updates-move-rows" not in findings(engine, events)
