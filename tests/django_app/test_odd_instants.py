@@ -112,12 +112,12 @@ def test_a_batch_goes_on_behind_the_row_where_the_last_one_ended(backend: Backen
         assert len(places) == len(values)
         for number, place in enumerate(places, start=1):
             assert expired.places(place, len(values)) == places[number:]
-            window = expired.window(None, number)
-            assert window is not None
+            found = expired.next_range(None, number)
+            assert found is not None
             is_last, ends = number == len(places), {end for end, _ in places[:number]}
-            assert window.is_crowded is (not is_last and places[number][0] == places[0][0])
+            assert found.is_crowded is (not is_last and places[number][0] == places[0][0])
             if is_last or places[number][0] not in ends:
-                assert expired.within(window).count() == number
+                assert expired.within(found).count() == number
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

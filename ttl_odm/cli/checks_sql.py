@@ -179,15 +179,15 @@ class _Check(RowChecks):
                 )
             yield self._error(code, message, fix)
         elif self._declares(need) or not self._is_readable:
-            lacking = f"no index begins with {need.column}"
-            fix = self._creation(need, name)
+            lacking, method = f"no index begins with {need.column}", ""
             if need.is_partial:
                 lacking = f"no index leads to the rows whose ttl is {suffix}"
             elif not self._declares(need) and self._is_in_order(need.column):
-                lacking += ", in whose order the rows lie"
-                fix = self._creation(need, name, method="brin")
+                lacking, method = f"{lacking}, in whose order the rows lie", "brin"
             yield self._warning(
-                "missing-index", f"{lacking}, so each sweep reads the whole table", fix
+                "missing-index",
+                f"{lacking}, so each sweep reads the whole table",
+                self._creation(need, name, method=method),
             )
 
     def _is_in_order(self, column: str) -> bool:

@@ -15,7 +15,9 @@ What users hold:
 
 How a sweep goes:
 
-- `plan`: a sweep as a generator of commands: all targets, one target, batch after batch.
+- `plan`: a sweep as a generator of commands, from taking the lease to the report.
+- `turns`: the order of its targets, and what each gets of a sweep that is limited.
+- `target`: the sweep of one target, batch after batch.
 - `schedule`: sweep after sweep, and when the next one begins.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.

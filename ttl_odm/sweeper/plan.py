@@ -95,7 +95,7 @@ class Run:
                 for target in after(history.last, targets)
             )
             is_shared = settings.limits.are_shared and not settings.dry_run
-            halt = yield from (in_turns if is_shared else to_the_end)(sweeps, gate)
+            halt = yield from in_turns(sweeps, gate) if is_shared else to_the_end(sweeps)
             if halt is None:
                 history.last = None
             else:

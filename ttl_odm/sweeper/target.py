@@ -97,7 +97,7 @@ class TargetSweep:
             return
         if not self.is_over:
             yield from self._timed(lambda: self._break_off(halt))
-        counted, before = self._counted, None if self._due is None else self._due.oldest
+        counted, before = self._counted, self.overdue
         if before is None and self._is_complete:  # the table was walked, or counted
             met = self._deleted + self._skips.total() if counted is None else counted.due
             oldest = self._oldest if counted is None else counted.oldest

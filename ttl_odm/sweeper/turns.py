@@ -35,7 +35,7 @@ def after(last: str | None, targets: Sequence[str]) -> list[str]:
     return [*targets[begins:], *targets[:begins]]
 
 
-def to_the_end(sweeps: Sequence[TargetSweep], _gate: BatchGate) -> Plan[Halt | None]:
+def to_the_end(sweeps: Sequence[TargetSweep]) -> Plan[Halt | None]:
     """Purge each target to its end; return what has ended the sweep before.
 
     After a limit, which a dry run may meet, the others are still looked at.

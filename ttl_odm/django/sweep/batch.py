@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, connections, transaction
 
@@ -43,13 +43,12 @@ _MOST_KEYS: Final = 10_000
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
     expired = ExpiredRows(binding, using, request.part)
-    if _goes_by_window(binding, using, request):
-        result = _purge_window(binding, using, request, expired)
-        if result is not None:
-            return result
+    result = _purge_range(binding, using, request, expired)
+    if result is not None:
+        return result
     size = min(request.size, _MOST_KEYS)
     with phase("find"):
-        places = expired.places(_begins(request), size)
+        places = expired.places(request.resume, size)
     if not places:
         return BatchResult(0)
     resume = places[-1] if len(places) == size else None
@@ -72,37 +71,29 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
         return batch.undone(keys, reason, RefusedError.by(error, in_short(error)))
 
 
-def _begins(request: BatchRequest) -> Place | None:
-    place: Any = request.resume
-    return cast("Place | None", place)
-
-
-def _goes_by_window(binding: Binding, using: str, request: BatchRequest) -> bool:
-    connection = connections[using]
-    waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
-    is_ordered = request.part is not Part.ALL
-    return is_ordered and not waits and Removal(binding.model, using, request.hooks).is_plain
-
-
-def _purge_window(
+def _purge_range(
     binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows
 ) -> BatchResult | None:
     """Purge the next rows by their order alone.
 
-    None where nothing but keys tells more than one batch of them apart, or one of them can't go.
+    None where something hangs on the rows, where nothing but keys tells more than one batch of them
+    apart, and where one of them can't go.
     """
-    with phase("find"):
-        window = expired.window(_begins(request), request.size)
-    if window is None:
-        return BatchResult(0)
-    if window.is_crowded:
+    connection, removal = connections[using], Removal(binding.model, using, request.hooks)
+    waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
+    if request.part is Part.ALL or waits or not removal.is_plain:
         return None
-    batch = _Batch(binding, using, request, window.resume)
-    removal = Removal(binding.model, using, request.hooks)
+    with phase("find"):
+        found = expired.next_range(request.resume, request.size)
+    if found is None:
+        return BatchResult(0)
+    if found.is_crowded:
+        return None
+    batch = _Batch(binding, using, request, found.resume)
     try:
         # A purge that a crash undoes is only done again, and nobody has heard of it.
         with batch.limited(lazily=True), at_once(using):
-            return BatchResult(removal.by_statement(expired.within(window)), window.resume)
+            return BatchResult(removal.by_statement(expired.within(found)), found.resume)
     except DatabaseError as error:
         if not (is_refused(error) or is_locked(error)):
             raise

@@ -109,7 +109,7 @@ def _parts(binding: Binding) -> list[Part]:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class KeyRange:
     """A stretch of a part with rows to delete, as many as a batch may have at most.
 
     It begins with the rows that are ordered by `first`, and ends before those that are ordered by
@@ -158,7 +158,7 @@ class ExpiredRows:
         cutoff = Cutoff(self._seconds, "instant", end.output_field)
         return rows.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
 
-    def after(self, resume: Place | None) -> AnyQuerySet:
+    def after(self, resume: Any) -> AnyQuerySet:
         """Those that come after a place (None: all of them), in order."""
         rows = self.all().order_by("ttl_end", "pk")
         if resume is None:
@@ -169,11 +169,11 @@ class ExpiredRows:
         rows = rows.filter(ttl_end__gte=end)
         return rows if pk is None else rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk))
 
-    def places(self, resume: Place | None, size: int) -> list[Place]:
+    def places(self, resume: Any, size: int) -> list[Place]:
         """The end and key of each of the first so many of these."""
         return list(self.after(resume).values_list(self._bookmark, "pk")[:size])
 
-    def window(self, resume: Place | None, size: int) -> Window | None:
+    def next_range(self, resume: Any, size: int) -> KeyRange | None:
         """The next so many rows, by their order alone; None if there are none."""
         ends = self.after(resume).order_by("ttl_end").values_list(self._bookmark)
         # As scalar subqueries of one statement, which Django would give a FROM.
@@ -183,14 +183,14 @@ class ExpiredRows:
         with connections[self._using].cursor() as cursor:
             cursor.execute(statement, [value for _, values in compiled for value in values])
             first, beyond = cursor.fetchone()
-        return None if first is None else Window(first, beyond)
+        return None if first is None else KeyRange(first, beyond)
 
-    def within(self, window: Window) -> AnyQuerySet:
-        """The rows of a window."""
-        rows = self.all().filter(ttl_end__gte=self._of_bookmark(window.first))
-        if window.beyond is None:
+    def within(self, found: KeyRange) -> AnyQuerySet:
+        """The rows of a range."""
+        rows = self.all().filter(ttl_end__gte=self._of_bookmark(found.first))
+        if found.beyond is None:
             return rows
-        return rows.filter(ttl_end__lt=self._of_bookmark(window.beyond))
+        return rows.filter(ttl_end__lt=self._of_bookmark(found.beyond))
 
     def overdue(self) -> float | None:
         """For how many seconds the first of them has been expired; None if there are none."""

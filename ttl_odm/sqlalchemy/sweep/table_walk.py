@@ -20,7 +20,7 @@ from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, finite_defaults, measure
+from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, measure
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_narrowed
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
@@ -69,10 +69,10 @@ def next_range(
 
 def _pages_to_walk(connection: Connection, binding: Binding, source: Table) -> int:
     pages = count_pages(connection, source)
-    seconds = min(finite_defaults(binding), default=None)
+    index = PartIndex(binding, Part.INHERITING, clock_of(connection.dialect), source)
+    seconds = index.shortest
     if pages <= _PAGES or seconds is None or not is_narrowed(connection, binding, source):
         return pages
-    index = PartIndex(binding, Part.INHERITING, clock_of(connection.dialect), source)
     _, past, _ = index.criteria(seconds)
     # As a text, which every driver reads: "(page,number)".
     last = select(cast(func.max(ctid), String())).select_from(source).where(past)
