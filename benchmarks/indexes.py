@@ -7,8 +7,10 @@ index holds is no HOT update: it writes to every index of the table.
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Column, DateTime, Integer, MetaData, String, Table, create_engine, text
 
@@ -41,6 +43,7 @@ _HOUR: Final = 3_600
 _EXPIRED: Final = 50
 """One row of so many has expired."""
 
+_STRIDE: Final = 7_919
 _WRITES_OF_WAL: Final = 2_000
 _ROWS: Final = 100
 """In a batch that is inserted."""
@@ -80,9 +83,11 @@ def measure(bench: Bench) -> Iterator[Finding]:
             with database.made() as url:
                 engine = create_engine(url)
                 sweeps.append([_sweeps(engine, rows)])
-                touches.append(sitting(_writes(engine, _TOUCH, 1, rows), bench.scale.rounds))
-                inserts.append(sitting(_writes(engine, _INSERT, _ROWS, rows), bench.scale.rounds))
-                wal = {table: _wal(engine, table) for table in (NONE, *_NAMES)}
+                live = partial(_live, rows, rows - rows // _EXPIRED)
+                touches.append(sitting(_writes(engine, _TOUCH, live), bench.scale.rounds))
+                new = partial(count, rows + 1, _ROWS)
+                inserts.append(sitting(_writes(engine, _INSERT, new), bench.scale.rounds))
+                wal = {table: _wal(engine, table, rows) for table in (NONE, *_NAMES)}
                 engine.dispose()
         for table, index in _NAMES.items():
             for what, found in (
@@ -129,39 +134,38 @@ def _sweeps(engine: Engine, rows: int) -> Round:
     return seconds
 
 
-def _writes(engine: Engine, statement: str, keys: int, rows: int) -> dict[str, Sample]:
-    """One write to each table, for so many keys each time that nobody has written yet."""
+def _writes(engine: Engine, statement: str, keys: Callable[[], Iterator[int]]) -> dict[str, Sample]:
+    """One write to each table, of keys that nobody has written yet."""
     return {
-        table: timed(_write(engine, statement.format(table=table, rows=_ROWS), keys, rows))
+        table: timed(_write(engine, statement.format(table=table, rows=_ROWS), keys()))
         for table in (NONE, *_NAMES)
     }
 
 
-def _write(engine: Engine, statement: str, keys: int, rows: int) -> Callable[[], None]:
-    written = text(statement)
-    # What is updated is in strides, lest one page have all of it; what is inserted is new.
-    stride, number = (7_919, 0) if keys == 1 else (keys, rows + 1)
-    connection = engine.connect()
+def _live(rows: int, span: int) -> Iterator[int]:
+    """Keys of rows that the sweep has left, in strides, lest one page have all that is written."""
+    expired = rows // _EXPIRED
+    return (expired + 1 + number * _STRIDE % span for number in count())
+
+
+def _write(engine: Engine, statement: str, keys: Iterator[int]) -> Callable[[], None]:
+    written, connection = text(statement), engine.connect()
 
     def write() -> None:
-        nonlocal number
-        number += stride
-        key: Any = number % rows + 1 if keys == 1 else number
-        connection.execute(written, {"id": key})
+        connection.execute(written, {"id": next(keys)})
         connection.commit()
 
     return write
 
 
-def _wal(engine: Engine, table: str) -> float:
-    """The bytes of the WAL that updates write, after a checkpoint."""
-    touch = _write(engine, _TOUCH.format(table=table), 1, _WRITES_OF_WAL)
+def _wal(engine: Engine, table: str, rows: int) -> float:
+    """The bytes of the WAL that updates of a few pages write, after a checkpoint."""
+    keys = _live(rows, min(_WRITES_OF_WAL, rows - rows // _EXPIRED))
+    touch = _write(engine, _TOUCH.format(table=table), keys)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("CHECKPOINT"))
         before = connection.scalar(text("SELECT pg_current_wal_lsn()::text"))
         for _ in range(_WRITES_OF_WAL):
             touch()
-        written = connection.scalar(
-            text("SELECT pg_current_wal_lsn() - CAST(:lsn AS pg_lsn)"), {"lsn": before}
-        )
-    return float(written or 0)
+        since = text("SELECT pg_current_wal_lsn() - CAST(:lsn AS pg_lsn)")
+        return float(connection.execute(since, {"lsn": before}).scalar_one())
