@@ -277,8 +277,8 @@ class GatedInsert(KeyedInsert):
             return super().as_sql()
         obj, stamp = query.objs[0], self._stamped[1]
         given = [self.pre_save_val(field, obj) for field in query.fields]
-        shape = self._shape if _are_values_but(stamp, given) else None
-        texts = _texts.setdefault(query.model, {})
+        shape = self._shape(stamp) if _are_values_but(stamp, given) else None
+        texts = _texts.setdefault(self.connection, {})
         if shape is not None and shape in texts:
             values = self._prepared(given, stamp)
             if not any(hasattr(value, "as_sql") for value in values):
@@ -294,13 +294,13 @@ class GatedInsert(KeyedInsert):
                 texts[shape] = sql
         return statements
 
-    @property
-    def _shape(self) -> tuple[object, ...]:
+    def _shape(self, stamp: Stamp) -> tuple[object, ...]:
         """What the text goes by where all is values."""
         query, returned = self.query, self.returning_fields or ()
         columns = tuple([field.column for field in query.fields])
         returning = tuple([field.column for field in returned])
-        return type(self), self.connection.alias, columns, returning, self._suffix
+        now, _ = stamp.as_sql(self, self.connection)  # a test's own, perhaps
+        return query.model, columns, returning, self._suffix, now
 
     def _prepared(self, given: list[Any], stamp: Stamp) -> tuple[Any, ...]:
         values = (
@@ -312,7 +312,7 @@ class GatedInsert(KeyedInsert):
 
 
 _texts: Final[WeakKeyDictionary[Any, dict[tuple[object, ...], str]]] = WeakKeyDictionary()
-"""INSERTs of one row, by the model: a third of what Django takes for one is to make the text."""
+"""INSERTs of one row, by the connection: to make it is a third of what one takes in Django."""
 
 
 def _are_values_but(stamp: Stamp, given: Iterable[Any]) -> bool:
