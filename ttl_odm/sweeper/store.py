@@ -75,6 +75,10 @@ class Part(Enum):
     whole table.
     """
 
+    PARTITIONS = "partitions"
+    """Whole partitions: those that are wanted are made, those with no live row dropped. It comes
+    first, and needs nothing to be expired."""
+
     INHERITING = "inheriting"
     OWN = "own"
     CAPPED = "capped"
@@ -141,7 +145,7 @@ class BatchRequest:
     Attributes:
         target: One of the store's `targets`.
         part: One of those that `due` gave.
-        size: Rows, at most.
+        size: Rows, at most; a partition goes whole, however many it has.
         resume: Where the batch before this one ended; None at the beginning of a part.
         hooks: Whom to call. Always empty for a store that isn't `Hooking`.
         timeout: Seconds that each statement may take, where the database can limit that; None for
@@ -182,6 +186,8 @@ class BatchResult:
             since they referred to rows of the target.
         oldest: Seconds since the first of the expired rows that the batch met had expired, where
             `Due.oldest` is None; None if it met none, or nobody can tell.
+        notes: What whoever reads the report should know of the target, a sentence each.
+        pause: Seconds to wait before the next batch, such as for a lock that others have.
     """
 
     deleted: int
@@ -196,6 +202,8 @@ class BatchResult:
     phases: Mapping[Phase, float] = field(default_factory=dict)
     referring: Mapping[str, int] = field(default_factory=dict)
     oldest: float | None = None
+    notes: Sequence[str] = ()
+    pause: float = 0.0
 
 
 def weight(values: Iterable[object]) -> int:
