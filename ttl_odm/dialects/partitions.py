@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ttl_odm.dialects.family import EPOCH, MAX_NAME, index_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
+
+Edges = tuple[datetime | None, datetime | None]
+"""The bounds of a partition; None for an open end."""
 
 PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
@@ -45,8 +48,10 @@ class Cut:
     def bound(self, instant: datetime) -> str:
         """An aware datetime as the bound of a range."""
         if self.unit is None:
-            return f"'{instant:%Y-%m-%d %H:%M:%S}+00'"
-        return str(int((instant - EPOCH).total_seconds()) * PER_SECOND[self.unit])
+            # What is read from a database may have a fraction.
+            return f"'{instant:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".") + "+00'"
+        microseconds = (instant - EPOCH) // timedelta(microseconds=1)
+        return str(microseconds * PER_SECOND[self.unit] // 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,14 @@ class Range:
 class PartitionDDL(ABC):
     """The statements by which a family of databases makes, drops and lists partitions.
 
-    A list of statements is one transaction where the database has transactions of DDL, and a
-    single statement where it hasn't: either all of it happens, or nothing. The names of partitions
-    come as `quoted` gives them.
+    How it is done. Making: `make`. Dropping: `enter`, then the catalogue and the clock decide
+    again, then `drop`; before it `lock`, and a look for a live row, where the bounds alone don't
+    say that there is none. Moving: the same with `move`. Handing over: `prepare_handover`, and
+    after `enter` `hand_over`.
+
+    A list of statements is part of one transaction where the database has transactions of DDL, and
+    a single statement where it hasn't: either all of it happens, or nothing. The names of
+    partitions come as `quoted` gives them.
 
     Attributes:
         has_rest: Whether a partition can hold the rows that belong in no other.
@@ -88,10 +98,11 @@ class PartitionDDL(ABC):
 
     @abstractmethod
     def leaves(self, unit: str | None) -> str:
-        """The query for the partitions of a table, with the parameters `relation` and `column`.
+        """The query for the partitions of a table, with the parameters `schema`, `name`, `column`.
 
-        No row at all says that the table isn't cut by ranges of this column alone. Otherwise it
-        has a row for each, or a single one with a NULL for `name` where there is none:
+        They are the table's; a NULL for the schema is the connection's own. No row at all says that
+        the table isn't cut by ranges of this column alone. Otherwise it has a row for each, or a
+        single one with a NULL for `name` where there is none:
 
         - ``home``: the schema of the table;
         - ``schema``, ``name``: of the partition;
@@ -101,6 +112,14 @@ class PartitionDDL(ABC):
         - ``is_heard``: whether a trigger hears of rows that are inserted into the table;
         - ``columns``: the names of those that are written, not generated.
         """
+
+    @abstractmethod
+    def enter(self, cut: Cut) -> str:
+        """Keep others off the table until the transaction ends."""
+
+    @abstractmethod
+    def lock(self, leaf: str) -> str:
+        """Keep writers off a partition until the transaction ends; readers go on."""
 
     @abstractmethod
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
@@ -121,6 +140,22 @@ class PartitionDDL(ABC):
     @abstractmethod
     def drop(self, cut: Cut, leaf: str) -> list[str]:
         """Drop a partition with its rows; an error if it is none of this table any more."""
+
+    @abstractmethod
+    def move(self, cut: Cut, leaf: str, places: str, columns: Sequence[str]) -> list[str]:
+        """Move rows of a partition to the one for the rest, and drop it with all others.
+
+        The second statement moves them, so that its count of rows says how many there were.
+        `places` is what the database's ``ctid`` are as an array, `columns` are those to write.
+        """
+
+    @abstractmethod
+    def prepare_handover(self, cut: Cut, leaf: str, edges: Edges) -> list[list[str]]:
+        """What makes `hand_over` short: transactions, of which each may be done again."""
+
+    @abstractmethod
+    def hand_over(self, cut: Cut, leaf: tuple[str, str], into: Cut, edges: Edges) -> list[str]:
+        """Make a partition, by its schema and name, one of another table, with the same bounds."""
 
 
 HINDRANCES: Final = {

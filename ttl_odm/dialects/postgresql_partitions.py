@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.partitions import PER_SECOND, PartitionDDL
 from ttl_odm.dialects.postgresql import relation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
-    from ttl_odm.dialects.partitions import Cut, Range
+    from ttl_odm.dialects.partitions import Cut, Edges, Range
 
 
 class PostgreSQLPartitions(PartitionDDL):
@@ -47,6 +49,10 @@ class PostgreSQLPartitions(PartitionDDL):
             for pattern in (r"FROM \('?([^')]*)'?\)", r"TO \('?([^')]*)'?\)")
         )
         return _LEAVES.format(lower=lower, upper=upper)
+
+    def enter(self, cut: Cut) -> str:
+        """The table's own lock, which dropping and detaching take; none on its partitions."""
+        return f"LOCK TABLE ONLY {self.table(cut)} IN ACCESS EXCLUSIVE MODE"
 
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
         """As simple as can be: nobody uses the table yet."""
@@ -82,19 +88,62 @@ class PostgreSQLPartitions(PartitionDDL):
 
     def drop(self, cut: Cut, leaf: str) -> list[str]:
         """Detached first: see above."""
-        return [*self.detach(cut, leaf), f"DROP TABLE {leaf}"]
+        return [self._detach(cut, leaf), f"DROP TABLE {leaf}"]
 
-    def detach(self, cut: Cut, leaf: str) -> list[str]:
-        """Not concurrently: see above."""
-        return [f"ALTER TABLE {self.table(cut)} DETACH PARTITION {leaf}"]
+    def move(self, cut: Cut, leaf: str, places: str, columns: Sequence[str]) -> list[str]:
+        """By their physical places, so that the partition isn't read while readers wait."""
+        detach, drop = self.drop(cut, leaf)
+        some = ", ".join(relation(None, column) for column in columns)
+        chosen = f"SELECT {some} FROM {leaf} WHERE ctid = ANY({as_value(places)}::tid[])"
+        into = f"INSERT INTO {self.table(cut)} ({some}) OVERRIDING SYSTEM VALUE"
+        return [detach, f"{into} {chosen}", drop]
+
+    def prepare_handover(self, cut: Cut, leaf: str, edges: Edges) -> list[list[str]]:
+        """A CHECK that says what the bounds say: then nothing is read while readers wait."""
+        check = f"CONSTRAINT {_CHECK} CHECK ({self._between(cut, edges)})"
+        alter = f"ALTER TABLE {leaf}"
+        return [
+            [f"{alter} DROP CONSTRAINT IF EXISTS {_CHECK}", f"{alter} ADD {check} NOT VALID"],
+            [f"{alter} VALIDATE CONSTRAINT {_CHECK}"],
+        ]
+
+    def hand_over(self, cut: Cut, leaf: tuple[str, str], into: Cut, edges: Edges) -> list[str]:
+        """Detached, moved to the schema of the archive, and attached there, with its name."""
+        schema, name = leaf
+        theirs = self.quoted(into.schema, name)
+        moved = [f"ALTER TABLE {self.quoted(*leaf)} SET SCHEMA {relation(None, into.schema or '')}"]
+        lower, upper = (self._edge(cut, edge, end) for edge, end in zip(edges, _OPEN, strict=True))
+        attach = f"ATTACH PARTITION {theirs} FOR VALUES FROM ({lower}) TO ({upper})"
+        return [
+            self._detach(cut, self.quoted(*leaf)),
+            *(moved if into.schema != schema else []),
+            f"ALTER TABLE {self.table(into)} {attach}",
+            f"ALTER TABLE {theirs} DROP CONSTRAINT {_CHECK}",
+        ]
+
+    def _between(self, cut: Cut, edges: Edges) -> str:
+        column = relation(None, cut.column)
+        bounds = zip((">=", "<"), edges, _OPEN, strict=True)
+        parts = (f"{column} {sign} {self._edge(cut, at, end)}" for sign, at, end in bounds if at)
+        return " AND ".join([f"{column} IS NOT NULL", *parts])
+
+    def _edge(self, cut: Cut, edge: datetime | None, end: str) -> str:
+        return end if edge is None else cut.bound(edge)
 
     def lock(self, leaf: str) -> str:
         """Against writers, and others who would do the same; readers go on."""
         return f"LOCK TABLE {leaf} IN SHARE ROW EXCLUSIVE MODE"
 
+    def _detach(self, cut: Cut, leaf: str) -> str:
+        # Not concurrently: see above.
+        return f"ALTER TABLE {self.table(cut)} DETACH PARTITION {leaf}"
+
     def _range(self, cut: Cut, leaf: Range) -> str:
         return f"FROM ({cut.bound(leaf.start)}) TO ({cut.bound(leaf.end)})"
 
+
+_CHECK: Final = "ttl_odm_range"
+_OPEN: Final = ("MINVALUE", "MAXVALUE")
 
 _MICROSECONDS: Final = """
 CASE WHEN {edge} IN ('MINVALUE', 'MAXVALUE') THEN NULL
@@ -132,7 +181,8 @@ LEFT JOIN pg_catalog.pg_inherits i ON i.inhparent = p.oid
 LEFT JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid) AS bound) b
-WHERE p.oid = to_regclass(:relation) AND t.partstrat = 'r' AND t.partnatts = 1
-AND a.attname = :column
+WHERE p.oid = to_regclass(
+  COALESCE(quote_ident(CAST(:schema AS text)) || '.', '') || quote_ident(CAST(:name AS text)))
+AND t.partstrat = 'r' AND t.partnatts = 1 AND a.attname = CAST(:column AS text)
 """
 """40: the bits of DELETE and TRUNCATE in ``tgtype``; 4 is that of INSERT."""
