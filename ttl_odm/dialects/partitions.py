@@ -118,7 +118,7 @@ class PartitionDDL(ABC):
         """Keep others off the table until the transaction ends."""
 
     @abstractmethod
-    def lock(self, leaf: str) -> str:
+    def lock(self, cut: Cut, leaf: str) -> list[str]:
         """Keep writers off a partition until the transaction ends; readers go on."""
 
     @abstractmethod

@@ -78,7 +78,7 @@ class PostgreSQLPartitions(PartitionDDL):
             some = ", ".join(relation(None, column) for column in columns)
             gone = f"DELETE FROM {rest} WHERE {self.within(cut, leaf)} RETURNING {some}"
             moved = f"WITH gone AS ({gone}) INSERT INTO {name} ({some}) SELECT {some} FROM gone"
-            statements[1:1] = [self.lock(rest), moved]
+            statements[1:1] = [f"LOCK TABLE {rest} IN SHARE ROW EXCLUSIVE MODE", moved]
         return statements
 
     def within(self, cut: Cut, leaf: Range) -> str:
@@ -130,9 +130,12 @@ class PostgreSQLPartitions(PartitionDDL):
     def _edge(self, cut: Cut, edge: datetime | None, end: str) -> str:
         return end if edge is None else cut.bound(edge)
 
-    def lock(self, leaf: str) -> str:
-        """Against writers, and others who would do the same; readers go on."""
-        return f"LOCK TABLE {leaf} IN SHARE ROW EXCLUSIVE MODE"
+    def lock(self, cut: Cut, leaf: str) -> list[str]:
+        """The table first: who writes to it would hold it, and wait for the partition behind us."""
+        return [
+            f"LOCK TABLE ONLY {self.table(cut)} IN SHARE ROW EXCLUSIVE MODE",
+            f"LOCK TABLE {leaf} IN SHARE ROW EXCLUSIVE MODE",
+        ]
 
     def _detach(self, cut: Cut, leaf: str) -> str:
         # Not concurrently: see above.

@@ -6,7 +6,8 @@ decided in it again, by the database's clock and the catalogue, once nobody can 
 
 - A partition that is dead by its bounds goes without a look at its rows.
 - One that is over, but may hold rows that live longer, is looked through for one, at first with no
-  lock. Only if there is none it is looked through again, locked against writers (readers go on).
+  lock. Only if there is none, and that took no time to speak of, it is looked through again, while
+  writers wait (readers go on). Batches make it smaller otherwise, and there is another look later.
 - Where few rows live on, they may be moved to the partition for the rest, in the transaction that
   drops theirs.
 
@@ -20,6 +21,7 @@ the next sweep then.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +60,7 @@ TRIES: Final = 5
 HELD: Final = 0.25
 """Seconds that a statement may take while others wait for the table; more would be noticed."""
 
-LOOK: Final = 2.0
+LOOK: Final = 0.5
 """Seconds for which writers may wait for a look through a partition that is over."""
 
 MOVED: Final = 1_000
@@ -292,11 +294,12 @@ class _Work:
         if before is not None and overdue < before * GROWTH:
             return BatchResult(0)
         table = leaf_table(self.binding.table, leaf.name)
-        live = self._live(table)
+        live, began = self._live(table), time.monotonic()
         with reading(self.connection, self.request.timeout):
             number = count_rows(self.connection, table, live, limit=MOVED + 1)
-        moves = 0 < number <= MOVED and self._may_move
-        if number and not moves:
+        is_quick = time.monotonic() - began < LOOK
+        moves = 0 < number <= MOVED and is_quick and self._may_move
+        if not is_quick or (number and not moves):  # what has expired goes by batches
             self.findings.looks[known] = overdue
             return BatchResult(0)
         rows = self._rows(leaf)
@@ -354,7 +357,8 @@ class _Work:
         return list(self.connection.scalars(chosen.options(include_expired())))
 
     def _lock(self, leaf: Leaf) -> None:
-        self._run(self.leaves.ddl.lock(self.leaves.ddl.quoted(*leaf.name)))
+        ddl = self.leaves.ddl
+        self._run(*ddl.lock(self._cut, ddl.quoted(*leaf.name)))
 
     def _enter(self, leaf: Leaf, *, dead: bool = False, hindered: bool = False) -> bool:
         """Keep others off the table; then see whether all is as it was a moment ago."""
