@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper.hooks import HookError, Hooks, Purged
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,6 +122,29 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsCounted:
+    """How many partitions a target has, and what the next sweep has to do with them.
+
+    Attributes:
+        there: All that are there, without one for what belongs in no other.
+        over: Those of them whose default life is over: they are dropped if nothing in them lives.
+        missing: Those that are to be made.
+    """
+
+    there: int
+    over: int
+    missing: int
+
+    def __str__(self) -> str:
+        to_make = f", {self.missing} more to be made" if self.missing else ""
+        return f"{counted(self.there, 'partition')}, {self.over} over{to_make}"
+
+    def to_dict(self) -> dict[str, int]:
+        """Return plain values, for JSON."""
+        return {"there": self.there, "over": self.over, "missing": self.missing}
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """How much of a target has expired.
 
@@ -130,12 +154,14 @@ class Counted:
         is_estimated: Whether `rows` is that.
         oldest: What `Due.oldest` could not say because the table has to be read for it; None if it
             could, or if nobody can tell.
+        partitions: How many partitions there are; None for a target that isn't cut by time.
     """
 
     due: int
     rows: int
     is_estimated: bool = False
     oldest: float | None = None
+    partitions: PartitionsCounted | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,8 @@ class TargetSweep:
             if fuse is not None and not settings.force:
                 fuse.check(self._target, self._counted, self._history.of(self._target))
         if settings.dry_run:
+            if self._counted is not None and self._counted.partitions is not None:
+                self._notes[str(self._counted.partitions)] = None
             if due.oldest is None and self._counted is not None:
                 self._after = self._counted.oldest
             return deque()

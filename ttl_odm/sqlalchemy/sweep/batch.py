@@ -45,10 +45,11 @@ from ttl_odm.sqlalchemy.purge.statements import (
 )
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
+from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import at_once, has_no_wait, prepared, reading, writing
-from ttl_odm.sqlalchemy.sweep.whole_partitions import left_to_partitions, purge_partition
+from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.whole_partitions import Findings
+    from ttl_odm.sqlalchemy.sweep.leaves import Findings
     from ttl_odm.sweeper import BatchRequest
 
 

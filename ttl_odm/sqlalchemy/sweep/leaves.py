@@ -13,7 +13,7 @@ not wait; it may be much shorter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.partitioned import cut_of, named
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Part
+from ttl_odm.sweeper import Part, PartitionsCounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from ttl_odm.dialects import PartitionDDL
     from ttl_odm.dialects.partitions import Cut, Edges, Range
     from ttl_odm.sqlalchemy.policy.binding import Binding, Partitioning
-    from ttl_odm.sweeper import Hooks
+    from ttl_odm.sqlalchemy.purge.archive import Copy
+    from ttl_odm.sweeper import BatchRequest, Hooks
 
 _SECOND: Final = 1_000_000
 
@@ -114,6 +115,12 @@ class Leaves:
         assert leaf.upper is not None  # noqa: S101 (else it never is)
         assert self.lives.over is not None  # noqa: S101 (the same)
         return (self.now - leaf.upper) / _SECOND - self.lives.over
+
+    @property
+    def counted(self) -> PartitionsCounted:
+        """How many there are, and what there is to do."""
+        over = sum(map(self.is_over, self.every))
+        return PartitionsCounted(len(self.every), over, sum(1 for _ in self.missing()))
 
     def edges(self, leaf: Leaf) -> Edges:
         """Its bounds as datetimes."""
@@ -248,3 +255,48 @@ def reason_against(binding: Binding, hooks: Hooks) -> str | None:
     if all_subtables(binding):
         return "rows continue in the tables of subclasses"
     return None
+
+
+def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:
+    """Where an archive's partitions are made; or why it can't take whole ones."""
+    archive, cut = copy.archive, leaves.cut
+    if copy.extra:
+        return "the archive notes for each row when it was archived"
+    schemas = connection.get_execution_options().get("schema_translate_map") or {}
+    name = (schemas.get(archive.schema, archive.schema), archive.name)
+    theirs = leaves_of(connection, leaves.partitioning, leaves.ddl, name)
+    if not theirs:
+        return f"the archive {archive.name} isn't cut by {cut.column}"
+    if set(theirs[0].columns) != set(leaves.columns):
+        return f"the archive {archive.name} has other columns"
+    return replace(cut, schema=theirs[0].home, name=archive.name)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a store remembers of the partitions of its tables, as long as the process runs.
+
+    Attributes:
+        kept: Those that the database doesn't let go, in the sweep at hand: batches sweep them.
+        looks: For how many seconds each had been over when a live row was found in it.
+    """
+
+    kept: set[tuple[str, Name]] = field(default_factory=set)
+    looks: dict[tuple[str, Name], float] = field(default_factory=dict)
+
+
+def left_to_partitions(
+    connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
+) -> frozenset[Name]:
+    """The partitions whose rows a batch leaves, since they go as a whole soon; in a transaction."""
+    if binding.partitioning is None or reason_against(binding, request.hooks) is not None:
+        return frozenset()
+    leaves = read_leaves(connection, binding)
+    if leaves is None:
+        return frozenset()
+    copy = mode_of(binding).copy
+    if copy is not None and isinstance(archive_cut(connection, leaves, copy), str):
+        return frozenset()
+    table = binding.table.fullname
+    waiting = leaves.left_by(request.part, has_own=binding.override is not None)
+    return frozenset(name for name in waiting if (table, name) not in findings.kept)

@@ -29,8 +29,8 @@ from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
+from ttl_odm.sqlalchemy.sweep.leaves import Findings
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors, undivided
-from ttl_odm.sqlalchemy.sweep.whole_partitions import Findings
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, MissingTargetError
 from ttl_odm.sweeper.declarations import hooks_of

@@ -35,7 +35,7 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.due import count_rows
-from ttl_odm.sqlalchemy.sweep.leaves import leaves_of, read_leaves, reason_against
+from ttl_odm.sqlalchemy.sweep.leaves import archive_cut, read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.partitions import leaf_table
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
 from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.dialects.partitions import Cut
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.purge.archive import Copy
-    from ttl_odm.sqlalchemy.sweep.leaves import Leaf, Leaves, Name
+    from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaf, Leaves
     from ttl_odm.sweeper import BatchRequest
 
 TRIES: Final = 5
@@ -74,19 +73,6 @@ BRINGING: Final = 10.0
 
 GROWTH: Final = 1.25
 """How much longer a partition has to have been over for it to be looked through again."""
-
-
-@dataclass(slots=True)
-class Findings:
-    """What a store remembers of the partitions of its tables, as long as the process runs.
-
-    Attributes:
-        kept: Those that the database doesn't let go, in the sweep at hand: batches sweep them.
-        looks: For how many seconds each had been over when a live row was found in it.
-    """
-
-    kept: set[tuple[str, Name]] = field(default_factory=set)
-    looks: dict[tuple[str, Name], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +235,7 @@ class _Work:
         copy = mode_of(self.binding).copy
         if reason is None and copy is not None:
             with reading(self.connection, self.request.timeout):
-                into = _archive(self.connection, self.leaves, copy)
+                into = archive_cut(self.connection, self.leaves, copy)
             if isinstance(into, str):
                 reason = into
             elif self.leaves.is_dead(leaf):
@@ -383,35 +369,3 @@ class _Work:
         _, moved, *_ = self._run(*statements)
         if moved != len(places):  # a rule or a trigger has a say that nobody knew of
             raise StoreError(f"{len(places)} rows were to be moved, and {moved} were: undone.")
-
-
-def _archive(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:
-    """Where an archive's partitions are made; or why it can't take whole ones."""
-    archive, cut = copy.archive, leaves.cut
-    if copy.extra:
-        return "the archive notes for each row when it was archived"
-    schemas = connection.get_execution_options().get("schema_translate_map") or {}
-    name = (schemas.get(archive.schema, archive.schema), archive.name)
-    theirs = leaves_of(connection, leaves.partitioning, leaves.ddl, name)
-    if not theirs:
-        return f"the archive {archive.name} isn't cut by {cut.column}"
-    if set(theirs[0].columns) != set(leaves.columns):
-        return f"the archive {archive.name} has other columns"
-    return replace(cut, schema=theirs[0].home, name=archive.name)
-
-
-def left_to_partitions(
-    connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
-) -> frozenset[Name]:
-    """The partitions whose rows a batch leaves, since they go as a whole soon; in a transaction."""
-    if binding.partitioning is None or reason_against(binding, request.hooks) is not None:
-        return frozenset()
-    leaves = read_leaves(connection, binding)
-    if leaves is None:
-        return frozenset()
-    copy = mode_of(binding).copy
-    if copy is not None and isinstance(_archive(connection, leaves, copy), str):
-        return frozenset()
-    table = binding.table.fullname
-    waiting = leaves.left_by(request.part, has_own=binding.override is not None)
-    return frozenset(name for name in waiting if (table, name) not in findings.kept)
