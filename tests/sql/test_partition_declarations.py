@@ -26,6 +26,7 @@ from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions, TTLConfigurationErro
 from ttl_odm.sqlalchemy import TTLMixin, enable
 from ttl_odm.sqlalchemy.declare.enable import disable
 from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.partitioned import partitions_of
 
 DAY = 86_400
 
@@ -183,3 +184,15 @@ def test_all_keys_have_the_column(key: Any, kind: str) -> None:
     events = table(created(), Column("number", Integer), key)
     with pytest.raises(TTLConfigurationError, match=rf"the {kind} \('number'\) of table 'events'"):
         enable(events, ExpireAt("created_at"), partition=Partitions("1 day"))
+
+
+def test_a_class_declares_it_or_nothing() -> None:
+    class Event:
+        __ttl_partition__: Any = None
+
+    assert partitions_of(Event) is None
+    Event.__ttl_partition__ = Partitions("1 day")
+    assert partitions_of(Event) == Partitions("1 day")
+    Event.__ttl_partition__ = "1 day"
+    with pytest.raises(TTLConfigurationError, match=r"Event\.__ttl_partition__ = '1 day': write"):
+        partitions_of(Event)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-pytestmark = pytest.mark.databases("postgres")
+pytestmark = [pytest.mark.databases("postgres"), pytest.mark.every_driver]
 
 
 def day(engine: Engine, table: str, days: int) -> str:
@@ -538,6 +538,17 @@ def test_a_partition_goes_whole_whatever_a_batch_may_have(engine: Engine) -> Non
     report = Sweeper(engine, model, max_rows=10).run_once()
     assert (report.deleted, report.limited) == (30, True)
     assert len(partitions(engine, "events") & {"events_d5", "events_d6"}) == 1
+
+
+def test_the_clock_of_a_test_decides(engine: Engine, ttl_clock: Any) -> None:
+    model = log(days=2)
+    create(engine, model)
+    add(engine, model, 0, range(5))
+    today = day(engine, "events", 0)
+    ttl_clock.advance(4 * DAY)
+    assert swept(engine, model).deleted == 5
+    assert today not in partitions(engine, "events")
+    assert day(engine, "events", -6) in partitions(engine, "events")
 
 
 def test_a_schema_of_the_connection_is_respected(engine: Engine) -> None:

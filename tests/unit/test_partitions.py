@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ttl_odm import Partitions, TTLConfigurationError
 from ttl_odm.core.partitions import Stretch
-from ttl_odm.sweeper.declarations import partition_of
 
 SPANS = ["1 hour", "2 hours", "3 hours", "4 hours", "6 hours", "8 hours", "12 hours"]
 SPANS += ["1 day", "1 week", "1 month"]
-instants = st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1), timezones=st.just(timezone.utc))
+FIRST, LAST = datetime(1970, 1, 1), datetime(9000, 1, 1)  # noqa: DTZ001 (Hypothesis adds the zone)
+instants = st.datetimes(FIRST, LAST, timezones=st.just(timezone.utc))
 
 
 def at(*parts: int) -> datetime:
@@ -94,15 +94,3 @@ def test_it_is_a_plain_value() -> None:
 def test_a_slip_is_refused_by_name(values: dict[str, Any], message: str) -> None:
     with pytest.raises(TTLConfigurationError, match=f"^Partitions.{message}"):
         Partitions(**{"span": "1 day", **values})
-
-
-def test_a_class_declares_it_or_nothing() -> None:
-    class Event:
-        __ttl_partition__: Any = None
-
-    assert partition_of(Event) is None
-    Event.__ttl_partition__ = Partitions("1 day")
-    assert partition_of(Event) == Partitions("1 day")
-    Event.__ttl_partition__ = "1 day"
-    with pytest.raises(TTLConfigurationError, match=r"Event\.__ttl_partition__ = '1 day': write"):
-        partition_of(Event)

@@ -1,9 +1,8 @@
 """What a model declares of its expired rows besides ``__ttl__``, read alike by every adapter.
 
 ``__ttl_purge__`` says who deletes, or how; ``__ttl_archive__`` where rows are kept;
-``__ttl_on_purged__`` who hears of them; ``__ttl_sweep__`` how the sweeper finds them;
-``__ttl_partition__`` how the table is cut, so that they go by partition. They are read when they
-are needed, since an archive may be declared after the model.
+``__ttl_on_purged__`` who hears of them; ``__ttl_sweep__`` how the sweeper finds them. They are read
+when they are needed, since an archive may be declared after the model.
 
 What an archive is in a database (a table, a collection) and whether it fits is for the adapter's
 purge room. This module must not know any database.
@@ -14,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from ttl_odm.core.partitions import Partitions
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.hooks import ArchiveSink, Hooks
 
@@ -49,12 +47,7 @@ class Archive:
 
 
 def declarations(
-    *,
-    purge: str | None,
-    archive: object,
-    on_purged: object,
-    sweep: str | None,
-    partition: object = None,
+    *, purge: str | None, archive: object, on_purged: object, sweep: str | None
 ) -> dict[str, object]:
     """What ``enable()`` sets on a class beside ``__ttl__``; None leaves what the class has."""
     attributes = {
@@ -62,7 +55,6 @@ def declarations(
         "__ttl_archive__": archive,
         "__ttl_on_purged__": on_purged,
         "__ttl_sweep__": sweep,
-        "__ttl_partition__": partition,
     }
     return {name: value for name, value in attributes.items() if value is not None}
 
@@ -109,14 +101,4 @@ def sweep_of(owner: type) -> SweepBy:
         return "scan"
     raise TTLConfigurationError(
         f"{owner.__name__}.__ttl_sweep__ = {value!r}: write 'index' or 'scan'."
-    )
-
-
-def partition_of(owner: type) -> Partitions | None:
-    """How a model's table is cut by time; None where it isn't."""
-    value: object = getattr(owner, "__ttl_partition__", None)
-    if value is None or isinstance(value, Partitions):
-        return value
-    raise TTLConfigurationError(
-        f"{owner.__name__}.__ttl_partition__ = {value!r}: write Partitions('1 day'), or None."
     )

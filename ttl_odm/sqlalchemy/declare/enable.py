@@ -94,9 +94,9 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     """
     where = f"enable({target_name(target)})"
     as_policy(policy, where=where)  # raises before anything happens
-    modes = declarations(
-        purge=purge, archive=archive, on_purged=on_purged, sweep=sweep, partition=partition
-    )
+    modes = declarations(purge=purge, archive=archive, on_purged=on_purged, sweep=sweep)
+    if partition is not None:
+        modes["__ttl_partition__"] = partition
     with _lock:
         resolved = _Target.of(target)
         resolved.settle()

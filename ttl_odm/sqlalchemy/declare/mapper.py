@@ -36,7 +36,7 @@ from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import instants_of
-from ttl_odm.sweeper.declarations import partition_of, sweep_of
+from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
@@ -253,7 +253,7 @@ def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
 def _cut(binding: Binding) -> None:
     """See to the table's partitions, where the owner declares some."""
     owner = binding.default.owner
-    declared = partition_of(owner)
+    declared = partitioned.partitions_of(owner)
     if declared is not None:
         where = f"{owner.__name__}.__ttl_partition__"
         binding.partitioning = partitioned.partitioning_of(binding, declared, where)

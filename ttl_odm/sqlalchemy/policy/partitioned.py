@@ -25,6 +25,7 @@ from sqlalchemy import (
     event,
 )
 
+from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.partitions import Cut, Range, leaf_name
@@ -40,8 +41,18 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Column
 
-    from ttl_odm.core.partitions import Partitions, Stretch
+    from ttl_odm.core.partitions import Stretch
     from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+def partitions_of(owner: type) -> Partitions | None:
+    """How a model declares that its table is cut: ``__ttl_partition__``; None where it isn't."""
+    value: object = getattr(owner, "__ttl_partition__", None)
+    if value is None or isinstance(value, Partitions):
+        return value
+    raise TTLConfigurationError(
+        f"{owner.__name__}.__ttl_partition__ = {value!r}: write Partitions('1 day'), or None."
+    )
 
 
 def partitioning_of(binding: Binding, declared: Partitions, where: str) -> Partitioning:
