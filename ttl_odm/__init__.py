@@ -6,6 +6,7 @@ module which only declares ``__ttl__`` costs milliseconds; the adapters (`ttl_od
 `ttl_odm.beanie`, ...) are imported by those who use them.
 """
 
+from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import ExpiredError, InvalidTTL, TTLConfigurationError, TTLError
@@ -20,6 +21,7 @@ __all__ = [
     "ExpireAt",
     "ExpiredError",
     "InvalidTTL",
+    "Partitions",
     "TTLConfigurationError",
     "TTLError",
     "__version__",

@@ -68,6 +68,7 @@ def test_the_public_names_are_all_there() -> None:
         "ExpireAt",
         "ExpiredError",
         "InvalidTTL",
+        "Partitions",
         "TTLConfigurationError",
         "TTLError",
         "__version__",

@@ -209,6 +209,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "missing": False,
             "referring": {},
             "left": [],
+            "notes": [],
         },
         {
             "table": "orders",
@@ -225,6 +226,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "missing": False,
             "referring": {},
             "left": [],
+            "notes": [],
         },
     ]
     assert plain == {

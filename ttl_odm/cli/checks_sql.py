@@ -14,14 +14,16 @@ from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import second_tables
-from ttl_odm.dialects import index_name
+from ttl_odm.dialects import index_name, partition_ddl
 from ttl_odm.dialects.mysql import INHERITED_END
+from ttl_odm.dialects.partitions import HINDRANCES
 from ttl_odm.dialects.postgresql import relation as relation_of
 from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
@@ -112,6 +114,7 @@ class _Check(RowChecks):
             ("what they cost", self._hot_updates),
             ("how late it is swept", self._overdue),
             ("foreign keys", self._keys),
+            ("partitions", self._partitions),
             ("what refers to it", self._references),
             ("values", self._values),
             (f"the future of {stamp.name}", self._future),
@@ -266,6 +269,36 @@ class _Check(RowChecks):
                     "deleted",
                     f'ForeignKey(..., ondelete="CASCADE") or "SET NULL" on {key}, by a migration',
                 )
+
+    def _partitions(self) -> Iterator[Finding]:
+        """See that a table is cut as it is declared, and that its partitions can go."""
+        partitioning = self._binding.partitioning
+        if partitioning is None or partition_ddl(self._dialect.name) is None:
+            return
+        column, span = partitioning.column.name, partitioning.declared.span
+        leaves = read_leaves(self._connection, self._binding)
+        if leaves is None:
+            yield self._warning(
+                "not-partitioned",
+                f"it is declared with Partitions({span!r}), and isn't cut by ranges of {column} in "
+                "the database: its rows go by batches",
+                f"make it anew, PARTITION BY RANGE ({column}); or declare no __ttl_partition__",
+            )
+            return
+        missing = [leaf.name for leaf in leaves.missing()]
+        if missing:
+            yield self._warning(
+                "missing-partitions",
+                f"{len(missing)} of its partitions are not made, the first is {missing[0]}: rows "
+                f"for it go where the rest is, or are refused",
+                f"ttl-odm sweep --model {self._model}",
+            )
+        for hindrance in sorted({leaf.hindrance for leaf in leaves.every if leaf.hindrance}):
+            yield self._warning(
+                "partitions-stay",
+                f"its partitions are not dropped, rows go by batches: {HINDRANCES[hindrance]}",
+                "docs/partitions.md says what goes by batches",
+            )
 
     def _references(self) -> Iterator[Finding]:
         for references in LiveReferences.to(self._connection, self._binding):

@@ -163,6 +163,8 @@ def _print(forecast: Forecast, output: Output) -> None:
     output.line()
     output.table(forecast.table)
     output.line()
+    for sentence in forecast.partitions:
+        output.line(sentence)
     for sentence in forecast.sentences:
         output.line(sentence, style="yellow", mark="! ")
     output.line(forecast.heading, style="bold")

@@ -30,7 +30,7 @@ from ttl_odm.sweeper.text import age, visible
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ttl_odm.sweeper import LeaseState
+    from ttl_odm.sweeper import LeaseState, PartitionsCounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class Counts:
     expired: int | None = None
     oldest: float | None = None
     problem: str | None = None
+    partitions: PartitionsCounted | None = None
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -102,6 +103,9 @@ class Snapshot:
                     "oldest_expired_age": counts.oldest,
                     "last_rows_per_second": history.rate_of(counts.target.name),
                     "last_found": list(history.of(counts.target.name)),
+                    "partitions": None
+                    if counts.partitions is None
+                    else counts.partitions.to_dict(),
                     "error": counts.problem,
                 }
                 for counts in self.targets
@@ -179,6 +183,7 @@ async def _snapshot(app: Application, lease_name: str | None) -> Snapshot:
                     is_estimated=rows.is_estimated,
                     expired=rows.due,
                     oldest=oldest if rows.due else 0.0,
+                    partitions=rows.partitions,
                 )
         except StoreError as error:
             counts = Counts(target, problem=in_one_line(error))
@@ -259,6 +264,11 @@ def format_snapshot(
         model = counts.target.model or "-"
         rows.append((visible(name), visible(model), *cells, *changes, oldest, rate, last))
     lines += ["", aligned(rows, width)]
+    lines += [
+        f"{visible(row.target.name)}: {row.partitions}"
+        for row in snapshot.targets
+        if row.partitions is not None
+    ]
     lines += [
         f"! {visible(row.target.name)}: {row.problem}" for row in snapshot.targets if row.problem
     ]

@@ -10,6 +10,7 @@ understands the product:
 - `declared`: the default as its owner declares it at this moment;
 - `expiry`: the instant from which a row no longer exists;
 - `lifetime`: what a program may do with one row's lifetime: `touch`, `expire_in` and their like;
+- `partitions`: how a table is cut by time;
 - `overlay`: attributes that are set on a class of somebody else's, and put back.
 """
 

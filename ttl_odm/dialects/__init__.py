@@ -4,6 +4,7 @@
 - `postgresql`: PostgreSQL
 - `mysql`: MariaDB and MySQL
 - `sqlite`: SQLite
+- `partitions`: `PartitionDDL`, how a family cuts tables into partitions; `postgresql_partitions`
 - `general`: `General`, what a family of somebody else's begins with
 - `errors`: which errors of a driver pass by themselves, and how each reads in one line
 - `entry_points`: families that other distributions bring
@@ -15,12 +16,21 @@ that they put into them. Nor does it ask a database; it only says what there is 
 from ttl_odm.dialects.family import EPOCH, Family, index_name
 from ttl_odm.dialects.general import General
 from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.partitions import PartitionDDL
 from ttl_odm.dialects.postgresql import PostgreSQL
+from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
 from ttl_odm.dialects.sqlite import SQLite
 
 FAMILIES: tuple[Family, ...] = (PostgreSQL(), MySQL(), SQLite())
 
 MYSQL_FAMILY = MySQL.names
+
+_PARTITIONS: dict[str, PartitionDDL] = {"postgresql": PostgreSQLPartitions()}
+
+
+def partition_ddl(name: str) -> PartitionDDL | None:
+    """How a database that an ORM calls by this name cuts tables; None if it doesn't, with us."""
+    return _PARTITIONS.get(name)
 
 
 def family_named(name: str) -> Family | None:
@@ -35,8 +45,10 @@ __all__ = [
     "Family",
     "General",
     "MySQL",
+    "PartitionDDL",
     "PostgreSQL",
     "SQLite",
     "family_named",
     "index_name",
+    "partition_ddl",
 ]

@@ -9,13 +9,15 @@ to 3 / n is likely.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from ttl_odm.sweeper import PartitionsCounted
 
 _TWO_SIGMA: Final = 1.96
 _RULE_OF_THREE: Final = 3
@@ -54,13 +56,15 @@ class Measured:
     """What a database has counted: for each cluster of the sample the answers to the questions.
 
     The first question is ``rows``: all rows of the sample. `total` is what the clusters were drawn
-    from, rows of the table or so many stretches; 0 when everything was counted.
+    from, rows of the table or so many stretches; 0 when everything was counted. `partitions` are
+    those of a table that is cut by time, by scenario.
     """
 
     names: Sequence[str]
     clusters: Sequence[Sequence[int]]
     drawn: Drawn = Drawn.ALL
     total: int = 0
+    partitions: Mapping[str, PartitionsCounted] = field(default_factory=dict)
 
     @property
     def is_sample(self) -> bool:

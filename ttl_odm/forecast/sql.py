@@ -44,9 +44,11 @@ from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
+from ttl_odm.sqlalchemy.policy.partitioned import partitioning_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper import PartitionsCounted
 
 _SECONDS: Final = 600
 
@@ -76,7 +79,9 @@ def measure(
             if isinstance(table, str):
                 schema, _, name = table.rpartition(".")
                 return try_out(connection, name, planned, schema=schema or None, big=big)
-            return _Counting(connection, _bindings(table, binding_of(table), planned)).run(big)
+            bindings = _bindings(table, binding_of(table), planned)
+            measured = _Counting(connection, bindings).run(big)
+            return replace(measured, partitions=_partitions(connection, bindings))
     finally:
         connection.invalidate()
 
@@ -99,6 +104,27 @@ def try_out(
             full = name if schema is None else f"{schema}.{name}"
             raise TTLConfigurationError(f"there is no table {full!r} in the database.") from error
     return _Counting(connection, _bindings(reflected, None, planned)).run(big)
+
+
+def _partitions(
+    connection: Connection, bindings: dict[str, Binding]
+) -> dict[str, PartitionsCounted]:
+    """How many partitions there are, and would be over, by each policy that is cut alike."""
+    current = bindings.get("current")
+    if current is None or current.partitioning is None:
+        return {}
+    counted = {}
+    for name, binding in bindings.items():
+        if binding.partitioning is None:
+            declared, where = current.partitioning.declared, f"{binding.name}.__ttl_partition__"
+            try:
+                binding.partitioning = partitioning_of(binding, declared, where)
+            except TTLConfigurationError:  # by which nothing could be cut
+                continue
+        leaves = read_leaves(connection, binding)
+        if leaves is not None:
+            counted[name] = leaves.counted
+    return counted
 
 
 def _bindings(table: Table, current: Binding | None, planned: Policy | None) -> dict[str, Binding]:

@@ -115,6 +115,9 @@ class Forecast:
             "sampled_rows": self.measured.sampled if self.measured.is_sample else None,
             "own_ttl": self.own.rows,
             **scenarios,
+            "partitions": {
+                name: counted.to_dict() for name, counted in self.measured.partitions.items()
+            },
             "field": self.field,
             "ages": plain(self.histogram()),
         }
@@ -159,6 +162,11 @@ class Forecast:
                 f"No row of the sample would change at once; of all rows, fewer than {unseen:,}."
             ]
         return changes or ["Nothing would change at once."]
+
+    @property
+    def partitions(self) -> list[str]:
+        """How many partitions there are, and are over, by each policy; empty without any."""
+        return [f"{name}: {counted}." for name, counted in self.measured.partitions.items()]
 
     @property
     def title(self) -> str:

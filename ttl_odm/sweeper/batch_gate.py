@@ -96,8 +96,11 @@ class Budget:
             return size
         return min(size, self._rows, self._rows_of_turn)
 
-    def spend(self, result: BatchResult) -> tuple[str, float]:
-        """Count a batch in, and return why to wait before the next one, and how many seconds."""
+    def spend(self, result: BatchResult, *, is_whole: bool = False) -> tuple[str, float]:
+        """Count a batch in, and return why to wait before the next one, and how many seconds.
+
+        What is dropped as a whole costs no time by its rows.
+        """
         rows = result.deleted + sum(result.referring.values())
         self._is_new_turn = False
         if self._rows is not None and self._rows_of_turn is not None:
@@ -105,7 +108,7 @@ class Budget:
             self._rows_of_turn -= rows
         rest = result.elapsed * self._rest
         rate = self._limits.max_rows_per_second
-        owed = 0.0 if rate is None else rows / rate - result.elapsed
+        owed = 0.0 if rate is None or is_whole else rows / rate - result.elapsed
         return ("rate", owed) if owed > rest else ("rest", rest)
 
     @property
@@ -146,9 +149,12 @@ class BatchGate:
         """Return the rows that the next batch may have, which would otherwise have `size`."""
         return self._budget.cap(size)
 
-    def spend(self, result: BatchResult) -> None:
-        """Count a batch in; what it costs in rest is waited for before the next one."""
-        self._owed = self._budget.spend(result)
+    def spend(self, result: BatchResult, *, is_whole: bool = False) -> None:
+        """Count a batch in, or a partition that is whole.
+
+        What it costs in rest is waited for before the next one.
+        """
+        self._owed = self._budget.spend(result, is_whole=is_whole)
 
     def begin_turn(self, share: float) -> Plan[None]:
         """Let a target have a share, from 0 to 1, of what the limits have left."""

@@ -130,6 +130,7 @@ class TargetReport:
         referring: Expired rows of other tables that referred to these and went before, by table.
         left: Some of the rows that kept their batches from going and had to stay: the key of each,
             and why. The next sweep tries them again.
+        notes: What else there is to know, a sentence each: such as why a partition was not dropped.
     """
 
     table: str
@@ -146,6 +147,7 @@ class TargetReport:
     missing: bool = False
     referring: Mapping[str, int] = field(default_factory=dict)
     left: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     @property
     def skipped(self) -> int:
@@ -174,6 +176,7 @@ class TargetReport:
             "missing": self.missing,
             "referring": dict(self.referring),
             "left": list(self.left),
+            "notes": list(self.notes),
         }
 
     @property
@@ -190,6 +193,8 @@ class TargetReport:
             yield f"{table}: skipped {', '.join(left)}"
         for row in self.left:
             yield f"{table}: left {text.visible(row)}"
+        for note in self.notes:
+            yield f"{table}: {text.visible(note)}"
         if self.error is not None:
             yield f"{table} FAILED: {self.problem}"
 

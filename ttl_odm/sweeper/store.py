@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper.hooks import HookError, Hooks, Purged
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,10 @@ class Part(Enum):
     whole table.
     """
 
+    PARTITIONS = "partitions"
+    """Whole partitions: those that are wanted are made, those with no live row dropped. It comes
+    first, and needs nothing to be expired."""
+
     INHERITING = "inheriting"
     OWN = "own"
     CAPPED = "capped"
@@ -117,6 +122,29 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsCounted:
+    """How many partitions a target has, and what the next sweep has to do with them.
+
+    Attributes:
+        there: All that are there, without one for what belongs in no other.
+        over: Those of them whose default life is over: they are dropped if nothing in them lives.
+        missing: Those that are to be made.
+    """
+
+    there: int
+    over: int
+    missing: int
+
+    def __str__(self) -> str:
+        to_make = f", {self.missing} more to be made" if self.missing else ""
+        return f"{counted(self.there, 'partition')}, {self.over} over{to_make}"
+
+    def to_dict(self) -> dict[str, int]:
+        """Return plain values, for JSON."""
+        return {"there": self.there, "over": self.over, "missing": self.missing}
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """How much of a target has expired.
 
@@ -126,12 +154,14 @@ class Counted:
         is_estimated: Whether `rows` is that.
         oldest: What `Due.oldest` could not say because the table has to be read for it; None if it
             could, or if nobody can tell.
+        partitions: How many partitions there are; None for a target that isn't cut by time.
     """
 
     due: int
     rows: int
     is_estimated: bool = False
     oldest: float | None = None
+    partitions: PartitionsCounted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +171,7 @@ class BatchRequest:
     Attributes:
         target: One of the store's `targets`.
         part: One of those that `due` gave.
-        size: Rows, at most.
+        size: Rows, at most; a partition goes whole, however many it has.
         resume: Where the batch before this one ended; None at the beginning of a part.
         hooks: Whom to call. Always empty for a store that isn't `Hooking`.
         timeout: Seconds that each statement may take, where the database can limit that; None for
@@ -182,6 +212,8 @@ class BatchResult:
             since they referred to rows of the target.
         oldest: Seconds since the first of the expired rows that the batch met had expired, where
             `Due.oldest` is None; None if it met none, or nobody can tell.
+        notes: What whoever reads the report should know of the target, a sentence each.
+        pause: Seconds to wait before the next batch, such as for a lock that others have.
     """
 
     deleted: int
@@ -196,6 +228,8 @@ class BatchResult:
     phases: Mapping[Phase, float] = field(default_factory=dict)
     referring: Mapping[str, int] = field(default_factory=dict)
     oldest: float | None = None
+    notes: Sequence[str] = ()
+    pause: float = 0.0
 
 
 def weight(values: Iterable[object]) -> int:

@@ -15,7 +15,7 @@ from ttl_odm.sweeper.culprits import CulpritSearch
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
-from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, StoreError
+from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, Part, StoreError
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import BatchResult, Counted, Due, Part, RefusedError, Skip
+    from ttl_odm.sweeper.store import BatchResult, Counted, Due, RefusedError, Skip
     from ttl_odm.sweeper.tenure import History
 
 NAMED: Final = 10
@@ -69,6 +69,8 @@ class TargetSweep:
         self._archived = 0
         self._skips: Counter[Skip] = Counter()
         self._left: list[str] = []
+        self._notes: dict[str, None] = {}
+        self._pause = 0.0
         self._referring: Counter[str] = Counter()
         self._batches = 0
         self._oldest: float | None = None
@@ -110,6 +112,7 @@ class TargetSweep:
             archived=self._archived,
             skips=dict(self._skips),
             left=tuple(self._left),
+            notes=tuple(self._notes),
             referring=dict(self._referring),
             batches=self._batches,
             duration=self._duration,
@@ -159,8 +162,10 @@ class TargetSweep:
         while self._places:
             if not (yield from self._gate.clear()):
                 return
+            self._pause = 0.0
             if (yield from self._purge_next(self._places[0])):
                 self._places.popleft()
+            yield from self._gate.wait(self._pause, "retry")
         if self._skips:
             rest = yield from self._gate.persist(self._look)
             self._after = self._oldest_left if rest is None or rest.oldest is None else rest.oldest
@@ -197,6 +202,8 @@ class TargetSweep:
             if fuse is not None and not settings.force:
                 fuse.check(self._target, self._counted, self._history.of(self._target))
         if settings.dry_run:
+            if self._counted is not None and self._counted.partitions is not None:
+                self._notes[str(self._counted.partitions)] = None
             if due.oldest is None and self._counted is not None:
                 self._after = self._counted.oldest
             return deque()
@@ -231,14 +238,15 @@ class TargetSweep:
             raise StoreError(f"The store makes no progress: {result!r} for {size} rows.")
         # A batch that ended before it was full says nothing about the time of others, and one that
         # a limit made small only whether even that was too many.
-        if result.resume is not None and search.limit is None:
+        is_sized = place.part is not Part.PARTITIONS  # which go whole, and in no time
+        if is_sized and result.resume is not None and search.limit is None:
             fit = self._settings.pace.next(size, result.elapsed)
             if size >= self._size or fit < size:
                 self._size = fit
             if self._loads:
                 self._size = fitting(self._size, result.deleted, result.loaded)
         self._count_skips(result)
-        if result.deleted:
+        if result.deleted and is_sized:
             search.goes_on(self._size)
 
     def _count_skips(self, result: BatchResult) -> None:
@@ -266,12 +274,14 @@ class TargetSweep:
             self._size = self._settings.pace.shrunk(self._size)
 
         size, result = yield from self._gate.persist(lambda: self._attempt(place), shrink)
-        self._gate.spend(result)
+        self._gate.spend(result, is_whole=place.part is Part.PARTITIONS)
+        self._pause = result.pause
         self._history.last = self._target
         self._batches += 1
         self._deleted += result.deleted
         self._archived += result.archived
         self._referring.update(result.referring)
+        self._notes.update(dict.fromkeys(result.notes))
         if result.oldest is not None:
             self._oldest = max(self._oldest or 0.0, result.oldest)
         after: Mapping[Phase, float] = yield from self._call_hooks(result)

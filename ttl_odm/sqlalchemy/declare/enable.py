@@ -23,6 +23,7 @@ from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
+from ttl_odm.sqlalchemy.policy.partitioned import uncut
 from ttl_odm.sqlalchemy.rewrite.from_clauses import target_name
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper
     from sqlalchemy.types import TypeEngine
 
+    from ttl_odm.core.partitions import Partitions
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.declarations import Archive
 
@@ -60,6 +62,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     archive: Archive | ArchiveSink | None = None,
     on_purged: Any = None,
     sweep: str | None = None,
+    partition: Partitions | None = None,
 ) -> None:
     """Give a mapped class or a Table a lifetime, whoever wrote it.
 
@@ -75,12 +78,14 @@ def enable(  # noqa: PLR0913 (what a class may declare)
             single-table subclass of a hierarchy, or a Table (declared or reflected).
         policy: What ``__ttl__`` may be: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
         purge: What ``__ttl_purge__`` may be: how expired rows go, "delete" or "orm". None, here
-            and in the next three, leaves what the class declares or was given before.
+            and in the next four, leaves what the class declares or was given before.
         archive: What ``__ttl_archive__`` may be: where expired rows are kept.
         on_purged: What ``__ttl_on_purged__`` may be: whom to tell of them.
         sweep: What ``__ttl_sweep__`` may be: how expired rows are found. None goes by the indexes
             that the database has, and walks the table if they don't suffice; "index" does the same,
             and lets ``create_all()`` and Alembic make what is missing; "scan" walks it always.
+        partition: What ``__ttl_partition__`` may be: how the table is cut by time. Where it is
+            already, with ``made_by="others"`` if they make its partitions.
 
     Raises:
         InvalidTTL: The policy is a number that is no ttl.
@@ -90,6 +95,8 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     where = f"enable({target_name(target)})"
     as_policy(policy, where=where)  # raises before anything happens
     modes = declarations(purge=purge, archive=archive, on_purged=on_purged, sweep=sweep)
+    if partition is not None:
+        modes["__ttl_partition__"] = partition
     with _lock:
         resolved = _Target.of(target)
         resolved.settle()
@@ -301,6 +308,8 @@ def _unbind(table: FromClause) -> None:
     unbind(table)
     if binding is None:  # a joined subclass's
         return
+    if binding.partitioning is not None:
+        uncut(binding.partitioning)
     stamp = binding.last_modified
     if isinstance(stamp.default, ColumnDefault) and isinstance(stamp.default.arg, (Stamp, Stored)):
         stamp.default = binding.default_before

@@ -19,7 +19,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy import schema
+from ttl_odm.sqlalchemy.policy import partitioned, schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     MaxLifetime,
@@ -107,6 +107,7 @@ def bind_table(
     binding.sweep = sweep_of(owner)
     makes_index = binding.sweep == "index" and (is_ours or hasattr(owner, "__ttl_sweep__"))
     _prepare_schema(binding, makes_index=makes_index)
+    _cut(binding)
     bind(binding.table, binding)
     if bound_tables.was_asked(binding.table):
         recompile({binding.table.name})
@@ -247,6 +248,16 @@ def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
             schema.add_indexes(binding.table, stamp, own)
     if binding.max_lifetime is not None and makes_index:
         schema.add_index_on(binding.max_lifetime.created)
+
+
+def _cut(binding: Binding) -> None:
+    """See to the table's partitions, where the owner declares some."""
+    owner = binding.default.owner
+    declared = partitioned.partitions_of(owner)
+    if declared is not None:
+        where = f"{owner.__name__}.__ttl_partition__"
+        binding.partitioning = partitioned.partitioning_of(binding, declared, where)
+        partitioned.cut_when_created(binding.partitioning, where)
 
 
 def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.orm import (
 )
 
 from ttl_odm.core.annotations import annotations_of
+from ttl_odm.core.partitions import Partitions  # noqa: TC001 - mappers may read annotations
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
 from ttl_odm.sqlalchemy.gate import functions
@@ -72,7 +73,7 @@ class TTLMixin:
     What becomes of expired rows: ``__ttl_purge__`` says how they go, by ``"delete"`` or through the
     ``"orm"``; ``__ttl_archive__`` where they are kept, an `Archive` or an object with ``write()``;
     ``__ttl_on_purged__`` names whom to tell; ``__ttl_sweep__`` is how they are found, by an
-    ``"index"`` or a ``"scan"``.
+    ``"index"`` or a ``"scan"``; ``__ttl_partition__`` cuts the table by time, see `Partitions`.
 
     Attributes:
         last_modified: Column ``_ts``; an aware UTC datetime that the database's clock sets on
@@ -86,6 +87,7 @@ class TTLMixin:
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None
     __ttl_on_purged__: ClassVar[Any] = None
+    __ttl_partition__: ClassVar[Partitions | None] = None
 
     if TYPE_CHECKING:
         last_modified: Mapped[datetime]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Column, ColumnElement, FromClause
 
+    from ttl_odm.core.partitions import Partitions
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
 INFO_KEY: Final = "ttl_odm"
@@ -54,6 +55,21 @@ class MaxLifetime:
     seconds: int
 
 
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a table is cut by time, see `ttl_odm.sqlalchemy.policy.partitioned`.
+
+    Attributes:
+        column: The column that partitions are ranges of; lives are counted from it.
+        declared: The spans, and what becomes of them.
+        unit: "s", "ms" or "us" where the column holds epoch integers; None where it holds dates.
+    """
+
+    column: Column[Any]
+    declared: Partitions
+    unit: str | None = None
+
+
 @dataclass(slots=True)
 class Binding:
     """A table's policy.
@@ -66,6 +82,7 @@ class Binding:
         discriminator: The column that tells single-table subclasses, or kinds, apart.
         sweep: How the sweeper finds expired rows: by the indexes that the database has, such as
             `ttl_odm.sqlalchemy.policy.schema` makes, or by walking the table in any case.
+        partitioning: How the table is cut by time; None where it wasn't declared.
         default_before: What the column had for a default of SQLAlchemy's before it was stamped,
             to be put back when the table is unbound.
         origin: The binding that was declared, where this one is that of a second Table object of
@@ -85,6 +102,7 @@ class Binding:
     discriminator: Column[Any] | None = None
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
+    partitioning: Partitioning | None = None
     default_before: Any = None
     origin: Binding | None = None
     stamps: bool = field(init=False)
@@ -135,6 +153,7 @@ class Binding:
         """The same policy on another Table object, which has columns of the same names."""
         columns = {column.name: column for column in table.c}
         stamp, limit = columns[self.last_modified.name], self.max_lifetime
+        cut = self.partitioning
         before, ours = stamp.default, self.last_modified.default
         if self.stamps and isinstance(ours, ColumnDefault):
             if getattr(before, "arg", None) is ours.arg:  # to_metadata() has copied it
@@ -148,6 +167,7 @@ class Binding:
             override=None if self.override is None else columns[self.override.name],
             discriminator=None if self.discriminator is None else columns[self.discriminator.name],
             max_lifetime=limit and replace(limit, created=columns[limit.created.name]),
+            partitioning=cut and replace(cut, column=columns[cut.column.name]),
             default_before=before,
             origin=self.first if is_second else None,
         )

@@ -4,6 +4,8 @@
 - `due`: what has expired, by the sweeper's indexes: whether, and where next.
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
 - `partitions`: the partitions of a table on PostgreSQL, each of which is swept by itself.
+- `leaves`: the partitions of a table that is cut by time, and which of them are over.
+- `whole_partitions`: making and dropping them, a partition at a time.
 - `batch`: purging one batch of expired rows.
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `stored_indexes`: the indexes that a table really has, and those that a sweep needs.

@@ -45,9 +45,11 @@ from ttl_odm.sqlalchemy.purge.statements import (
 )
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
+from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import at_once, has_no_wait, prepared, reading, writing
+from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+    from ttl_odm.sqlalchemy.sweep.leaves import Findings
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -69,9 +72,15 @@ _MOST_BESIDE: Final = 500
 
 
 def purge(
-    connection: Connection, binding: Binding, request: BatchRequest, keys: ReferringKeys
+    connection: Connection,
+    binding: Binding,
+    request: BatchRequest,
+    keys: ReferringKeys,
+    findings: Findings,
 ) -> BatchResult:
     """Purge one batch by a connection fresh from the pool; see `ttl_odm.sweeper.Store.purge`."""
+    if request.part is Part.PARTITIONS:
+        return purge_partition(connection, binding, request, findings)
     table, timeout = binding.table, request.timeout
     batch = None
     with prepared(connection, timeout):
@@ -86,7 +95,7 @@ def purge(
                 lazily = Removal(connection, binding, request.hooks).leaves_no_trace
                 with writing(connection, table, timeout, lazily=lazily):
                     with phase("find"):
-                        source, rows = _next_range(connection, binding, request)
+                        source, rows = _next_range(connection, binding, request, findings)
                     if rows is None or not rows.rows:
                         return BatchResult(0, rows and rows.resume)
                     batch = _Batch(connection, binding, request, rows, source)
@@ -123,12 +132,13 @@ def _carefully(batch: _Batch, keys: ReferringKeys) -> BatchResult:
 
 
 def _next_range(
-    connection: Connection, binding: Binding, request: BatchRequest
+    connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
 ) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and where they are: in the table, or in one of its partitions."""
     table, resume = binding.table, request.resume
     if isinstance(resume, _Beside):
-        source, rows = _next_range(connection, binding, replace(request, resume=resume.at))
+        at = replace(request, resume=resume.at)
+        source, rows = _next_range(connection, binding, at, findings)
         return source, rows and resume.narrowed(rows, binding)
 
     def next_range(source: Table, resume: Any) -> KeyRange | None:
@@ -138,7 +148,8 @@ def _next_range(
         return index.next_range(connection, request.size, resume)
 
     if connection.dialect.name == "postgresql" and isinstance(resume, Resume | None):
-        leaf = next_in_leaves(connection, table, resume, next_range)
+        but = left_to_partitions(connection, binding, request, findings)
+        leaf = next_in_leaves(connection, table, resume, next_range, but)
         if leaf is not None:
             return leaf
     return table, next_range(table, resume)

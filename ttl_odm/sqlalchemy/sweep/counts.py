@@ -6,6 +6,7 @@ are expired rows.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import BigInteger, String, and_, column, func, literal, or_, select
@@ -15,6 +16,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows, measure
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.table_walk import regclass
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
@@ -35,6 +37,15 @@ _LOOK: Final = 10
 
 def count(connection: Connection, binding: Binding) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
+    counted = _count(connection, binding)
+    if binding.partitioning is None:
+        return counted
+    with prepared(connection), reading(connection):
+        leaves = read_leaves(connection, binding)
+    return counted if leaves is None else replace(counted, partitions=leaves.counted)
+
+
+def _count(connection: Connection, binding: Binding) -> Counted:
     table, due, oldest = binding.table, 0, None
     is_on = any(default() is not None for default in binding.defaults())
     is_whole = is_on and is_walked(connection, binding)

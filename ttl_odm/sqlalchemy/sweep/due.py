@@ -14,7 +14,7 @@ rows that somebody holds, rows of single-table subclasses that live longer than 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +36,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
+    from ttl_odm.sqlalchemy.sweep.leaves import Leaves
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
@@ -56,8 +58,23 @@ if TYPE_CHECKING:
 
 def find_due(connection: Connection, binding: Binding) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
-    if all(default() is None for default in binding.defaults()):
-        return None
+    is_on = any(default() is not None for default in binding.defaults())
+    if binding.partitioning is None:
+        return _rows_due(connection, binding) if is_on else None
+    with prepared(connection), reading(connection):
+        leaves = read_leaves(connection, binding)
+    has_work = leaves is not None and (
+        any(True for _ in leaves.missing()) or (is_on and any(map(leaves.is_over, leaves.every)))
+    )
+    whole = (Part.PARTITIONS,) if has_work else ()
+    if not is_on:  # rows are written all the same, and need their partitions
+        return Due(whole, 0.0) if whole else None
+    due = _rows_due(connection, binding, leaves)
+    return replace(due, parts=(*whole, *due.parts))
+
+
+def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = None) -> Due:
+    """Find the parts with expired rows; in `leaves` some may wait for their partition."""
     mode = mode_of(binding)
     loads_rows = mode.sink is not None or mode.orm is not None
     if is_walked(connection, binding):
@@ -75,21 +92,30 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
         lives.append((Part.CAPPED, binding.max_lifetime.seconds, []))
     if not lives:
         return Due((), 0.0)
-    overdue = select(
-        *(
-            PartIndex(binding, part, clock).first_overdue(seconds, rows).scalar_subquery()
-            for part, seconds, rows in lives
-        )
-    )
-    with prepared(connection), reading(connection):
-        answers = connection.execute(overdue.options(include_expired())).one()
-    ages = [
-        (part, seconds_of(answer, clock))
-        for (part, *_), answer in zip(lives, answers, strict=True)
-        if answer is not None
+    # What waits for its partition isn't overdue; whether it does knows the sweeper's request.
+    firm = [[] if part is Part.OWN else _not_waiting(binding, leaves) for part, *_ in lives]
+    lookups = [
+        PartIndex(binding, part, clock).first_overdue(seconds, [*rows, *more]).scalar_subquery()
+        for (part, seconds, rows), no_wait in zip(lives, firm, strict=True)
+        for more in ([], no_wait)[: 2 if no_wait else 1]
     ]
-    parts = dict.fromkeys(part for part, _ in ages)
-    return Due(tuple(parts), max((seconds for _, seconds in ages), default=0.0), loads_rows)
+    with prepared(connection), reading(connection):
+        row = iter(connection.execute(select(*lookups).options(include_expired())).one())
+    answers = [(first := next(row), next(row) if no_wait else first) for no_wait in firm]
+    parts = dict.fromkeys(
+        part for (part, *_), (first, _) in zip(lives, answers, strict=True) if first is not None
+    )
+    ages = (seconds_of(age, clock) for _, age in answers if age is not None)
+    return Due(tuple(parts), max(ages, default=0.0), loads_rows)
+
+
+def _not_waiting(binding: Binding, leaves: Leaves | None) -> list[ColumnElement[bool]]:
+    """The condition for rows that don't wait for their partition; none where no row does."""
+    start = None if leaves is None else leaves.waiting_from()
+    if leaves is None or start is None or reason_against(binding, mode_of(binding).hooks):
+        return []
+    column = leaves.partitioning.column
+    return [column < literal_column(leaves.cut.bound(start))]
 
 
 def _inherited_lives(binding: Binding) -> Iterator[tuple[int, list[ColumnElement[bool]]]]:

@@ -19,7 +19,7 @@ from sqlalchemy import Column, MetaData, Table, text
 from ttl_odm.sqlalchemy.sweep.table_walk import qualified_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from sqlalchemy import Connection
 
@@ -56,15 +56,30 @@ _tables: WeakKeyDictionary[Table, dict[tuple[str, str], Table]] = WeakKeyDiction
 """The leaves by the table: SQLAlchemy knows a statement again by the tables in it."""
 
 
+def leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
+    """A leaf, by its schema and name, as a table of its own."""
+    known = _tables.setdefault(table, {})
+    if leaf not in known:
+        schema, name = leaf
+        columns: list[Column[Any]] = [
+            Column(column.name, column.type, key=column.key, primary_key=column.primary_key)
+            for column in table.c
+        ]
+        known[leaf] = Table(name, MetaData(), *columns, schema=schema)
+    return known[leaf]
+
+
 def next_in_leaves(
     connection: Connection,
     table: Table,
     resume: Resume | None,
     next_range: Callable[[Table, Any], KeyRange | None],
+    but: Collection[tuple[str, str]] = (),
 ) -> tuple[Table, KeyRange | None] | None:
     """Find the next rows of a table on PostgreSQL, leaf by leaf.
 
-    `next_range` finds them in a leaf; it gets that, and where in it to go on.
+    `next_range` finds them in a leaf; it gets that, and where in it to go on. `but` are leaves that
+    are left alone.
 
     Returns:
         The leaf and its rows; no rows when nothing is left. None if the table has no partitions, or
@@ -78,17 +93,9 @@ def next_in_leaves(
         # By an order of ours, so that others may be attached and detached meanwhile.
         leaves = sorted((schema, name) for schema, name, _ in catalog)
     for number, leaf in enumerate(leaves):
-        if resume is not None and leaf < resume.leaf:
+        if leaf in but or (resume is not None and leaf < resume.leaf):
             continue
-        known = _tables.setdefault(table, {})
-        if leaf not in known:
-            schema, name = leaf
-            columns: list[Column[Any]] = [
-                Column(column.name, column.type, key=column.key, primary_key=column.primary_key)
-                for column in table.c
-            ]
-            known[leaf] = Table(name, MetaData(), *columns, schema=schema)
-        source = known[leaf]
+        source = leaf_table(table, leaf)
         inside = resume.resume if resume is not None and leaf == resume.leaf else None
         rows = next_range(source, inside)
         if rows is not None and (rows.rows or rows.resume is not None):

@@ -29,6 +29,7 @@ from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
+from ttl_odm.sqlalchemy.sweep.leaves import Findings
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors, undivided
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, MissingTargetError
@@ -73,6 +74,7 @@ class _Tables:
         self._targets = targets
         self._bindings: dict[str, Binding] = {}
         self._keys = ReferringKeys()
+        self._findings = Findings()
         for name in self.targets():
             mode_of(self._bindings[name])  # a slip is found now, not at three in the morning
 
@@ -201,7 +203,8 @@ class SQLAlchemyStore(_Tables):
 
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        return self._run(on_table, purge, self._bindings[request.target], request, self._keys)
+        binding = self._bindings[request.target]
+        return self._run(on_table, purge, binding, request, self._keys, self._findings)
 
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
@@ -235,7 +238,7 @@ class AsyncSQLAlchemyStore(_Tables):
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
         binding = self._bindings[request.target]
-        return await self._run(on_table, purge, binding, request, self._keys)
+        return await self._run(on_table, purge, binding, request, self._keys, self._findings)
 
     async def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""

@@ -216,6 +216,13 @@ def _settings(timeout: float | None, lazily: bool) -> Select[Any]:  # noqa: FBT0
     return select(*(func.set_config(name, value, true()) for name, value in values.items()))
 
 
+def limit_statements(connection: Connection, seconds: float) -> None:
+    """Let each further statement of a transaction take so many seconds, on PostgreSQL."""
+    if connection.dialect.name == "postgresql":
+        limit = func.set_config("statement_timeout", milliseconds(seconds), true())
+        connection.execute(select(limit))
+
+
 @contextmanager
 def writing(
     connection: Connection, table: Table, timeout: float | None = None, *, lazily: bool = False

@@ -1,0 +1,129 @@
+"""What the tests of partitions share: tables that are cut by days, and rows of any age in them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import DateTime, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from ttl_odm import TTL, ExpireAfter, Partitions
+from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from ttl_odm.sweeper import TargetReport
+
+DAY = 86_400
+DAILY = Partitions("1 day", ahead=2)
+
+
+def log(days: int = 2, cut: Partitions = DAILY, **declared: Any) -> Any:
+    """Declare a table of events that all live equally long."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Event(Base):
+        __tablename__ = "events"
+        __ttl__ = ExpireAfter("created_at", days * DAY)
+        __ttl_partition__ = cut
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), primary_key=True)
+
+    for name, value in declared.items():
+        setattr(Event, name, value)
+    return Event
+
+
+def visits(default: Any = 3600, days: int = 30, cut: Partitions = DAILY, **declared: Any) -> Any:
+    """Declare a table of visits that writes prolong, up to a limit."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Visit(TTLMixin, Base):
+        __tablename__ = "visits"
+        __ttl__ = TTL(default, max_lifetime=days * DAY, created="began")
+        __ttl_partition__ = cut
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        began: Mapped[datetime] = mapped_column(DateTime(timezone=True), primary_key=True)
+
+    for name, value in declared.items():
+        setattr(Visit, name, value)
+    return Visit
+
+
+def ago(connection: Connection, days: int) -> datetime:
+    """The beginning of a day in UTC, by the database's clock."""
+    today: datetime = connection.scalar(
+        text("SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'")
+    )
+    return today - timedelta(days=days)
+
+
+def create(engine: Engine, model: Any, *past: int) -> None:
+    """Make a table, and partitions of days that are past, so many days ago."""
+    model.metadata.create_all(engine)
+    table = model.__table__.name
+    with engine.begin() as connection:
+        for days in past:
+            first, last = ago(connection, days), ago(connection, days - 1)
+            connection.execute(
+                text(
+                    f"CREATE TABLE {table}_d{days} PARTITION OF {table} "
+                    f"FOR VALUES FROM ('{first}') TO ('{last}')"
+                )
+            )
+
+
+def add(engine: Engine, model: Any, days: int, keys: Any, **more: str) -> None:
+    """Write rows of a day, from its noon on, raw: each value but the key is an SQL expression."""
+    table = model.__table__
+    stamp = next(column.name for column in table.primary_key if column.name != "id")
+    with engine.begin() as connection:
+        noon = ago(connection, days) + timedelta(hours=12)
+        more = {stamp: f"'{noon}'::timestamptz", **more}
+        if "_ts" in table.c and "_ts" not in more:
+            more["_ts"] = more[stamp]
+        names, values = ", ".join(f'"{name}"' for name in more), ", ".join(more.values())
+        connection.execute(
+            text(f"INSERT INTO {table.name} (id, {names}) VALUES (:id, {values})"),  # noqa: S608
+            [{"id": key} for key in keys],
+        )
+
+
+def partitions(engine: Engine, table: str) -> set[str]:
+    """The names of a table's partitions."""
+    with engine.connect() as connection:
+        found = (
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(:name)"
+        )
+        return set(connection.scalars(text(found), {"name": table}))
+
+
+def tables(engine: Engine) -> set[str]:
+    """The names of all tables."""
+    with engine.connect() as connection:
+        found = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') "
+        return set(connection.scalars(text(found + "AND relnamespace = 'public'::regnamespace")))
+
+
+def keys(engine: Engine, model: Any) -> list[int]:
+    """The keys of all rows that are stored, expired or not."""
+    with engine.connect() as connection:
+        table = model.__table__.name
+        return list(connection.scalars(text(f"SELECT id FROM {table} ORDER BY id")))  # noqa: S608
+
+
+def swept(engine: Engine, model: Any, **options: Any) -> TargetReport:
+    """Sweep a table; return what came of it."""
+    report = Sweeper(engine, model, **options).run_once()
+    report.raise_for_failures()
+    (target,) = report.targets
+    return target

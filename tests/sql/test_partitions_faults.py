@@ -1,0 +1,355 @@
+"""Partitions while connections are killed, others read, and others write."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import Column, DateTime, Integer, MetaData, Table, create_engine, event, text
+
+from tests.locks import wait_until_blocked
+from tests.sql.cutting import add, ago, create, keys, log, partitions, swept, tables, visits
+from ttl_odm import TTL, Partitions
+from ttl_odm.sqlalchemy import Archive
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
+from ttl_odm.sqlalchemy.sweep.whole_partitions import TRIES
+from ttl_odm.sweeper import BatchRequest, Part, Sweeper, UnreachableStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
+
+pytestmark = pytest.mark.databases("postgres")
+
+MOVING = Partitions("1 day", ahead=2, survivors="move")
+
+
+@contextmanager
+def killed_before(engine: Engine, other: Engine, number: int) -> Iterator[list[int]]:
+    """End the server's process of a connection before its nth statement; a commit is one, too.
+
+    Yields the number of those that are still to come, in a list.
+    """
+    left = [number]
+
+    def count(connection: Connection, *_: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            process: Any = connection.connection.driver_connection
+            with other.connect() as third:
+                kill = text("SELECT pg_terminate_backend(:pid, 10000)")
+                third.execute(kill, {"pid": process.info.backend_pid})
+
+    event.listen(engine, "before_cursor_execute", count)
+    event.listen(engine, "commit", count)
+    yield left
+    event.remove(engine, "before_cursor_execute", count)
+    event.remove(engine, "commit", count)
+
+
+def purge_all(store: SQLAlchemyStore, target: str) -> None:
+    resume: object = None
+    while True:
+        result = store.purge(BatchRequest(target, Part.PARTITIONS, 1_000, resume))
+        resume = result.resume
+        if resume is None:
+            return
+
+
+def making(engine: Engine) -> tuple[Any, list[int], set[str]]:
+    model = log()
+    create(engine, model)
+    with engine.begin() as connection:
+        tomorrow = f"events_p{ago(connection, -1):%Y%m%d}"
+        connection.execute(text(f"DROP TABLE {tomorrow}"))
+    add(engine, model, -1, range(20))
+    return model, list(range(20)), {tomorrow}
+
+
+def dropping(engine: Engine) -> tuple[Any, list[int], set[str]]:
+    model = log(days=2)
+    create(engine, model, 5)
+    add(engine, model, 5, range(20))
+    add(engine, model, 0, [99])
+    return model, [99], {"events_d5"}
+
+
+def looking(engine: Engine) -> tuple[Any, list[int], set[str]]:
+    model = visits()
+    create(engine, model, 3)
+    add(engine, model, 3, range(20))
+    add(engine, model, 0, [99])
+    return model, [99], {"visits_d3"}
+
+
+def moving(engine: Engine) -> tuple[Any, list[int], set[str]]:
+    model = visits(cut=MOVING)
+    create(engine, model, 3)
+    add(engine, model, 3, range(20))
+    add(engine, model, 3, [98, 99], ttl="-1")
+    return model, [98, 99], {"visits_d3"}
+
+
+def handing_over(engine: Engine) -> tuple[Any, list[int], set[str]]:
+    into = Table(
+        "old_events",
+        MetaData(),
+        Column("id", Integer, primary_key=True),
+        Column("created_at", DateTime(timezone=True), primary_key=True),
+        postgresql_partition_by="RANGE (created_at)",
+    )
+    model = log(days=2, __ttl_archive__=Archive(into))
+    create(engine, model, 5)
+    into.create(engine)
+    add(engine, model, 5, range(20))
+    add(engine, model, 0, [99])
+    return model, [99], {"events_d5"}
+
+
+SCENES = [making, dropping, looking, moving, handing_over]
+
+
+@pytest.fixture
+def other(engine: Engine) -> Iterator[Engine]:
+    """A second engine of the same database, of which nobody counts the statements."""
+    second = create_engine(engine.url, isolation_level="AUTOCOMMIT")
+    yield second
+    second.dispose()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_kill_at_every_statement_leaves_nothing_half_done(
+    engine: Engine, other: Engine, scene: Any
+) -> None:
+    model, left, changed = scene(engine)
+    table = model.__table__.name
+    store = SQLAlchemyStore(engine, model)
+    before, rows = partitions(engine, table), keys(engine, model)
+    every = tables(engine)
+    for number in range(1, 200):
+        with killed_before(engine, other, number) as to_come:
+            try:
+                purge_all(store, table)
+            except UnreachableStoreError:
+                assert to_come[0] <= 0
+        engine.dispose()
+        now = partitions(other, table)
+        if now != before:  # it was committed
+            assert now ^ before == changed
+            break
+        assert keys(other, model) == rows
+        assert tables(other) == every
+    else:
+        pytest.fail("It is never done.")
+    purge_all(store, table)
+    assert keys(engine, model) == left
+    assert partitions(engine, table) ^ before == changed
+    lost = every - tables(engine)
+    assert lost <= changed  # and nothing is left beside the table
+    assert tables(engine) - every <= changed
+
+
+def test_a_reader_keeps_a_partition_and_nobody_waits_behind_it(
+    engine: Engine, other: Engine
+) -> None:
+    model, left, _ = dropping(engine)
+    rows = keys(engine, model)
+    store = SQLAlchemyStore(engine, model)
+    with engine.connect() as reader:  # a long transaction that has read the table
+        assert reader.scalar(text("SELECT count(*) FROM events")) == len(rows)
+        resume: object = None
+        tries = 0
+        while True:
+            result = store.purge(BatchRequest("events", Part.PARTITIONS, 1_000, resume))
+            # Between two tries nobody is in the queue, so a reader goes on at once.
+            waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            with other.connect() as connection:
+                assert connection.scalar(waiting) == 0
+                assert connection.scalar(text("SELECT count(*) FROM events")) == len(rows)
+            resume = result.resume
+            if resume is None or result.notes:
+                break
+            tries += 1
+            assert 0 < result.pause < 10
+        assert tries == TRIES - 1
+        assert "the partition events_d5 is in use, and left to the next sweep" in result.notes[0]
+        # Nor do batches what the drop will do.
+        assert swept(engine, model, lease=False).deleted == 0
+    assert swept(engine, model, lease=False).deleted == 20
+    assert keys(engine, model) == left
+
+
+def test_a_reader_behind_a_drop_waits_as_long_as_the_drop_itself_may(
+    engine: Engine, other: Engine
+) -> None:
+    model, *_ = dropping(engine)
+    seen: list[int] = []
+    settings: list[tuple[str, str]] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("LOCK TABLE ONLY"):
+            cursor.execute("SELECT current_setting('lock_timeout')")
+            settings.append(cursor.fetchone()[0])
+
+    def read() -> None:
+        with other.connect() as connection:
+            seen.append(connection.scalar(text("SELECT count(*) FROM events")))
+
+    event.listen(engine, "before_cursor_execute", note)
+    with engine.connect() as holder:
+        holder.execute(text("SELECT count(*) FROM events"))
+        sweeper = threading.Thread(target=lambda: Sweeper(engine, model, lease=False).run_once())
+        sweeper.start()
+        wait_until_blocked(other, "LOCK TABLE%")
+        reader = threading.Thread(target=read)
+        reader.start()
+        reader.join()  # although the holder still holds
+        assert seen == [21]
+    sweeper.join()
+    event.remove(engine, "before_cursor_execute", note)
+    assert set(settings) == {"50ms"}
+
+
+def test_a_writer_that_renews_a_row_while_it_is_looked_for_keeps_it(
+    engine: Engine, other: Engine
+) -> None:
+    model, *_ = looking(engine)
+    written: list[int] = []
+
+    def renew(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        # After the look without a lock, before the lock.
+        if statement.startswith("LOCK TABLE") and not written:
+            written.append(1)
+            with other.connect() as connection_:
+                connection_.execute(text("UPDATE visits SET ttl = -1 WHERE id = 7"))
+
+    event.listen(engine, "before_cursor_execute", renew)
+    swept(engine, model)
+    event.remove(engine, "before_cursor_execute", renew)
+    assert written
+    assert keys(engine, model) == [7, 99]
+
+
+def test_a_writer_that_has_begun_keeps_the_partition(engine: Engine, other: Engine) -> None:
+    model, *_ = looking(engine)
+    with engine.connect() as writer:
+        writer.execute(text("UPDATE visits SET ttl = -1 WHERE id = 7"))
+        Sweeper(other, model, lease=False).run_once()
+        writer.commit()
+    swept(engine, model)
+    assert keys(engine, model) == [7, 99]
+
+
+def test_a_default_that_is_raised_during_the_look_is_heeded(engine: Engine) -> None:
+    model, *_ = looking(engine)
+    raised = TTL(20 * 86_400, max_lifetime=30 * 86_400, created="began")
+
+    def change(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("LOCK TABLE ONLY"):
+            model.__ttl__ = raised
+
+    event.listen(engine, "before_cursor_execute", change)
+    swept(engine, model)
+    event.remove(engine, "before_cursor_execute", change)
+    assert keys(engine, model) == [*range(20), 99]
+
+
+def test_a_partition_that_somebody_detaches_meanwhile_is_not_dropped(
+    engine: Engine, other: Engine
+) -> None:
+    model, *_ = dropping(engine)
+
+    def detach(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("LOCK TABLE ONLY") and "events_d5" in partitions(other, "events"):
+            with other.connect() as connection:
+                connection.execute(text("ALTER TABLE events DETACH PARTITION events_d5"))
+
+    event.listen(engine, "before_cursor_execute", detach)
+    assert swept(engine, model).deleted == 0
+    event.remove(engine, "before_cursor_execute", detach)
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM events_d5")) == 20
+
+
+def test_rows_that_come_while_a_partition_is_made_for_them_are_not_lost(
+    engine: Engine, other: Engine
+) -> None:
+    model, *_ = making(engine)
+    written: list[int] = []
+
+    def write(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("CREATE TABLE") and len(written) < 2:
+            written.append(100 + len(written))
+            add(other, model, -1, written[-1:])
+
+    event.listen(engine, "before_cursor_execute", write)
+    swept(engine, model)
+    event.remove(engine, "before_cursor_execute", write)
+    assert keys(engine, model) == [*range(20), *written]
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM events_rest")) == 0
+
+
+class Race:
+    """Rows that are renewed for ever at random, and a reader that sees whether one is missing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_over = threading.Event()
+        self._random = random.Random(7)  # noqa: S311
+        self.live: set[int] = set()
+        self.failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._repeat, args=[turn]) for turn in self._turns]
+
+    @property
+    def _turns(self) -> list[Any]:
+        return [self._write, self._read]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _repeat(self, turn: Any) -> None:
+        try:
+            while not self._is_over.is_set():
+                turn()
+        except BaseException as error:  # noqa: BLE001 (a thread's)
+            self.failures.append(error)
+
+    def _write(self) -> None:
+        key = self._random.randrange(1, 9) * 1_000 + self._random.randrange(300)
+        renew = text("UPDATE visits SET ttl = -1 WHERE id = :id")
+        with self._engine.connect() as connection:
+            if connection.execute(renew, {"id": key}).rowcount:
+                self.live.add(key)
+
+    def _read(self) -> None:
+        known = set(self.live)
+        with self._engine.connect() as connection:
+            assert known <= set(connection.scalars(text("SELECT id FROM visits WHERE ttl = -1")))
+
+
+@pytest.mark.parametrize("survivors", ["sweep", "move"])
+def test_writers_and_readers_race_with_drops_and_lose_nothing(
+    engine: Engine, other: Engine, survivors: Any
+) -> None:
+    model = visits(3600, cut=Partitions("1 day", ahead=2, survivors=survivors))
+    create(engine, model, *range(1, 9))
+    for days in range(1, 9):
+        add(engine, model, days, range(days * 1_000, days * 1_000 + 300))
+    race = Race(other)
+    with race:
+        for _ in range(6):
+            Sweeper(engine, model, lease=False).run_once().raise_for_failures()
+    assert race.failures == []
+    Sweeper(engine, model, lease=False).run_once().raise_for_failures()
+    assert set(keys(engine, model)) == race.live

@@ -1,0 +1,191 @@
+"""Partitions of PostgreSQL: tables of their own, which are attached and detached.
+
+What locks out whom. Every statement on the table opens the table itself, and locks the partitions
+that it can't rule out; whoever waits for an ACCESS EXCLUSIVE lock keeps all behind him waiting.
+
+- ``DETACH PARTITION``: ACCESS EXCLUSIVE on the table, the partition and the one for the rest.
+  ``CONCURRENTLY`` would take less, but is refused where there is one for the rest.
+- ``DROP TABLE`` of a partition: ACCESS EXCLUSIVE on the table and the partition. After a DETACH in
+  the same transaction nothing more: and one that somebody has detached is not dropped, it fails.
+- ``CREATE TABLE (LIKE)`` and ``ATTACH PARTITION``: SHARE UPDATE EXCLUSIVE on the table, which lets
+  readers and writers through; ``PARTITION OF`` would take ACCESS EXCLUSIVE. On the partition for
+  the rest it is ACCESS EXCLUSIVE in any case: its rows are looked through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.partitions import PER_SECOND, PartitionDDL
+from ttl_odm.dialects.postgresql import relation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ttl_odm.dialects.partitions import Cut, Edges, Range
+
+
+class PostgreSQLPartitions(PartitionDDL):
+    """Partitions by ``RANGE`` of one column, and a ``DEFAULT`` one."""
+
+    has_rest = True
+    locks = True
+
+    def quoted(self, schema: str | None, name: str) -> str:
+        """As a statement has it; nothing in it is doubled for a driver."""
+        return relation(schema, name)
+
+    def clause(self, column: str) -> str:
+        """By ranges of the column."""
+        return f"RANGE ({relation(None, column)})"
+
+    def leaves(self, unit: str | None) -> str:
+        """From the catalogue: bounds are texts there, in the session's own spelling."""
+        factor = 1 if unit is None else 1_000_000 // PER_SECOND[unit]
+        lower, upper = (
+            _MICROSECONDS.format(edge=f"substring(b.bound from $re${pattern}$re$)", factor=factor)
+            for pattern in (r"FROM \('?([^')]*)'?\)", r"TO \('?([^')]*)'?\)")
+        )
+        return _LEAVES.format(lower=lower, upper=upper)
+
+    def enter(self, cut: Cut) -> str:
+        """The table's own lock, which dropping and detaching take; none on its partitions."""
+        return f"LOCK TABLE ONLY {self.table(cut)} IN ACCESS EXCLUSIVE MODE"
+
+    def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
+        """As simple as can be: nobody uses the table yet."""
+        rest = self.quoted(cut.schema, cut.rest)
+        return [
+            f"CREATE TABLE {rest} PARTITION OF {self.table(cut)} DEFAULT",
+            *(
+                f"CREATE TABLE {self.quoted(cut.schema, leaf.name)} PARTITION OF "
+                f"{self.table(cut)} FOR VALUES {self._range(cut, leaf)}"
+                for leaf in ranges
+            ),
+        ]
+
+    def make(self, cut: Cut, leaf: Range, rest: str | None, columns: Sequence[str]) -> list[str]:
+        """Beside the table, and attached when its rows are in it."""
+        name = self.quoted(cut.schema, leaf.name)
+        table = self.table(cut)
+        attach = f"ATTACH PARTITION {name} FOR VALUES {self._range(cut, leaf)}"
+        # An identity is the table's; one of the partition's own would be in the way.
+        create = f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL EXCLUDING IDENTITY)"
+        statements = [create, f"ALTER TABLE {table} {attach}"]
+        if rest is not None:
+            some = ", ".join(relation(None, column) for column in columns)
+            gone = f"DELETE FROM {rest} WHERE {self.within(cut, leaf)} RETURNING {some}"
+            moved = f"WITH gone AS ({gone}) INSERT INTO {name} ({some}) SELECT {some} FROM gone"
+            statements[1:1] = [f"LOCK TABLE {rest} IN SHARE ROW EXCLUSIVE MODE", moved]
+        return statements
+
+    def within(self, cut: Cut, leaf: Range) -> str:
+        """Both bounds, as the partition itself has them."""
+        column = relation(None, cut.column)
+        return f"{column} >= {cut.bound(leaf.start)} AND {column} < {cut.bound(leaf.end)}"
+
+    def drop(self, cut: Cut, leaf: str) -> list[str]:
+        """Detached first: see above."""
+        return [self._detach(cut, leaf), f"DROP TABLE {leaf}"]
+
+    def move(self, cut: Cut, leaf: str, places: str, columns: Sequence[str]) -> list[str]:
+        """By their physical places, so that the partition isn't read while readers wait."""
+        detach, drop = self.drop(cut, leaf)
+        some = ", ".join(relation(None, column) for column in columns)
+        chosen = f"SELECT {some} FROM {leaf} WHERE ctid = ANY({as_value(places)}::tid[])"
+        into = f"INSERT INTO {self.table(cut)} ({some}) OVERRIDING SYSTEM VALUE"
+        return [detach, f"{into} {chosen}", drop]
+
+    def prepare_handover(self, cut: Cut, leaf: str, edges: Edges) -> list[list[str]]:
+        """A CHECK that says what the bounds say: then nothing is read while readers wait."""
+        check = f"CONSTRAINT {_CHECK} CHECK ({self._between(cut, edges)})"
+        alter = f"ALTER TABLE {leaf}"
+        return [
+            [f"{alter} DROP CONSTRAINT IF EXISTS {_CHECK}", f"{alter} ADD {check} NOT VALID"],
+            [f"{alter} VALIDATE CONSTRAINT {_CHECK}"],
+        ]
+
+    def hand_over(self, cut: Cut, leaf: tuple[str, str], into: Cut, edges: Edges) -> list[str]:
+        """Detached, moved to the schema of the archive, and attached there, with its name."""
+        schema, name = leaf
+        theirs = self.quoted(into.schema, name)
+        moved = [f"ALTER TABLE {self.quoted(*leaf)} SET SCHEMA {relation(None, into.schema or '')}"]
+        lower, upper = (self._edge(cut, edge, end) for edge, end in zip(edges, _OPEN, strict=True))
+        attach = f"ATTACH PARTITION {theirs} FOR VALUES FROM ({lower}) TO ({upper})"
+        return [
+            self._detach(cut, self.quoted(*leaf)),
+            *(moved if into.schema != schema else []),
+            f"ALTER TABLE {self.table(into)} {attach}",
+            f"ALTER TABLE {theirs} DROP CONSTRAINT {_CHECK}",
+        ]
+
+    def _between(self, cut: Cut, edges: Edges) -> str:
+        column = relation(None, cut.column)
+        bounds = zip((">=", "<"), edges, _OPEN, strict=True)
+        parts = (f"{column} {sign} {self._edge(cut, at, end)}" for sign, at, end in bounds if at)
+        return " AND ".join([f"{column} IS NOT NULL", *parts])
+
+    def _edge(self, cut: Cut, edge: datetime | None, end: str) -> str:
+        return end if edge is None else cut.bound(edge)
+
+    def lock(self, cut: Cut, leaf: str) -> list[str]:
+        """The table first: who writes to it would hold it, and wait for the partition behind us."""
+        return [
+            f"LOCK TABLE ONLY {self.table(cut)} IN SHARE ROW EXCLUSIVE MODE",
+            f"LOCK TABLE {leaf} IN SHARE ROW EXCLUSIVE MODE",
+        ]
+
+    def _detach(self, cut: Cut, leaf: str) -> str:
+        # Not concurrently: see above.
+        return f"ALTER TABLE {self.table(cut)} DETACH PARTITION {leaf}"
+
+    def _range(self, cut: Cut, leaf: Range) -> str:
+        return f"FROM ({cut.bound(leaf.start)}) TO ({cut.bound(leaf.end)})"
+
+
+_CHECK: Final = "ttl_odm_range"
+_OPEN: Final = ("MINVALUE", "MAXVALUE")
+
+_MICROSECONDS: Final = """
+CASE WHEN {edge} IN ('MINVALUE', 'MAXVALUE') THEN NULL
+  WHEN a.atttypid = 'timestamptz'::regtype THEN CASE WHEN isfinite(CAST({edge} AS timestamptz))
+    THEN CAST(EXTRACT(EPOCH FROM CAST({edge} AS timestamptz)) * 1000000 AS bigint) END
+  WHEN a.atttypid IN ('timestamp'::regtype, 'date'::regtype) THEN
+    CASE WHEN isfinite(CAST({edge} AS timestamp))
+    THEN CAST(EXTRACT(EPOCH FROM CAST({edge} AS timestamp)) * 1000000 AS bigint) END
+  ELSE CAST(CAST({edge} AS numeric) * {factor} AS bigint) END
+"""
+"""By the type that the column has, whatever a model says of it."""
+
+_LEAVES: Final = """
+SELECT q.nspname::text AS home, n.nspname::text AS schema, c.relname::text AS name,
+  {lower} AS lower, {upper} AS upper, COALESCE(b.bound = 'DEFAULT', false) AS is_rest,
+  CASE
+    WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k
+                 WHERE k.contype = 'f' AND k.confrelid IN (p.oid, c.oid)) THEN 'reference'
+    WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid IN (p.oid, c.oid)
+                 AND NOT g.tgisinternal AND g.tgtype & 40 <> 0) THEN 'trigger'
+    WHEN p.relrowsecurity OR c.relrowsecurity THEN 'policy'
+    WHEN NOT (pg_has_role(p.relowner, 'USAGE') AND pg_has_role(c.relowner, 'USAGE')) THEN 'owner'
+    WHEN c.relkind <> 'r' THEN 'shape'
+  END AS hindrance,
+  EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = p.oid
+          AND NOT g.tgisinternal AND g.tgtype & 4 <> 0) AS is_heard,
+  ARRAY(SELECT s.attname::text FROM pg_catalog.pg_attribute s WHERE s.attrelid = p.oid
+        AND s.attnum > 0 AND NOT s.attisdropped AND s.attgenerated = ''
+        ORDER BY s.attnum) AS columns
+FROM pg_catalog.pg_class p
+JOIN pg_catalog.pg_namespace q ON q.oid = p.relnamespace
+JOIN pg_catalog.pg_partitioned_table t ON t.partrelid = p.oid
+JOIN pg_catalog.pg_attribute a ON a.attrelid = p.oid AND a.attnum = t.partattrs[0]
+LEFT JOIN pg_catalog.pg_inherits i ON i.inhparent = p.oid
+LEFT JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid) AS bound) b
+WHERE p.oid = to_regclass(
+  COALESCE(quote_ident(CAST(:schema AS text)) || '.', '') || quote_ident(CAST(:name AS text)))
+AND t.partstrat = 'r' AND t.partnatts = 1 AND a.attname = CAST(:column AS text)
+"""
+"""40: the bits of DELETE and TRUNCATE in ``tgtype``; 4 is that of INSERT."""

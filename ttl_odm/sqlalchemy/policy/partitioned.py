@@ -1,0 +1,201 @@
+"""Whether a table can be cut by time as its model declares it, and by which column.
+
+Partitions are ranges of a column that no write moves, and that lives are counted from: then the
+bounds of a partition say when the last of its rows will have expired. Everything that stands
+against that is found when the policy is put on the table, with the reason.
+
+``create_all()`` then makes such a table, with its first partitions, where the database has any; on
+others it is a table like any. What partitions are in a database says `ttl_odm.dialects.partitions`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    DDL,
+    Connection,
+    Date,
+    DateTime,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    UniqueConstraint,
+    event,
+)
+
+from ttl_odm.core.partitions import Partitions
+from ttl_odm.core.policy import TTL
+from ttl_odm.dialects import partition_ddl
+from ttl_odm.dialects.partitions import Cut, Range, leaf_name
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.policy.binding import Partitioning, binding_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.instants import kept_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Column
+
+    from ttl_odm.core.partitions import Stretch
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+def partitions_of(owner: type) -> Partitions | None:
+    """How a model declares that its table is cut: ``__ttl_partition__``; None where it isn't."""
+    value: object = getattr(owner, "__ttl_partition__", None)
+    if value is None or isinstance(value, Partitions):
+        return value
+    raise TTLConfigurationError(
+        f"{owner.__name__}.__ttl_partition__ = {value!r}: write Partitions('1 day'), or None."
+    )
+
+
+def partitioning_of(binding: Binding, declared: Partitions, where: str) -> Partitioning:
+    """Return how a table is cut.
+
+    Args:
+        binding: The table's policy.
+        declared: What its model declares.
+        where: The declaration, for messages: ``Event.__ttl_partition__``.
+
+    Raises:
+        TTLConfigurationError: It can't be: writes renew its rows, the column holds no instants
+            that can be ranges, or a key of the table lacks the column.
+    """
+    policy = binding.policy
+    if not isinstance(policy, TTL):
+        column = binding.last_modified
+    elif binding.max_lifetime is not None:
+        column = binding.max_lifetime.created
+    else:
+        raise TTLConfigurationError(
+            f"{where}: each write renews the life of a row of {binding.name}, so no range of "
+            f"{policy.last_modified!r} is ever over, and a row would have to change its partition "
+            "with each write. Limit lives by TTL(..., max_lifetime=seconds, created='column'), or "
+            "declare ExpireAfter or ExpireAt."
+        )
+    unit = _unit(column, declared, policy.unit, policy.timezone, where)
+    for kind, columns in _keys(binding.table):
+        if column not in columns:
+            names = ", ".join(repr(key.name) for key in columns)
+            raise TTLConfigurationError(
+                f"{where}: the {kind} ({names}) of table {binding.table.fullname!r} lacks "
+                f"{column.name!r}. Databases keep keys unique within a partition only: make "
+                f"{column.name!r} a part of each key, as in PRIMARY KEY ({names}, "
+                f"{column.name!r})."
+            )
+    return Partitioning(column, declared, unit)
+
+
+def _unit(
+    column: Column[Any], declared: Partitions, unit: str | None, zone: str, where: str
+) -> str | None:
+    """The unit of a column of integers, None for dates; an error where it can't be cut."""
+    if isinstance(column.type, LastModified):
+        return None
+    affinity = compat.affinity(column.type)
+    which = f"{where}: column {column.name!r} is {column.type!r}"
+    if issubclass(affinity, Integer):
+        return unit
+    if not issubclass(affinity, (DateTime, Date)):
+        raise TTLConfigurationError(
+            f"{which}, which can't be cut into ranges of time: name a column of datetimes, of "
+            "dates, or of epoch integers."
+        )
+    if issubclass(affinity, Date) and not declared.is_of_days:
+        raise TTLConfigurationError(
+            f"{which}, and Partitions({declared.span!r}) are shorter than a day: write '1 day', "
+            "'1 week' or '1 month'."
+        )
+    is_zoned = getattr(kept_type(column.type, "postgresql"), "timezone", False)
+    if not is_zoned and zone != "UTC":
+        raise TTLConfigurationError(
+            f"{which}, read in timezone={zone!r}: partitions are cut in UTC, and where clocks "
+            "change, ranges of local times overlap. Store aware datetimes (DateTime(timezone="
+            "True)), or naive ones in UTC."
+        )
+    return None
+
+
+def _keys(table: Table) -> Iterator[tuple[str, list[Column[Any]]]]:
+    """What has to be unique, and its columns."""
+    for constraint in table.constraints:
+        if isinstance(constraint, PrimaryKeyConstraint):
+            if list(constraint.columns):
+                yield "primary key", list(constraint.columns)
+        elif isinstance(constraint, UniqueConstraint):
+            yield "unique constraint", list(constraint.columns)
+    for index in table.indexes:
+        if index.unique:
+            yield "unique index", list(index.columns)
+
+
+_BY: Final = "postgresql_partition_by"
+
+
+def cut_when_created(partitioning: Partitioning, where: str) -> None:
+    """Let ``create_all()`` make the table with its first partitions.
+
+    Raises:
+        TTLConfigurationError: The table is declared with partitions by something else.
+    """
+    column, table = partitioning.column, partitioning.column.table
+    ddl = partition_ddl("postgresql")
+    assert ddl is not None  # noqa: S101 (it has)
+    clause, theirs = ddl.clause(column.name), table.dialect_kwargs.get(_BY)
+    if theirs is None:
+        table.dialect_kwargs[_BY] = clause
+    elif "".join(theirs.split()).replace('"', "").upper() != f"RANGE({column.name.upper()})":
+        raise TTLConfigurationError(
+            f"{where}: table {table.fullname!r} is declared with {_BY}={theirs!r}; lives are "
+            f"counted from {column.name!r}, so write {clause!r}, or leave it out."
+        )
+    event.listen(table, "after_create", make_first, propagate=True)  # to copies, too
+
+
+def uncut(partitioning: Partitioning) -> None:
+    """Undo `cut_when_created`."""
+    table = partitioning.column.table
+    if event.contains(table, "after_create", make_first):
+        event.remove(table, "after_create", make_first)
+        table.dialect_kwargs.pop(_BY, None)
+
+
+def cut_of(partitioning: Partitioning, schema: str | None) -> Cut:
+    """What statements need of a table, which is in a schema."""
+    column = partitioning.column
+    return Cut(schema, column.table.name, column.name, partitioning.unit)
+
+
+def named(cut: Cut, stretch: Stretch) -> Range:
+    """The partition for a stretch of time."""
+    return Range(leaf_name(cut.name, stretch.suffix), stretch.start, stretch.end)
+
+
+def as_ddl(statement: str) -> DDL:
+    """A text as it is, whatever the driver makes of percent signs."""
+    return DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # SQLAlchemy's
+
+
+def make_first(table: Table, connection: Any, **_: Any) -> None:
+    """Make the first partitions of a table that was just created, if its own maker does."""
+    binding = binding_of(table)
+    partitioning = None if binding is None else binding.partitioning
+    ddl = partition_ddl(connection.dialect.name)
+    if partitioning is None or ddl is None or partitioning.declared.made_by == "others":
+        return
+    schema, now = table.schema, datetime.now(timezone.utc)  # a script is made without a database
+    if isinstance(connection, Connection):
+        clock = clock_of(connection.dialect)
+        now = clock.from_storage(connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one())
+        schemas = connection.get_execution_options().get("schema_translate_map") or {}
+        schema = schemas.get(schema, schema)
+    cut = cut_of(partitioning, schema)
+    ranges = [named(cut, stretch) for stretch in partitioning.declared.wanted(now)]
+    for statement in ddl.first(cut, ranges):
+        connection.execute(as_ddl(statement))

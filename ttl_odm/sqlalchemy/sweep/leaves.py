@@ -1,0 +1,302 @@
+"""The partitions of a table that is cut by time, as the database has them at this moment.
+
+One query of its catalogue reads their bounds, and its clock (`read_leaves`). By these two and the
+lives that rows may have, a partition is
+
+- *over* when its youngest row would have expired by the default, and
+- *dead* when no row of it can be live, whatever its own ttl and whoever renewed it.
+
+Expired rows of a partition that isn't over wait for it: to delete them one by one, shortly before
+they all go at once, would be the work that partitions are to save. Rows with a ttl of their own do
+not wait; it may be much shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import text
+
+from ttl_odm.core.partitions import Stretch
+from ttl_odm.core.values import NEVER
+from ttl_odm.dialects import EPOCH, partition_ddl
+from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.policy.partitioned import cut_of, named
+from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import Part, PartitionsCounted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+    from ttl_odm.dialects import PartitionDDL
+    from ttl_odm.dialects.partitions import Cut, Edges, Range
+    from ttl_odm.sqlalchemy.policy.binding import Binding, Partitioning
+    from ttl_odm.sqlalchemy.purge.archive import Copy
+    from ttl_odm.sweeper import BatchRequest, Hooks
+
+_SECOND: Final = 1_000_000
+
+Name = tuple[str, str]
+"""The schema of a partition, and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A partition: its bounds in microseconds since 1970, and why it can't go as a whole, if so.
+
+    None for an open bound.
+    """
+
+    name: Name
+    lower: int | None
+    upper: int | None
+    hindrance: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Seconds after its upper bound from which a partition is over, and dead; None for never."""
+
+    over: int | None
+    dead: int | None
+
+    @classmethod
+    def of(cls, binding: Binding) -> Lives:
+        """By the defaults that are declared at this moment."""
+        defaults, limit = [default() for default in binding.defaults()], binding.max_lifetime
+        finite = [seconds for seconds in defaults if seconds is not None and seconds != NEVER]
+        is_on = None not in defaults  # a limit is none for rows whose TTL is off
+        if limit is None:
+            longest = max(finite) if is_on and len(finite) == len(defaults) else None
+            return cls(longest, longest)
+        dead = limit.seconds if is_on else None
+        ends = [max(finite)] if finite else []
+        return cls(min([*ends, *([] if dead is None else [dead])], default=None), dead)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """The partitions of a table.
+
+    Attributes:
+        now: The database's clock, in microseconds since 1970.
+        every: All but `rest`, the oldest first.
+        rest: The one for what belongs in no other; None where there is none.
+        is_heard: Whether a trigger hears of rows that are inserted into the table.
+        columns: The columns that are written, not generated.
+    """
+
+    partitioning: Partitioning
+    ddl: PartitionDDL
+    cut: Cut
+    lives: Lives
+    now: int
+    every: tuple[Leaf, ...]
+    rest: Leaf | None
+    is_heard: bool
+    columns: tuple[str, ...]
+
+    def is_over(self, leaf: Leaf) -> bool:
+        """Whether its rows have expired by the default."""
+        return self._has_passed(leaf, self.lives.over)
+
+    def is_dead(self, leaf: Leaf) -> bool:
+        """Whether no row of it can be live."""
+        return self._has_passed(leaf, self.lives.dead)
+
+    def overdue(self, leaf: Leaf) -> float:
+        """For how many seconds a partition has been over."""
+        assert leaf.upper is not None  # noqa: S101 (else it never is)
+        assert self.lives.over is not None  # noqa: S101 (the same)
+        return (self.now - leaf.upper) / _SECOND - self.lives.over
+
+    @property
+    def counted(self) -> PartitionsCounted:
+        """How many there are, and what there is to do."""
+        over = sum(map(self.is_over, self.every))
+        return PartitionsCounted(len(self.every), over, sum(1 for _ in self.missing()))
+
+    def edges(self, leaf: Leaf) -> Edges:
+        """Its bounds as datetimes."""
+        return _instant(leaf.lower), _instant(leaf.upper)
+
+    def again(self, leaf: Leaf) -> Leaf | None:
+        """The same partition as it is now; None if it is none of this table any more."""
+        return next((other for other in self.every if other.name == leaf.name), None)
+
+    def missing(self) -> Iterator[Range]:
+        """What is wanted and not there, the first first; none where others make partitions.
+
+        Where there are partitions of another span, what these leave.
+        """
+        declared = self.partitioning.declared
+        if declared.made_by == "others":
+            return
+        for stretch in declared.wanted(EPOCH + timedelta(microseconds=self.now)):
+            start, end = stretch.start, stretch.end
+            for leaf in self.every:
+                lower, upper = _instant(leaf.lower), _instant(leaf.upper)
+                if (lower is None or lower <= start) and (upper is None or start < upper):
+                    start = end if upper is None else min(upper, end)
+                elif lower is not None and start < lower < end:
+                    end = lower
+            if start < end:
+                yield named(self.cut, Stretch(start, end))
+
+    def waiting_from(self) -> datetime | None:
+        """The lower bound from which on expired rows wait for their partition, None for nowhere."""
+        if self.lives.over is None:
+            return None
+        bounds = [
+            -_FAR if leaf.lower is None else leaf.lower
+            for leaf in self.every
+            if leaf.hindrance is None and leaf.upper is not None and not self.is_over(leaf)
+        ]
+        return _instant(min(bounds, default=None))
+
+    def left_by(self, part: Part, *, has_own: bool) -> Iterator[Name]:
+        """The partitions that the batches of a part leave alone, since they go as a whole.
+
+        Args:
+            part: The part.
+            has_own: Whether rows of it may have a ttl of their own.
+        """
+        waits = part in (Part.INHERITING, Part.CAPPED) or (part is Part.ALL and not has_own)
+        if self.lives.over is None:
+            return
+        for leaf in self.every:
+            if leaf.hindrance is None and leaf.upper is not None:
+                is_waiting = waits and not self.is_over(leaf)
+                if is_waiting or self.is_dead(leaf):
+                    yield leaf.name
+
+    def _has_passed(self, leaf: Leaf, seconds: int | None) -> bool:
+        if leaf.upper is None or seconds is None:
+            return False
+        return leaf.upper + seconds * _SECOND <= self.now
+
+
+_FAR: Final = 10**18
+_FIRST, _LAST = (
+    (datetime(year, 1, 1, tzinfo=EPOCH.tzinfo) - EPOCH) // timedelta(microseconds=1)
+    for year in (1, 9999)
+)
+
+
+def _instant(microseconds: int | None) -> datetime | None:
+    """As a datetime, or the nearest that there is."""
+    if microseconds is None:
+        return None
+    return EPOCH + timedelta(microseconds=max(_FIRST, min(microseconds, _LAST)))
+
+
+def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
+    """Read the partitions of a table, and the clock; inside a transaction.
+
+    None where the table isn't declared with any, or the database has it cut by something else.
+    """
+    partitioning, dialect = binding.partitioning, connection.dialect
+    ddl = None if partitioning is None else partition_ddl(dialect.name)
+    if partitioning is None or ddl is None:
+        return None
+    rows = leaves_of(connection, partitioning, ddl, name_of(connection, binding.table))
+    if not rows:
+        return None
+    every = [
+        Leaf((row.schema, row.name), row.lower, row.upper, row.hindrance)
+        for row in rows
+        if row.name is not None
+    ]
+    rests = {(row.schema, row.name) for row in rows if row.is_rest}
+    others = [leaf for leaf in every if leaf.name not in rests]
+    return Leaves(
+        partitioning,
+        ddl,
+        cut_of(partitioning, rows[0].home),
+        Lives.of(binding),
+        rows[0].now,
+        tuple(sorted(others, key=lambda leaf: (leaf.lower or -_FAR, leaf.name))),
+        next((leaf for leaf in every if leaf.name in rests), None),
+        any(row.is_heard for row in rows),
+        tuple(rows[0].columns),
+    )
+
+
+def leaves_of(
+    connection: Connection,
+    partitioning: Partitioning,
+    ddl: PartitionDDL,
+    name: tuple[str | None, str],
+) -> list[Any]:
+    """What the catalogue says of a table that may be cut as one is, and the clock's `now`."""
+    clock = clock_of(connection.dialect)
+    now = clock.epoch(clock.at_write, _SECOND)
+    query = f"SELECT l.*, {now} AS now FROM ({ddl.leaves(partitioning.unit)}) l"  # noqa: S608 (texts of ours)
+    schema, table = name
+    values = {"schema": schema, "name": table, "column": partitioning.column.name}
+    return list(connection.execute(text(query), values))
+
+
+def reason_against(binding: Binding, hooks: Hooks) -> str | None:
+    """Why the rows of a table have to go one by one, whatever its partitions; None if not so."""
+    mode = mode_of(binding)
+    if mode.orm is not None:
+        return "rows are deleted through the ORM"
+    if mode.sink is not None:
+        return "an archive outside of the database takes the rows themselves"
+    if hooks.watches(binding.table.fullname):
+        return "a hook hears of each row"
+    if all_subtables(binding):
+        return "rows continue in the tables of subclasses"
+    return None
+
+
+def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:
+    """Where an archive's partitions are made; or why it can't take whole ones."""
+    archive, cut = copy.archive, leaves.cut
+    if copy.extra:
+        return "the archive notes for each row when it was archived"
+    schemas = connection.get_execution_options().get("schema_translate_map") or {}
+    name = (schemas.get(archive.schema, archive.schema), archive.name)
+    theirs = leaves_of(connection, leaves.partitioning, leaves.ddl, name)
+    if not theirs:
+        return f"the archive {archive.name} isn't cut by {cut.column}"
+    if set(theirs[0].columns) != set(leaves.columns):
+        return f"the archive {archive.name} has other columns"
+    return replace(cut, schema=theirs[0].home, name=archive.name)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a store remembers of the partitions of its tables, as long as the process runs.
+
+    Attributes:
+        kept: Those that the database doesn't let go, in the sweep at hand: batches sweep them.
+        looks: For how many seconds each had been over when a live row was found in it.
+    """
+
+    kept: set[tuple[str, Name]] = field(default_factory=set)
+    looks: dict[tuple[str, Name], float] = field(default_factory=dict)
+
+
+def left_to_partitions(
+    connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
+) -> frozenset[Name]:
+    """The partitions whose rows a batch leaves, since they go as a whole soon; in a transaction."""
+    if binding.partitioning is None or reason_against(binding, request.hooks) is not None:
+        return frozenset()
+    leaves = read_leaves(connection, binding)
+    if leaves is None:
+        return frozenset()
+    copy = mode_of(binding).copy
+    if copy is not None and isinstance(archive_cut(connection, leaves, copy), str):
+        return frozenset()
+    table = binding.table.fullname
+    waiting = leaves.left_by(request.part, has_own=binding.override is not None)
+    return frozenset(name for name in waiting if (table, name) not in findings.kept)
