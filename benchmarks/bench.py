@@ -36,6 +36,7 @@ class Scale:
         one_by_one: rows for the ways that take a hundred times as long; their time is per row.
         big: rows of the table of which nothing has expired, by database.
         migrated: rows of the table that is migrated.
+        cut: rows of the table that is cut into partitions, by database.
         idle_seconds: how long somebody works on a database where nothing else is going on.
         monitor: whether MongoDB's own monitor takes its turn, which may sleep for a minute first.
     """
@@ -46,6 +47,7 @@ class Scale:
     one_by_one: int
     big: Mapping[str, int]
     migrated: int
+    cut: Mapping[str, int]
     idle_seconds: float
     monitor: bool
 
@@ -86,6 +88,7 @@ SCALES = {
         one_by_one=2_000,
         big=_BIG,
         migrated=1_000_000,
+        cut={"postgres": 10_000_000, "mariadb": 1_000_000, "mysql": 500_000},
         idle_seconds=4.0,
         monitor=True,
     ),
@@ -96,6 +99,7 @@ SCALES = {
         one_by_one=200,
         big=dict.fromkeys(_BIG, 50_000),
         migrated=50_000,
+        cut={"postgres": 300_000, "mariadb": 50_000, "mysql": 50_000},
         idle_seconds=1.0,
         monitor=True,
     ),
@@ -106,6 +110,7 @@ SCALES = {
         one_by_one=20,
         big=dict.fromkeys(_BIG, 1_000),
         migrated=1_000,
+        cut=dict.fromkeys(_BIG, 1_000),
         idle_seconds=0.1,
         monitor=False,
     ),

@@ -48,6 +48,9 @@ ROW_BY_ROW: Final = Goal("Sweep: rows per second / row by row", 20, at_least=Tru
 IDLE_TIME: Final = Goal("Sweep of a big table of which nothing has expired: time", 5, "ms")
 IDLE_PAGES: Final = Goal("Sweep of a big table of which nothing has expired: pages", 20, "pages")
 MEMORY: Final = Goal("Sweep of a whole big table: memory", 30, "MiB")
+PARTITIONS_TIME: Final = Goal("Expiry by partition: time / batches", 0.05)
+PARTITIONS_LOG: Final = Goal("Expiry by partition: the database's log / batches", 0.01)
+PARTITIONS_WAIT: Final = Goal("Expiry by partition: a reader's longest wait", 100, "ms")
 IMPORT: Final = Goal("`import ttl_odm`: time", 20, "ms")
 FOREIGN: Final = Goal("`import ttl_odm`: modules from outside the standard library", 0, "modules")
 
@@ -75,7 +78,8 @@ GOALS: Final = tuple(
         *(BY_HAND, UNFILTERED, EXTRA, EXTRA_INSERTS, EXTRA_KEYED),
         *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL, BYSTANDER),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
-        *(SPEED, FOREGROUND, ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY, IMPORT, FOREIGN),
+        *(SPEED, FOREGROUND, ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
+        *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT, IMPORT, FOREIGN),
     )
     for line in (goal, _DELAYED.get(goal))
     if line is not None

@@ -48,7 +48,7 @@ ROOT = Path(__file__).parents[2]
 # Each benchmark once, and on MySQL those with SQL of their own for it.
 ON = {
     "sqlite": ("sql_overhead", "rivals", "migrations", "importing"),
-    "postgres": ("sweeping", "indexes"),
+    "postgres": ("sweeping", "indexes", "partitions"),
     "mariadb": ("django_overhead",),
     "mysql": ("round_trip", "sweeping", "migrations"),
     "mongodb": ("beanie_overhead", "mongo_sweeping", "round_trip"),

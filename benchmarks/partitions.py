@@ -1,0 +1,171 @@
+"""What it takes to expire a table by its partitions: dropped, against deleted in batches.
+
+The same rows, thirty days of them and all of them expired, in a table that is cut by days and in
+one that isn't. While partitions are dropped somebody reads the table; how long one of these reads
+takes at most is told, since a drop needs the table for itself for a moment.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import DateTime, String, create_engine, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from benchmarks import goals
+from benchmarks.bench import tell
+from benchmarks.findings import Finding, ratio
+from benchmarks.foreground import foreground
+from benchmarks.harness import Estimate, rotated
+from benchmarks.sweeping_tables import NUMBERS, kind_of
+from ttl_odm import ExpireAfter, Partitions
+from ttl_odm.dialects import partition_ddl
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import Sweeper
+from ttl_odm.testing import TTLClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from benchmarks.bench import Bench
+    from benchmarks.harness import Round
+
+TIME: Final = "Expiry by partition: the time / of batches"
+WAL: Final = "Expiry by partition: the log that the database writes / of batches"
+WAIT: Final = "Expiry by partition: the longest of somebody's reads meanwhile"
+
+DAYS: Final = 30
+_DAY: Final = 86_400
+_CUT, _WHOLE = "cut", "whole"
+
+_SITTINGS: Final = 2
+"""As one table has as many rows as all others together."""
+
+_LOG: Final = {
+    "postgresql": "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn",
+    "mysql": "SELECT variable_value FROM {schema}.global_status "
+    "WHERE variable_name = 'Innodb_os_log_written'",
+}
+"""The bytes of the log that were written so far."""
+
+
+class Cut(DeclarativeBase):
+    """Of the table that is cut."""
+
+
+class CutEvent(Cut):
+    """What happened."""
+
+    __tablename__ = "cut_events"
+    __ttl__ = ExpireAfter("at", _DAY)
+    __ttl_partition__ = Partitions("1 day", ahead=DAYS + 2)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True), primary_key=True)
+    payload: Mapped[str] = mapped_column(String(100))
+
+
+class Whole(DeclarativeBase):
+    """Of the one that isn't."""
+
+
+class WholeEvent(Whole):
+    """The same."""
+
+    __tablename__ = "whole_events"
+    __ttl__ = ExpireAfter("at", _DAY)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True), primary_key=True)
+    payload: Mapped[str] = mapped_column(String(100))
+
+
+_MODELS: Final[dict[str, Any]] = {_CUT: CutEvent, _WHOLE: WholeEvent}
+
+
+def measure(bench: Bench) -> Iterator[Finding]:
+    """Measure where a table can be cut.
+
+    Args:
+        bench: what there is.
+    """
+    for database in bench.databases:
+        rows = bench.scale.cut.get(database.key)
+        if rows is None:
+            continue
+        sittings: list[Round] = []
+        for number in range(min(_SITTINGS, bench.scale.sittings)):
+            tell(f"  {database.name}: sitting {number + 1}")
+            with database.made() as url:
+                engine = create_engine(url)
+                if partition_ddl(engine.dialect.name) is None:
+                    break
+                sittings.append(_sit(engine, url, rows, number))
+                engine.dispose()
+        if sittings:
+            yield from _compared(database.name, rows, sittings)
+
+
+def _compared(database: str, rows: int, sittings: list[Round]) -> Iterator[Finding]:
+    rounds = [[sitting] for sitting in sittings]
+    what = f"{rows:,} rows of {DAYS} days"
+    yield ratio(TIME, what, database, rounds, _CUT, _WHOLE, goals.PARTITIONS_TIME)
+    log = ratio(WAL, what, database, rounds, f"{_CUT} log", f"{_WHOLE} log", goals.PARTITIONS_LOG)
+    yield Finding(log.section, what, database, "ratio", log.estimate, goal=log.goal)
+    waits = sorted(sitting["wait"] * 1e3 for sitting in sittings)
+    longest = Estimate(waits[-1], waits[0], waits[-1])
+    yield Finding(WAIT, what, database, "ms", longest, goal=goals.PARTITIONS_WAIT)
+
+
+def _sit(engine: Engine, url: str, rows: int, number: int) -> Round:
+    """Expire both tables."""
+    found: dict[str, float] = {}
+    now = clock_of(engine.dialect).at_read
+    for name, model in rotated(_MODELS.items(), number):
+        _fill(engine, model, rows)
+        reads = [f"SELECT payload FROM {model.__tablename__} WHERE id = :id AND at >= {now}"]  # noqa: S608
+        log = _log(engine)
+        with foreground(url, reads, rows) as took:
+            begin = perf_counter()
+            report = Sweeper(engine, model, lease=False).run_once()
+            found[name] = perf_counter() - begin
+        report.raise_for_failures()
+        if report.deleted != rows:
+            raise RuntimeError(f"{name}: {report}")
+        found[f"{name} log"] = _log(engine) - log
+        if name == _CUT:
+            found["wait"] = max(took)
+        model.metadata.drop_all(engine)
+    return found
+
+
+def _fill(engine: Engine, model: Any, rows: int) -> None:
+    """Make a table as if it had been in use for a month; nobody has vacuumed it since."""
+    with TTLClock() as clock, clock.advance(-(DAYS + 2) * _DAY):
+        model.metadata.create_all(engine)
+    here = clock_of(engine.dialect)
+    numbers = NUMBERS[kind_of(engine)].format(rows=rows)
+    seconds = f"({2 * _DAY} + i * {DAYS - 1} * {_DAY}.0 / {rows})"
+    at = here.date_ago(here.at_write, seconds)
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                f"INSERT INTO {model.__tablename__} (id, at, payload) "  # noqa: S608
+                f"SELECT i, {at}, '{'x' * 100}' FROM ({numbers}) AS n"
+            )
+        )
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        # As autovacuum would have done in all these days.
+        settle = "VACUUM ANALYZE" if engine.dialect.name == "postgresql" else "ANALYZE TABLE"
+        connection.execute(text(f"{settle} {model.__tablename__}"))
+
+
+def _log(engine: Engine) -> float:
+    """How many bytes of its log the database has written so far."""
+    schema = "information_schema" if kind_of(engine) == "mariadb" else "performance_schema"
+    with engine.connect() as connection:
+        return float(connection.scalar(text(_LOG[engine.dialect.name].format(schema=schema))))
