@@ -120,6 +120,14 @@ def test_the_partitions_of_others_are_not_made() -> None:
     assert not [each for each in statements if " PARTITION OF " in each]
 
 
+def test_disabled_a_table_keeps_what_it_was_declared_with() -> None:
+    events = table(created(), postgresql_partition_by="RANGE (created_at)")
+    enable(events, ExpireAfter("created_at", 60), partition=Partitions("1 day"))
+    disable(events)
+    (statement,) = script(events.metadata)[:1]
+    assert statement.endswith("PARTITION BY RANGE (created_at)")
+
+
 def test_disabled_a_table_is_cut_no_more() -> None:
     events = table(created())
     enable(events, ExpireAfter("created_at", 60), partition=Partitions("1 day"))

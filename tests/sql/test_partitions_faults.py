@@ -8,7 +8,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Column, DateTime, Integer, MetaData, Table, create_engine, event, text
+from sqlalchemy import (
+    Column,
+    DateTime,
+    Integer,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    text,
+    update,
+)
+from sqlalchemy.orm import Session
 
 from tests.locks import wait_until_blocked
 from tests.sql.cutting import add, ago, create, keys, log, partitions, swept, tables, visits
@@ -353,3 +364,65 @@ def test_writers_and_readers_race_with_drops_and_lose_nothing(
     assert race.failures == []
     Sweeper(engine, model, lease=False).run_once().raise_for_failures()
     assert set(keys(engine, model)) == race.live
+
+
+LIVES = """
+INSERT INTO visits (id, began, _ts, ttl)
+SELECT i, b, CASE WHEN r < 0.5 THEN b ELSE b + s * (now() - b) END,
+    CASE WHEN r < 0.002 THEN -1 WHEN r < 0.1 THEN (1 + t * 5 * 86400)::int END
+FROM (SELECT i, now() - random() * interval '9 days' AS b, random() r, random() s, random() t
+      FROM generate_series(1, :rows) i) x
+"""
+EXPIRED = """
+SELECT count(*) FROM visits WHERE began < :today AND (began + interval '7 days' <= :now
+OR ttl > 0 AND _ts + ttl * interval '1 second' <= :now
+OR ttl IS NULL AND _ts + interval '1 hour' <= :now)
+"""
+LIVE = """
+SELECT id FROM visits WHERE began + interval '7 days' > :now AND (ttl = -1 OR ttl > 0
+AND _ts + ttl * interval '1 second' > :now OR ttl IS NULL AND _ts + interval '1 hour' > :now)
+"""
+
+
+@pytest.mark.parametrize("survivors", ["sweep", "move"])
+def test_rows_of_random_lives_go_neither_early_nor_never(
+    engine: Engine, other: Engine, survivors: Any
+) -> None:
+    """While others renew them, and the default is raised and lowered again."""
+    rows = 30_000
+    model = visits(3600, days=7, cut=Partitions("1 day", ahead=2, survivors=survivors))
+    create(engine, model, *range(1, 10))
+    with engine.begin() as connection:
+        connection.execute(text(LIVES), {"rows": rows})
+        # Who lives on for so long does so whatever happens in this test.
+        minute = connection.scalar(text("SELECT now() + interval '10 minutes'"))
+        live = set(connection.scalars(text(LIVE), {"now": minute}))
+        young = text("SELECT id FROM visits WHERE began + interval '7 days' > :now")
+        may_live = set(connection.scalars(young, {"now": minute}))
+    over, renewed = threading.Event(), set[int]()
+    numbers = random.Random(7)  # noqa: S311
+
+    def renew() -> None:
+        while not over.is_set():
+            key = numbers.randrange(1, rows + 1)
+            with Session(other) as session:
+                never = update(model).where(model.id == key).values(ttl=-1)
+                if session.execute(never).rowcount:  # type: ignore[attr-defined]
+                    renewed.add(key)
+                session.commit()
+
+    writer = threading.Thread(target=renew)
+    writer.start()
+    for hours in (1, 6, 1):
+        model.__ttl__ = TTL(hours * 3_600, max_lifetime=7 * 86_400, created="began")
+        Sweeper(engine, model, lease=False).run_once().raise_for_failures()
+    over.set()
+    writer.join()
+    assert live
+    assert renewed
+    assert live | (renewed & may_live) <= set(keys(engine, model))
+    Sweeper(engine, model, lease=False).run_once().raise_for_failures()
+    with engine.connect() as connection:
+        today = ago(connection, 1)  # yesterday may be over, or not, by an hour
+        now = connection.scalar(text("SELECT now() - interval '1 minute'"))
+        assert connection.scalar(text(EXPIRED), {"now": now, "today": today}) == 0

@@ -25,9 +25,10 @@ from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from alembic.autogenerate.api import AutogenContext
     from sqlalchemy.schema import SchemaItem
@@ -77,11 +78,12 @@ class _Comparison:
     def run(self) -> None:
         names = {table.name for table in self._context.sorted_tables}
         ignored = [name for name in _OURS if name not in names]
+        leaves = set(self._partitions())
         self._upgrade.ops[:] = [
             op
             for op in self._upgrade.ops
             if not isinstance(op, (ops.DropTableOp, ops.ModifyTableOps))
-            or op.table_name not in ignored
+            or not (op.table_name in ignored or (op.schema, op.table_name) in leaves)
         ]
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
@@ -101,6 +103,16 @@ class _Comparison:
                 self._compare_dates(op, declared.get((op.schema, op.table_name)))
             elif isinstance(op, ops.DropTableOp):
                 self._compare_lost(op)
+
+    def _partitions(self) -> Iterator[tuple[str | None, str]]:
+        """The partitions of tables that are cut by time: no model has them, and none is to go."""
+        for table in self._context.sorted_tables:
+            binding = binding_of(table)
+            leaves = None if binding is None else read_leaves(self._connection, binding)
+            if leaves is not None:
+                for leaf in (*leaves.every, *filter(None, [leaves.rest])):
+                    schema, name = leaf.name
+                    yield None if schema == self._default_schema else schema, name
 
     # --- tables that declare a policy ------------------------------------------------------
 

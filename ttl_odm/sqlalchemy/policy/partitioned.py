@@ -145,9 +145,7 @@ def cut_when_created(partitioning: Partitioning, where: str) -> None:
         TTLConfigurationError: The table is declared with partitions by something else.
     """
     column, table = partitioning.column, partitioning.column.table
-    ddl = partition_ddl("postgresql")
-    assert ddl is not None  # noqa: S101 (it has)
-    clause, theirs = ddl.clause(column.name), table.dialect_kwargs.get(_BY)
+    clause, theirs = _clause(partitioning), table.dialect_kwargs.get(_BY)
     if theirs is None:
         table.dialect_kwargs[_BY] = clause
     elif "".join(theirs.split()).replace('"', "").upper() != f"RANGE({column.name.upper()})":
@@ -163,7 +161,14 @@ def uncut(partitioning: Partitioning) -> None:
     table = partitioning.column.table
     if event.contains(table, "after_create", make_first):
         event.remove(table, "after_create", make_first)
-        table.dialect_kwargs.pop(_BY, None)
+        if table.dialect_kwargs.get(_BY) == _clause(partitioning):  # and not the application's own
+            del table.dialect_kwargs[_BY]
+
+
+def _clause(partitioning: Partitioning) -> str:
+    ddl = partition_ddl("postgresql")
+    assert ddl is not None  # noqa: S101 (it has)
+    return ddl.clause(partitioning.column.name)
 
 
 def cut_of(partitioning: Partitioning, schema: str | None) -> Cut:

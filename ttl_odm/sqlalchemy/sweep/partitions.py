@@ -69,6 +69,11 @@ def leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
     return known[leaf]
 
 
+def forget_leaf(table: Table, leaf: tuple[str, str]) -> None:
+    """Forget a leaf that is gone: in a year there are thousands."""
+    _tables.get(table, {}).pop(leaf, None)
+
+
 def next_in_leaves(
     connection: Connection,
     table: Table,

@@ -36,7 +36,7 @@ from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_locked, is_pas
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.leaves import archive_cut, read_leaves, reason_against
-from ttl_odm.sqlalchemy.sweep.partitions import leaf_table
+from ttl_odm.sqlalchemy.sweep.partitions import forget_leaf, leaf_table
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
 from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -124,6 +124,9 @@ def purge_partition(
             if is_away(error):
                 raise
             return work.failed(step, place, error)
+        if result.deleted and not isinstance(step.what, Range):
+            findings.looks.pop((binding.table.fullname, step.what.name), None)
+            forget_leaf(binding.table, step.what.name)
         return replace(result, resume=place.after(step.key), notes=work.notes)
 
 
@@ -360,7 +363,6 @@ class _Work:
     def _drop(self, leaf: Leaf) -> None:
         ddl = self.leaves.ddl
         self._run(*ddl.drop(self._cut, ddl.quoted(*leaf.name)))
-        self.findings.looks.pop((self.binding.table.fullname, leaf.name), None)
 
     def _move(self, leaf: Leaf, places: list[str]) -> None:
         ddl = self.leaves.ddl

@@ -1,0 +1,60 @@
+"""What a sweep does with whole partitions, whatever store they are in."""
+
+from __future__ import annotations
+
+from tests.unit.scripted import NOTHING, Script, due, full, last
+from ttl_odm.sweeper import BatchResult, Counted, Due, Ending, Part, PartitionsCounted
+from ttl_odm.sweeper.commands import CountDue, PurgeBatch
+
+BOTH = due(Part.PARTITIONS, Part.INHERITING)
+
+
+def test_partitions_have_no_say_in_the_size_of_batches() -> None:
+    slow = [full(1_000_000, "x", elapsed=9.0), full(3, "y", elapsed=0.001), last(0)]
+    script = Script({"a": [BOTH, NOTHING]}, [*slow, last(10)])
+    report = script.run()
+    assert [each.request.part for each in script.of(PurgeBatch)] == [
+        *[Part.PARTITIONS] * 3,
+        Part.INHERITING,
+    ]
+    assert script.sizes == [1_000] * 4
+    assert report.deleted == 1_000_013
+
+
+def test_a_partition_is_no_load_by_its_rows() -> None:
+    script = Script({"a": [BOTH, NOTHING]}, [full(1_000_000, "x", elapsed=0.1), last(0), last(0)])
+    report = script.run(max_rows_per_second=100)
+    assert report.waited.get("rate", 0.0) == 0.0
+
+
+def test_a_partition_may_exceed_max_rows_and_ends_the_sweep() -> None:
+    script = Script({"a": [BOTH]}, [full(1_000, "x"), last(0)])
+    report = script.run(max_rows=10)
+    assert (report.deleted, report.ended) == (1_000, Ending.MAX_ROWS)
+    assert len(script.of(PurgeBatch)) == 1
+
+
+def test_a_store_may_ask_for_a_pause() -> None:
+    tries = [BatchResult(0, number, pause=0.5) for number in range(3)]
+    script = Script({"a": [due(Part.PARTITIONS), NOTHING]}, [*tries, last(4)])
+    report = script.run()
+    assert report.deleted == 4
+    assert report.waited["retry"] == 1.5
+
+
+def test_notes_are_reported_once_each() -> None:
+    results = [BatchResult(0, 1, notes=["x is in use", "y"]), BatchResult(0, notes=["y", "z"])]
+    script = Script({"a": [due(Part.PARTITIONS), NOTHING]}, results)
+    report = script.run()
+    assert report.targets[0].notes == ("x is in use", "y", "z")
+    assert report.to_dict()["targets"][0]["notes"] == ["x is in use", "y", "z"]
+    assert "a: x is in use" in str(report)
+
+
+def test_a_dry_run_says_how_many_there_are() -> None:
+    counted = Counted(5, 10, partitions=PartitionsCounted(3, 1, 0))
+    script = Script({"a": [Due((Part.PARTITIONS,), 60.0)]})
+    script.instead = {CountDue: [counted]}
+    report = script.run(dry_run=True)
+    assert report.targets[0].notes == ("3 partitions, 1 over",)
+    assert str(PartitionsCounted(1, 0, 2)) == "1 partition, 0 over, 2 more to be made"
