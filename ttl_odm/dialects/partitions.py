@@ -109,6 +109,7 @@ class PartitionDDL(ABC):
         - ``lower``, ``upper``: its bounds, in microseconds since 1970; NULL for an open end;
         - ``is_rest``: whether it is the one for all other rows;
         - ``hindrance``: why it can't go as a whole, a key of `HINDRANCES`; NULL if it can;
+        - ``rows``: how many it has, by the database's statistics; NULL where these know nothing;
         - ``is_heard``: whether a trigger hears of rows that are inserted into the table;
         - ``columns``: the names of those that are written, not generated.
         """

@@ -170,6 +170,7 @@ SELECT q.nspname::text AS home, n.nspname::text AS schema, c.relname::text AS na
     WHEN NOT (pg_has_role(p.relowner, 'USAGE') AND pg_has_role(c.relowner, 'USAGE')) THEN 'owner'
     WHEN c.relkind <> 'r' THEN 'shape'
   END AS hindrance,
+  NULLIF(pg_stat_get_live_tuples(c.oid), 0) AS rows,
   EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = p.oid
           AND NOT g.tgisinternal AND g.tgtype & 4 <> 0) AS is_heard,
   ARRAY(SELECT s.attname::text FROM pg_catalog.pg_attribute s WHERE s.attrelid = p.oid

@@ -48,15 +48,21 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A partition: its bounds in microseconds since 1970, and why it can't go as a whole, if so.
+    """A partition.
 
-    None for an open bound.
+    Attributes:
+        name: Its schema and name.
+        lower: Its bounds in microseconds since 1970, None for an open one.
+        upper: The same.
+        hindrance: Why it can't go as a whole, None if it can.
+        rows: How many it has, by the database's statistics; None where nobody knows.
     """
 
     name: Name
     lower: int | None
     upper: int | None
     hindrance: str | None
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +144,14 @@ class Leaves:
         declared = self.partitioning.declared
         if declared.made_by == "others":
             return
+        bounds = [self.edges(leaf) for leaf in self.every]
         for stretch in declared.wanted(EPOCH + timedelta(microseconds=self.now)):
             start, end = stretch.start, stretch.end
-            for leaf in self.every:
-                lower, upper = _instant(leaf.lower), _instant(leaf.upper)
-                if (lower is None or lower <= start) and (upper is None or start < upper):
-                    start = end if upper is None else min(upper, end)
-                elif lower is not None and start < lower < end:
-                    end = lower
+            for lower, upper in bounds:
+                if start < end and (upper is None or start < upper):
+                    if lower is not None and start < lower:
+                        yield named(self.cut, Stretch(start, min(lower, end)))
+                    start = end if upper is None else upper
             if start < end:
                 yield named(self.cut, Stretch(start, end))
 
@@ -209,7 +215,7 @@ def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
     if not rows:
         return None
     every = [
-        Leaf((row.schema, row.name), row.lower, row.upper, row.hindrance)
+        Leaf((row.schema, row.name), row.lower, row.upper, row.hindrance, row.rows)
         for row in rows
         if row.name is not None
     ]

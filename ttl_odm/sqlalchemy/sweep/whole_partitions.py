@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import String, cast, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -71,19 +71,14 @@ BROUGHT: Final = 100_000
 BRINGING: Final = 10.0
 """Seconds that a statement of that may take."""
 
+FRESH: Final = 60.0
+"""Seconds for which what was read of the partitions is good enough to choose what to do next."""
+
+ESTIMATED: Final = 10_000
+"""Rows from which on a partition that is dropped isn't counted: the database's own number does."""
+
 GROWTH: Final = 1.25
 """How much longer a partition has to have been over for it to be looked through again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """How far the partitions of a table are done: what isn't tried again, and tries of the next."""
-
-    done: frozenset[Any] = frozenset()
-    tries: int = 0
-
-    def after(self, step: Any) -> _Place:
-        return _Place(self.done | {step})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,31 +88,45 @@ class _Step:
     what: Range | Leaf
 
     @property
-    def key(self) -> Any:
-        return self.what.name
-
-    @property
     def name(self) -> str:
         return self.what.name if isinstance(self.what, Range) else self.what.name[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How far the partitions of a table are done.
+
+    Attributes:
+        leaves: What they were when they were read.
+        read: When that was, by the clock of `time.monotonic`.
+        steps: What is left to do with them.
+        tries: How often the first of these was tried in vain.
+    """
+
+    leaves: Leaves
+    read: float
+    steps: tuple[_Step, ...]
+    tries: int = 0
+
+    @property
+    def rest(self) -> _Place | None:
+        """The place after the first step; None after the last one."""
+        return replace(self, steps=self.steps[1:], tries=0) if len(self.steps) > 1 else None
 
 
 def purge_partition(
     connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
 ) -> BatchResult:
     """Make a partition, or purge one, by a connection fresh from the pool."""
-    place = request.resume if isinstance(request.resume, _Place) else _Place()
     if request.resume is None:
         table = binding.table.fullname
         findings.kept = {(of, leaf) for of, leaf in findings.kept if of != table}
     with prepared(connection, request.timeout):
-        with reading(connection, request.timeout):
-            leaves = read_leaves(connection, binding)
-        if leaves is None:
+        place = _next_place(connection, binding, request)
+        if place is None:
             return BatchResult(0)
-        work = _Work(connection, binding, request, findings, leaves)
-        step = work.next_step(place)
-        if step is None:
-            return BatchResult(0, None, notes=work.notes)
+        work = _Work(connection, binding, request, findings, place.leaves)
+        step = place.steps[0]
         try:
             result = work.take(step)
         except DBAPIError as error:
@@ -127,7 +136,30 @@ def purge_partition(
         if result.deleted and not isinstance(step.what, Range):
             findings.looks.pop((binding.table.fullname, step.what.name), None)
             forget_leaf(binding.table, step.what.name)
-        return replace(result, resume=place.after(step.key), notes=work.notes)
+        return replace(result, resume=place.rest, notes=work.notes)
+
+
+def _next_place(connection: Connection, binding: Binding, request: BatchRequest) -> _Place | None:
+    """Where to go on, if there is anything left to do; what is old is read anew."""
+    place, is_on = request.resume, any(default() is not None for default in binding.defaults())
+    if not isinstance(place, _Place) or time.monotonic() - place.read > FRESH:
+        with reading(connection, request.timeout):
+            leaves = read_leaves(connection, binding)
+        if leaves is None:
+            return None
+        steps = _steps(leaves)
+        if isinstance(place, _Place):
+            left = {step.what.name for step in place.steps}
+            steps = [step for step in steps if step.what.name in left]
+        place = _Place(leaves, time.monotonic(), tuple(steps))
+    steps = [step for step in place.steps if is_on or isinstance(step.what, Range)]
+    return replace(place, steps=tuple(steps)) if steps else None
+
+
+def _steps(leaves: Leaves) -> list[_Step]:
+    """What there is to do: rows need a place before anything else."""
+    made = [_Step(missing) for missing in leaves.missing()]
+    return made + [_Step(leaf) for leaf in leaves.every if leaves.is_over(leaf)]
 
 
 @dataclass(slots=True)
@@ -144,17 +176,6 @@ class _Work:
     @property
     def _cut(self) -> Cut:
         return self.leaves.cut
-
-    def next_step(self, place: _Place) -> _Step | None:
-        """What is to be done first: rows need a place before anything else."""
-        for missing in self.leaves.missing():
-            if missing.name not in place.done:
-                return _Step(missing)
-        is_on = any(default() is not None for default in self.binding.defaults())
-        for leaf in self.leaves.every if is_on else ():
-            if leaf.name not in place.done and self.leaves.is_over(leaf):
-                return _Step(leaf)
-        return None
 
     def take(self, step: _Step) -> BatchResult:
         """Do it, or see that it can't be done."""
@@ -177,7 +198,7 @@ class _Work:
             self.notes.append(f"the partition {step.name} can't be changed: {in_short(error)}")
             if not isinstance(step.what, Range):
                 self.findings.kept.add((self.binding.table.fullname, step.what.name))
-        return BatchResult(0, place.after(step.key), notes=self.notes)
+        return BatchResult(0, place.rest, notes=self.notes)
 
     def _changing(self) -> AbstractContextManager[None]:
         """A transaction that waits briefly for others, and keeps nobody waiting for long."""
@@ -333,7 +354,9 @@ class _Work:
         return leaves.rest is not None and leaves.rest.hindrance is None
 
     def _rows(self, leaf: Leaf) -> int:
-        """Count all rows of a partition, with no lock that anybody would notice."""
+        """How many rows a partition has; a few are counted, with no lock that anybody notices."""
+        if leaf.rows is not None and leaf.rows >= ESTIMATED:
+            return leaf.rows
         with reading(self.connection, self.request.timeout):
             return count_rows(self.connection, leaf_table(self.binding.table, leaf.name))
 
