@@ -1,8 +1,9 @@
 """What it takes to expire a table by its partitions: dropped, against deleted in batches.
 
 The same rows, thirty days of them and all of them expired, in a table that is cut by days and in
-one that isn't. While partitions are dropped somebody reads the table; how long one of these reads
-takes at most is told, since a drop needs the table for itself for a moment.
+one that isn't. Dropping them by hand shows what is the database's own: to give files back. While
+partitions are dropped somebody reads the table; how long one of these reads takes at most is told,
+since a drop needs the table for itself for a moment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from benchmarks.harness import Estimate, rotated
 from benchmarks.sweeping_tables import NUMBERS, kind_of
 from ttl_odm import ExpireAfter, Partitions
 from ttl_odm.dialects import partition_ddl
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.partitioned import as_ddl
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing import TTLClock
@@ -35,12 +39,15 @@ if TYPE_CHECKING:
     from benchmarks.harness import Round
 
 TIME: Final = "Expiry by partition: the time / of batches"
+WITH_VACUUM: Final = "Expiry by partition: the time / of batches, and of the VACUUM behind them"
+BY_HAND: Final = "Expiry by partition: the time / of dropping the same partitions by hand"
 WAL: Final = "Expiry by partition: the log that the database writes / of batches"
 WAIT: Final = "Expiry by partition: the longest of somebody's reads meanwhile"
 
 DAYS: Final = 30
 _DAY: Final = 86_400
-_CUT, _WHOLE = "cut", "whole"
+_CUT, _WHOLE, _HAND = "cut", "whole", "by hand"
+_VACUUM: Final = "whole and vacuum"
 
 _SITTINGS: Final = 2
 """As one table has as many rows as all others together."""
@@ -74,6 +81,7 @@ def _declare(name: str, partitions: Partitions | None) -> Any:
 _MODELS: Final[dict[str, Any]] = {
     _CUT: _declare("cut_events", Partitions("1 day")),
     _WHOLE: _declare("whole_events", None),
+    _HAND: _declare("cut_events", Partitions("1 day")),
 }
 _MADE_BEFORE: Final = _declare("cut_events", Partitions("1 day", ahead=DAYS + 2 + 7))
 """The first, as it was a month ago: so what is measured makes no partitions, or hardly any."""
@@ -106,6 +114,9 @@ def _compared(database: str, rows: int, sittings: list[Round]) -> Iterator[Findi
     rounds = [[sitting] for sitting in sittings]
     what = f"{rows:,} rows of {DAYS} days"
     yield ratio(TIME, what, database, rounds, _CUT, _WHOLE, goals.PARTITIONS_TIME)
+    if _VACUUM in sittings[0]:
+        yield ratio(WITH_VACUUM, what, database, rounds, _CUT, _VACUUM)
+    yield ratio(BY_HAND, what, database, rounds, _CUT, _HAND)
     log = ratio(WAL, what, database, rounds, f"{_CUT} log", f"{_WHOLE} log", goals.PARTITIONS_LOG)
     yield Finding(log.section, what, database, "ratio", log.estimate, goal=log.goal)
     waits = sorted(sitting["wait"] * 1e3 for sitting in sittings)
@@ -123,14 +134,19 @@ def _sit(engine: Engine, url: str, rows: int, number: int) -> Round:
         log = _log(engine)
         with foreground(url, reads, rows) as took:
             begin = perf_counter()
-            report = Sweeper(engine, model, lease=False).run_once()
+            _WAYS[name](engine, model)
             found[name] = perf_counter() - begin
-        report.raise_for_failures()
-        if report.deleted != rows:
-            raise RuntimeError(f"{name}: {report}")
         found[f"{name} log"] = _log(engine) - log
+        with engine.connect() as connection:
+            left = connection.scalar(text(f"SELECT count(*) FROM {model.__tablename__}"))  # noqa: S608
+        if left:
+            raise RuntimeError(f"{name}: {left} of {rows} rows are left")
         if name == _CUT:
             found["wait"] = max(took)
+        elif name == _WHOLE and engine.dialect.name == "postgresql":
+            begin = perf_counter()
+            _settle(engine, "VACUUM", model)
+            found[_VACUUM] = found[name] + perf_counter() - begin
         model.metadata.drop_all(engine)
     return found
 
@@ -138,7 +154,7 @@ def _sit(engine: Engine, url: str, rows: int, number: int) -> Round:
 def _fill(engine: Engine, model: Any, rows: int) -> None:
     """Make a table as if it had been in use for a month; nobody has vacuumed it since."""
     with TTLClock() as clock, clock.advance(-(DAYS + 2) * _DAY):
-        (_MADE_BEFORE if model is _MODELS[_CUT] else model).metadata.create_all(engine)
+        (model if model is _MODELS[_WHOLE] else _MADE_BEFORE).metadata.create_all(engine)
     here = clock_of(engine.dialect)
     numbers = NUMBERS[kind_of(engine)].format(rows=rows)
     seconds = f"({2 * _DAY} + i * {DAYS - 1} * {_DAY}.0 / {rows})"
@@ -150,10 +166,36 @@ def _fill(engine: Engine, model: Any, rows: int) -> None:
                 f"SELECT i, {at}, '{'x' * 100}' FROM ({numbers}) AS n"
             )
         )
+    # As autovacuum would have done in all these days.
+    settle = "VACUUM ANALYZE" if engine.dialect.name == "postgresql" else "ANALYZE TABLE"
+    _settle(engine, settle, model)
+
+
+def _settle(engine: Engine, command: str, model: Any) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        # As autovacuum would have done in all these days.
-        settle = "VACUUM ANALYZE" if engine.dialect.name == "postgresql" else "ANALYZE TABLE"
-        connection.execute(text(f"{settle} {model.__tablename__}"))
+        connection.execute(text(f"{command} {model.__tablename__}"))
+
+
+def _sweep(engine: Engine, model: Any) -> None:
+    Sweeper(engine, model, lease=False).run_once().raise_for_failures()
+
+
+def _drop(engine: Engine, model: Any) -> None:
+    """Drop what is dead, a transaction for each."""
+    binding = binding_of(model.__table__)
+    if binding is None:
+        raise TypeError(f"{model} has no policy")
+    with engine.begin() as connection:
+        leaves = read_leaves(connection, binding)
+    if leaves is None:
+        raise RuntimeError(f"{model} is not cut")
+    for leaf in filter(leaves.is_dead, leaves.every):
+        with engine.begin() as connection:
+            for statement in leaves.ddl.drop(leaves.cut, leaves.ddl.quoted(*leaf.name)):
+                connection.execute(as_ddl(statement))
+
+
+_WAYS: Final = {_CUT: _sweep, _WHOLE: _sweep, _HAND: _drop}
 
 
 def _log(engine: Engine) -> float:
