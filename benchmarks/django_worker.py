@@ -21,6 +21,7 @@ import django
 from django.conf import settings
 from django.db import connection, models, transaction
 from django.utils import timezone
+from sqlalchemy import create_engine
 
 from benchmarks.harness import timed, undisturbed
 from benchmarks.sweeping_tables import AT_ONCE, DAY, LIVE, NUMBERS, ROW_BY_ROW, SWEEPER
@@ -42,7 +43,8 @@ WAYS: Final = (GATE, BY_HAND, NOTHING, AGAIN)
 
 READS: Final = ("get() by key", "list of 100")
 WRITES: Final = ("create(), its own key", "save() of a change")
-DELETIONS: Final = (SWEEPER, AT_ONCE, ROW_BY_ROW)
+OTHER: Final = "SQLAlchemy's sweeper"
+DELETIONS: Final = (SWEEPER, OTHER, AT_ONCE, ROW_BY_ROW)
 
 _ROWS: Final = 10_000
 _EXPIRES_EVERY: Final = 71
@@ -213,11 +215,17 @@ def _writes(tables: Tables) -> dict[str, Sample]:
     }
 
 
-def _deletions(tables: Tables) -> dict[str, Sample]:
+def _deletions(tables: Tables, url: str) -> dict[str, Sample]:
+    from benchmarks import sweeping_tables  # noqa: PLC0415 - its model has the same table
     from ttl_odm.sweeper import Sweeper  # noqa: PLC0415 - it looks for stores
+
+    engine = create_engine(url)
 
     def sweep() -> None:
         Sweeper(connection, [tables.entry], lease=False).run_once().raise_for_failures()
+
+    def sweep_otherwise() -> None:
+        sweeping_tables.sweep(engine)
 
     def delete() -> None:
         with connection.cursor() as cursor:
@@ -240,6 +248,7 @@ def _deletions(tables: Tables) -> dict[str, Sample]:
 
     return {
         SWEEPER: sample(sweep, tables.entry),
+        OTHER: sample(sweep_otherwise, tables.entry),
         AT_ONCE: sample(delete, tables.entry),
         ROW_BY_ROW: sample(delete_each, tables.plain),
     }
@@ -250,7 +259,7 @@ def _open(backend: str, url: str) -> Mapping[str, Sample]:
     tables = Tables(*_declare())
     for model in (tables.entry, tables.plain):
         tables.fill(model, _ROWS, f"i % {_EXPIRES_EVERY} = 0")
-    return {**_reads(tables), **_writes(tables), **_deletions(tables)}
+    return {**_reads(tables), **_writes(tables), **_deletions(tables, url)}
 
 
 if __name__ == "__main__":

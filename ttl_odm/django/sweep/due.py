@@ -140,23 +140,31 @@ class ExpiredRows:
 
     def all(self) -> AnyQuerySet:
         """Those rows, with ``ttl_end``, which orders them."""
+        rows, form = self._in_order(), self._binding.form
+        if self._part is Part.ALL:
+            return rows
+        if self._is_by_field:
+            cutoff = Cutoff(self._seconds, form, self._binding.stamp)
+        else:
+            cutoff = Cutoff(
+                self._seconds, "instant", PartEnd(F(self._binding.stamp.name)).output_field
+            )
+        return rows.filter(ttl_end__lte=cutoff)
+
+    def _in_order(self) -> AnyQuerySet:
+        """The part's rows with ``ttl_end``; those that live too, as far as their index knows."""
         binding, part = self._binding, self._part
         rows = rows_of(binding.model, self._using)
         stamp = F(binding.stamp.name)
         if part is Part.ALL:
             return rows.annotate(ttl_end=F("pk"))
-        if binding.own is None or not has_contract_fields(binding):
-            cutoff = Cutoff(binding.seconds or 0, binding.form, binding.stamp)
-            return rows.annotate(ttl_end=stamp).filter(ttl_end__lte=cutoff)
+        if self._is_by_field:
+            return rows.annotate(ttl_end=stamp)
+        assert binding.own is not None  # noqa: S101 (else it would be by the field)
         own = binding.own.name
         if part is Part.OWN:
-            end = PartEnd(stamp, F(own))
-            rows = rows.filter(**{f"{own}__gt": 0})
-        else:
-            end = PartEnd(stamp)
-            rows = rows.filter(**{f"{own}__isnull": True})
-        cutoff = Cutoff(self._seconds, "instant", end.output_field)
-        return rows.annotate(ttl_end=end).filter(ttl_end__lte=cutoff)
+            return rows.filter(**{f"{own}__gt": 0}).annotate(ttl_end=PartEnd(stamp, F(own)))
+        return rows.filter(**{f"{own}__isnull": True}).annotate(ttl_end=PartEnd(stamp))
 
     def after(self, resume: Any) -> AnyQuerySet:
         """Those that come after a place (None: all of them), in order."""
@@ -186,8 +194,9 @@ class ExpiredRows:
         return None if first is None else KeyRange(first, beyond)
 
     def within(self, found: KeyRange) -> AnyQuerySet:
-        """The rows of a range."""
-        rows = self.all().filter(ttl_end__gte=self._of_bookmark(found.first))
+        """The rows of a range; of two upper bounds SQLite may search an index for the other one."""
+        rows = self.all() if found.beyond is None else self._in_order()
+        rows = rows.filter(ttl_end__gte=self._of_bookmark(found.first))
         if found.beyond is None:
             return rows
         return rows.filter(ttl_end__lt=self._of_bookmark(found.beyond))
@@ -218,6 +227,11 @@ class ExpiredRows:
         template = self._family.of_bookmark(_ITSELF) if self._is_by_date else _ITSELF
         value = Value(value, output_field=_AS_IT_IS)
         return Func(value, template=template, output_field=_AS_IT_IS)
+
+    @property
+    def _is_by_field(self) -> bool:
+        """Whether the index is on the field itself, as it is without the contract's two."""
+        return self._binding.own is None or not has_contract_fields(self._binding)
 
     @property
     def _family(self) -> Family:
