@@ -14,8 +14,8 @@ from tests.locks import wait_until_blocked
 from tests.sql.cutting import add, ago, create, keys, log, partitions, swept, tables, visits
 from ttl_odm import TTL, Partitions
 from ttl_odm.sqlalchemy import Archive
+from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sqlalchemy.sweep.whole_partitions import TRIES
 from ttl_odm.sweeper import BatchRequest, Part, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:

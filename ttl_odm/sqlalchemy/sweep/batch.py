@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import any_, func, not_, select, tuple_
@@ -55,7 +56,7 @@ from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.leaves import Findings
+    from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaves, Name
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -141,18 +142,33 @@ def _next_range(
         source, rows = _next_range(connection, binding, at, findings)
         return source, rows and resume.narrowed(rows, binding)
 
+    # Where partitions are no tables, what these have waiting is left by a condition.
+    beside: Callable[[FromClause], list[ColumnElement[bool]]] | None = None
+
     def next_range(source: Table, resume: Any) -> KeyRange | None:
         if request.part is Part.ALL:
-            return table_walk.next_range(connection, binding, source, request.size, resume)
-        index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
+            rows = table_walk.next_range(connection, binding, source, request.size, resume)
+            return rows and rows.with_bounds(beside)
+        index = PartIndex(binding, request.part, clock_of(connection.dialect), source, beside)
         return index.next_range(connection, request.size, resume)
 
-    if connection.dialect.name == "postgresql" and isinstance(resume, Resume | None):
-        but = left_to_partitions(connection, binding, request, findings)
-        leaf = next_in_leaves(connection, table, resume, next_range, but)
-        if leaf is not None:
-            return leaf
+    if connection.dialect.name == "postgresql":
+        if isinstance(resume, Resume | None):
+            left = left_to_partitions(connection, binding, request, findings)
+            but = left[1] if left else ()
+            leaf = next_in_leaves(connection, table, resume, next_range, but)
+            if leaf is not None:
+                return leaf
+    elif left := left_to_partitions(connection, binding, request, findings):
+        beside = partial(_beside, *left)
     return table, next_range(table, resume)
+
+
+def _beside(
+    leaves: Leaves, names: frozenset[Name], source: FromClause
+) -> list[ColumnElement[bool]]:
+    condition = leaves.beside(source, names)
+    return [] if condition is None else [condition]
 
 
 @dataclass(frozen=True, slots=True)
