@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -179,3 +181,47 @@ def swept(engine: Engine, model: Any, **options: Any) -> TargetReport:
     report.raise_for_failures()
     (target,) = report.targets
     return target
+
+
+class Race:
+    """Rows that are renewed for ever at random, and a reader that sees whether one is missing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_over = threading.Event()
+        self._random = random.Random(7)  # noqa: S311
+        self.live: set[int] = set()
+        self.failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._repeat, args=[turn]) for turn in self._turns]
+
+    @property
+    def _turns(self) -> list[Any]:
+        return [self._write, self._read]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _repeat(self, turn: Any) -> None:
+        try:
+            while not self._is_over.is_set():
+                turn()
+        except BaseException as error:  # noqa: BLE001 (a thread's)
+            self.failures.append(error)
+
+    def _write(self) -> None:
+        key = self._random.randrange(1, 9) * 1_000 + self._random.randrange(300)
+        renew = text("UPDATE visits SET ttl = -1 WHERE id = :id")
+        with self._engine.connect() as connection:
+            if connection.execute(renew, {"id": key}).rowcount:
+                self.live.add(key)
+
+    def _read(self) -> None:
+        known = set(self.live)
+        with self._engine.connect() as connection:
+            assert known <= set(connection.scalars(text("SELECT id FROM visits WHERE ttl = -1")))

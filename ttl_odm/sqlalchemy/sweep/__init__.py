@@ -5,7 +5,7 @@
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
 - `partitions`: the partitions of a table on PostgreSQL, each of which is swept by itself.
 - `leaves`: the partitions of a table that is cut by time, and which of them are over.
-- `partition_work`: what is to be done with them next, a partition at a time, and what is against it.
+- `partition_work`: what is to be done next with one of them, and what stands against it.
 - `whole_partitions`: making and dropping them, as PostgreSQL does it.
 - `locked_partitions`: the same for MariaDB and MySQL, which have no transactions of DDL.
 - `batch`: purging one batch of expired rows.
