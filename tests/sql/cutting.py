@@ -73,7 +73,8 @@ def ago(connection: Connection, days: int) -> datetime:
     if is_mysql(connection):
         question = "SELECT CAST(UTC_DATE() AS DATETIME)"
     today: datetime = connection.scalar(text(question))
-    return today.replace(tzinfo=timezone.utc) - timedelta(days=days)
+    aware = today.replace(tzinfo=today.tzinfo or timezone.utc)
+    return aware.astimezone(timezone.utc) - timedelta(days=days)
 
 
 def instant(connection: Engine | Connection, moment: datetime) -> str:

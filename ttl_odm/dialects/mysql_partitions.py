@@ -54,14 +54,14 @@ class MySQLPartitions(PartitionDDL):
         by = f"RANGE COLUMNS ({self.quoted(None, cut.column)})"
         return [f"ALTER TABLE {self.table(cut)} PARTITION BY {by} ({', '.join(leaves)})"]
 
-    def make(self, cut: Cut, leaf: Range, rest: str | None, *, is_mariadb: bool) -> str:
+    def make(self, cut: Cut, leaf: Range, rest: str | None) -> str:
         """Make a partition above all others; its rows come from the one for the rest, if any."""
         made = self._leaf(cut, leaf)
         if rest is None:
-            return self._alter(cut, f"ADD PARTITION ({made})", is_mariadb=is_mariadb)
+            return f"ALTER TABLE {self.table(cut)} ADD PARTITION ({made})"
         name = self.quoted(None, rest)
-        into = f"REORGANIZE PARTITION {name} INTO ({made}, {self._rest(rest)})"
-        return self._alter(cut, into, is_mariadb=is_mariadb)
+        into = f"({made}, {self._rest(rest)})"
+        return f"ALTER TABLE {self.table(cut)} REORGANIZE PARTITION {name} INTO {into}"
 
     def lock(self, cut: Cut, *, is_mariadb: bool) -> str:
         """Keep all others off the table, until `unlock`; no transaction that used it goes on."""
@@ -94,9 +94,6 @@ AND t.state = 'ACTIVE' AND t.timer_wait > 50000000000 AND o.processlist_id <> CO
 
     Its picoseconds; a shorter one is over in a moment, in all likelihood.
     """
-
-    def _alter(self, cut: Cut, change: str, *, is_mariadb: bool) -> str:
-        return f"ALTER TABLE {self.table(cut)} {'NOWAIT ' if is_mariadb else ''}{change}"
 
     def _leaf(self, cut: Cut, leaf: Range) -> str:
         name = self.quoted(None, leaf.name)

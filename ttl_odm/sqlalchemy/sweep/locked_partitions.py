@@ -1,7 +1,7 @@
 """Whole partitions on MariaDB and MySQL, which have no transactions of DDL.
 
-A partition is made by one statement, and dropped by one. Before a drop the table is locked, and
-under that lock all that was decided before is decided again: by the catalogue, by the database's
+A partition is made by one statement, and dropped by one. Before that the table is locked, and under
+that lock all that was decided before is decided again: by the catalogue, by the database's
 clock, by the policy as it is now, and by a look at the rows where the bounds alone don't say that
 none is live. Whoever has used the table in a transaction has ended it by then, and no other begins.
 A kill at any moment leaves the table as it was, or with one partition less; the lock ends with the
@@ -26,6 +26,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.dialects.mysql_partitions import MySQLPartitions
 from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
 from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.partition_work import (
     HELD,
     MOVED,
@@ -76,12 +77,16 @@ class LockingWork(PartitionWork):
             if rows > COPIED:
                 self.notes.append(
                     f"the partition {leaf.name} is not made, as {rest.name[1]} has more than "
-                    f"{COPIED:,} rows, which would be copied while writers wait: they go by "
+                    f"{COPIED:,} rows, which would be copied while others wait: they go by "
                     "batches. Let partitions be made earlier (ahead=)."
                 )
                 return BatchResult(0)
         name = None if rest is None else rest.name[1]
-        self._take(self._ddl.make(self._cut, leaf, name, is_mariadb=self._is_mariadb))
+        # Its own lock comes after the copy, which then would be made at each try.
+        with self._locked():
+            leaves = read_leaves(self.connection, self.binding)
+            if leaves is not None and leaf in leaves.missing():
+                self._run(self._ddl.make(self._cut, leaf, name))
         return BatchResult(0)
 
     # --- purging ---------------------------------------------------------------------------------
@@ -112,15 +117,15 @@ class LockingWork(PartitionWork):
         if self._is_looked_through_later(leaf):
             return BatchResult(0)
         table, within = self._within(leaf)
-        live, began = self._live(table), time.monotonic()
+        began = time.monotonic()
         with reading(self.connection, self.request.timeout):
-            is_live = count_rows(self.connection, table, *within, live, limit=1)
+            is_live = count_rows(self.connection, table, *within, self._live(table), limit=1)
         if is_live or time.monotonic() - began >= HELD:  # what has expired goes by batches
             return self._merge(leaf) if is_live else self._look_later(leaf)
         rows = self._rows(leaf)
         with self._locked():
             with self._limited():
-                is_live = count_rows(self.connection, table, *within, live, limit=1)
+                is_live = count_rows(self.connection, table, *within, self._live(table), limit=1)
             if is_live or not self._is_still(leaf, dead=False, hindered=False):
                 return BatchResult(0)
             self._drop(leaf)
@@ -157,8 +162,8 @@ class LockingWork(PartitionWork):
 
     # --- the table for itself --------------------------------------------------------------------
 
-    def _take(self, statement: str) -> None:
-        """Run a statement that needs the table for itself for a moment.
+    def _lock(self) -> None:
+        """Lock the table.
 
         Raises:
             InUseError: A long transaction has the table, on MySQL.
@@ -166,10 +171,11 @@ class LockingWork(PartitionWork):
         """
         if not self._is_mariadb and self._is_busy():
             raise InUseError("somebody has used it in a transaction that goes on")
+        lock = self._ddl.lock(self._cut, is_mariadb=self._is_mariadb)
         for left in reversed(range(AT_ONCE if self._is_mariadb else 1)):
             try:
                 with reading(self.connection, self.request.timeout):
-                    self._run(statement)
+                    self._run(lock)
             except DBAPIError as error:
                 if left and is_locked(error):
                     continue
@@ -191,7 +197,7 @@ class LockingWork(PartitionWork):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep others off the table; the pool gets the connection without that lock, or not."""
-        self._take(self._ddl.lock(self._cut, is_mariadb=self._is_mariadb))
+        self._lock()
         try:
             with reading(self.connection):
                 yield
