@@ -244,6 +244,29 @@ def test_nulls_keep_the_lowest_partition_of_others(engine: Engine) -> None:
     assert number(engine, "SELECT count(*) FROM events") == 1
 
 
+def test_batches_find_the_rows_of_several_partitions(engine: Engine) -> None:
+    # MariaDB goes down an index on a virtual column in no order there.
+    model = visits(3600)
+    create(engine, model, 3, 4, 5)
+    for days in (3, 4, 5):
+        add(engine, model, days, range(days * 100, days * 100 + 50))
+        add(engine, model, days, [days], ttl="-1")
+    assert swept(engine, model).deleted == 150
+    assert keys(engine, model) == [3, 4, 5]
+
+
+def test_rows_wait_for_their_partition_where_the_table_is_walked(engine: Engine) -> None:
+    model = log(days=2)
+    create(engine, model, 2)
+    run(engine, "ALTER TABLE events DROP INDEX ix_events_created_at_ttl")
+    with engine.connect() as connection:
+        midnight = instant(connection, ago(connection, 2))
+    add(engine, model, 2, range(5), created_at=midnight)
+    add(engine, model, 9, [10])
+    assert swept(engine, model).deleted == 1
+    assert keys(engine, model) == [*range(5)]
+
+
 def test_the_lowest_partition_of_ours_stays(engine: Engine) -> None:
     model = log(days=2)
     create(engine, model, 5)

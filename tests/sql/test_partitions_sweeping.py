@@ -168,7 +168,6 @@ def test_partitions_are_made_while_ttl_is_off(engine: Engine) -> None:
     assert Sweeper(engine, model).run_once().targets == ()
 
 
-@POSTGRES
 def test_partitions_of_another_span_are_made_around(engine: Engine) -> None:
     model = log()
     create(engine, model)
@@ -183,6 +182,10 @@ def test_partitions_of_another_span_are_made_around(engine: Engine) -> None:
     for one, following in pairwise(leaves.every):
         assert one.upper == following.lower
     weeks = list(Partitions("1 week", ahead=1).wanted(today))
+    if is_mysql(engine):  # what is older is in the lowest one
+        assert leaves.edges(leaves.every[0])[0] == today
+        assert leaves.edges(leaves.every[-1])[1] == weeks[-1].end
+        return
     assert leaves.edges(leaves.every[0])[0] == weeks[0].start
     assert leaves.edges(leaves.every[-1])[1] == weeks[-1].end
 
@@ -397,12 +400,13 @@ REASONS = {
 }
 
 
-@POSTGRES
 @pytest.mark.parametrize("case", REASONS)
 def test_rows_that_have_to_go_one_by_one_do_and_the_report_says_why(
     engine: Engine, case: str
 ) -> None:
     options, statements, reason = REASONS[case]
+    if statements and is_mysql(engine):
+        pytest.skip("other statements make a trigger, and there are no foreign keys")
     model = log(days=2)
     create(engine, model, 2, 5)
     run(engine, *statements)
@@ -467,12 +471,11 @@ def test_the_partitions_of_others_are_dropped_as_told_and_not_made(engine: Engin
     assert partitions(engine, "events") == {"events_default"}
 
 
-@POSTGRES
 def test_a_table_that_nobody_has_cut_is_swept_by_batches(engine: Engine) -> None:
     model = log(days=2)
-    run(
-        engine, "CREATE TABLE events (id int, created_at timestamptz, PRIMARY KEY (id, created_at))"
-    )
+    kind = "datetime" if is_mysql(engine) else "timestamptz"
+    key = "PRIMARY KEY (id, created_at)"
+    run(engine, f"CREATE TABLE events (id int, created_at {kind}, {key})")
     add(engine, model, 5, range(5))
     assert swept(engine, model).deleted == 5
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaves, Name
+    from ttl_odm.sqlalchemy.sweep.leaves import Findings
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -160,15 +160,9 @@ def _next_range(
             if leaf is not None:
                 return leaf
     elif left := left_to_partitions(connection, binding, request, findings):
-        beside = partial(_beside, *left)
+        leaves, names = left
+        beside = partial(leaves.beside, names)
     return table, next_range(table, resume)
-
-
-def _beside(
-    leaves: Leaves, names: frozenset[Name], source: FromClause
-) -> list[ColumnElement[bool]]:
-    condition = leaves.beside(source, names)
-    return [] if condition is None else [condition]
 
 
 @dataclass(frozen=True, slots=True)

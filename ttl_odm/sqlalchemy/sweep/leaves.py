@@ -135,8 +135,8 @@ class Leaves:
         lower, upper = self.edges(leaf)
         return self._between(source, lower, upper)
 
-    def beside(self, source: FromClause, names: Collection[Name]) -> ColumnElement[bool] | None:
-        """The condition for rows of a table that are in other partitions; None for all rows."""
+    def beside(self, names: Collection[Name], source: FromClause) -> list[ColumnElement[bool]]:
+        """The conditions for rows of a table that are in other partitions than these."""
         stretches: list[tuple[datetime | None, datetime | None]] = []
         for leaf in self.every:
             if leaf.name not in names:
@@ -146,10 +146,10 @@ class Leaves:
                 lower = stretches.pop()[0]
             stretches.append((lower, upper))
         parts = [not_(self._between(source, *stretch)) for stretch in stretches]
-        if not parts:
-            return None
         column = source.c[self.partitioning.column.key]
-        return or_(column.is_(None), and_(*parts)) if column.nullable else and_(*parts)
+        if parts and column.nullable:
+            return [or_(column.is_(None), and_(*parts))]
+        return parts
 
     def _between(
         self, source: FromClause, lower: datetime | None, upper: datetime | None
