@@ -10,22 +10,23 @@ from sqlalchemy import text
 
 from tests.cli.agenda import Event
 from tests.cli.running import CliRunner
-from tests.sql.cutting import add, ago, create
+from tests.sql.cutting import add, ago, create, is_mysql, unmake
 from ttl_odm.cli.commands import cli
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-pytestmark = pytest.mark.databases("postgres")
+pytestmark = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 
 @pytest.fixture
 def app(engine: Engine) -> list[str]:
-    """Events of five days ago; tomorrow has no partition yet."""
+    """Events of five days ago; the day after tomorrow has no partition yet."""
     create(engine, Event, 1, 5)
     add(engine, Event, 5, range(10))
-    with engine.begin() as connection:
-        connection.execute(text(f"DROP TABLE events_p{ago(connection, -1):%Y%m%d}"))
+    with engine.connect() as connection:
+        last = f"events_p{ago(connection, -2):%Y%m%d}"
+    unmake(engine, "events", last)
     url = engine.url.render_as_string(hide_password=False)
     return ["--app", "tests.cli.agenda:Event", "--url", url]
 
@@ -75,12 +76,17 @@ def test_check_warns_of_missing_partitions_until_a_sweep_has_made_them(app: list
 def test_check_warns_of_a_table_that_is_not_cut(engine: Engine, app: list[str]) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE events"))
-        connection.execute(text("CREATE TABLE events (id int, created_at timestamptz)"))
+        kind = "datetime" if is_mysql(connection) else "timestamptz"
+        connection.execute(text(f"CREATE TABLE events (id int, created_at {kind})"))
         connection.execute(text("ALTER TABLE events ADD PRIMARY KEY (id, created_at)"))
     assert "isn't cut by ranges of created_at" in findings(app)["not-partitioned"]["message"]
 
 
 def test_check_says_why_partitions_stay(engine: Engine, app: list[str]) -> None:
+    hindrance, reason = "ALTER TABLE events ENABLE ROW LEVEL SECURITY", "row-level security"
+    if is_mysql(engine):
+        hindrance = "CREATE TRIGGER heard BEFORE DELETE ON events FOR EACH ROW SET @heard = 1"
+        reason = "triggers for DELETE"
     with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE events ENABLE ROW LEVEL SECURITY"))
-    assert "row-level security" in findings(app)["partitions-stay"]["message"]
+        connection.execute(text(hindrance))
+    assert reason in findings(app)["partitions-stay"]["message"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import random
+import threading
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import DateTime, text
+from sqlalchemy import DateTime, inspect, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from ttl_odm import TTL, ExpireAfter, Partitions
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sweeper import Sweeper
 
@@ -59,39 +62,85 @@ def visits(default: Any = 3600, days: int = 30, cut: Partitions = DAILY, **decla
     return Visit
 
 
+def is_mysql(engine: Engine | Connection) -> bool:
+    """Whether it is MariaDB or MySQL, where partitions are no tables."""
+    return engine.dialect.name in MYSQL_FAMILY
+
+
 def ago(connection: Connection, days: int) -> datetime:
     """The beginning of a day in UTC, by the database's clock."""
-    today: datetime = connection.scalar(
-        text("SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'")
-    )
-    return today - timedelta(days=days)
+    question = "SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'"
+    if is_mysql(connection):
+        question = "SELECT CAST(UTC_DATE() AS DATETIME)"
+    today: datetime = connection.scalar(text(question))
+    aware = today.replace(tzinfo=today.tzinfo or timezone.utc)
+    return aware.astimezone(timezone.utc) - timedelta(days=days)
+
+
+def instant(connection: Engine | Connection, moment: datetime) -> str:
+    """An aware datetime as the literal of a column's value."""
+    if is_mysql(connection):
+        return f"'{moment:%Y-%m-%d %H:%M:%S}'"
+    return f"'{moment}'::timestamptz"
+
+
+def cut_by(model: Any) -> str:
+    """The column that a table is cut by."""
+    return next(column.name for column in model.__table__.primary_key if column.name != "id")
 
 
 def create(engine: Engine, model: Any, *past: int) -> None:
-    """Make a table, and partitions of days that are past, so many days ago."""
+    """Make a table, and partitions of days that are past, so many days ago.
+
+    MariaDB and MySQL have no holes between partitions: one begins where the one before it ends.
+    """
     model.metadata.create_all(engine)
     table = model.__table__.name
     with engine.begin() as connection:
-        for days in past:
-            first, last = ago(connection, days), ago(connection, days - 1)
-            connection.execute(
-                text(
-                    f"CREATE TABLE {table}_d{days} PARTITION OF {table} "
-                    f"FOR VALUES FROM ('{first}') TO ('{last}')"
+        if not is_mysql(engine):
+            for days in past:
+                first, last = ago(connection, days), ago(connection, days - 1)
+                connection.execute(
+                    text(
+                        f"CREATE TABLE {table}_d{days} PARTITION OF {table} "
+                        f"FOR VALUES FROM ('{first}') TO ('{last}')"
+                    )
                 )
-            )
+        elif past:
+            ends = [(f"{table}_d{days}", ago(connection, days - 1)) for days in sorted(past)[::-1]]
+            if model.__ttl_partition__.made_by == "sweeper":
+                ends.insert(0, (f"{table}_past", ago(connection, max(past))))
+                wanted = model.__ttl_partition__.wanted(ago(connection, 0))
+                ends += [(f"{table}_{stretch.suffix}", stretch.end) for stretch in wanted]
+            parts = [
+                f"PARTITION {name} VALUES LESS THAN ({instant(connection, end)})"
+                for name, end in ends
+            ]
+            if model.__ttl_partition__.made_by == "sweeper":
+                parts.append(f"PARTITION {table}_rest VALUES LESS THAN (MAXVALUE)")
+            by = f"PARTITION BY RANGE COLUMNS ({cut_by(model)}) ({', '.join(parts)})"
+            connection.execute(text(f"ALTER TABLE {table} {by}"))
+
+
+def unmake(engine: Engine, table: str, *names: str) -> None:
+    """Drop partitions with their rows."""
+    with engine.begin() as connection:
+        for name in names:
+            drop = f"ALTER TABLE {table} DROP PARTITION {name}"
+            connection.execute(text(drop if is_mysql(engine) else f"DROP TABLE {name}"))
 
 
 def add(engine: Engine, model: Any, days: int, keys: Any, **more: str) -> None:
     """Write rows of a day, from its noon on, raw: each value but the key is an SQL expression."""
-    table = model.__table__
-    stamp = next(column.name for column in table.primary_key if column.name != "id")
+    table, stamp = model.__table__, cut_by(model)
     with engine.begin() as connection:
         noon = ago(connection, days) + timedelta(hours=12)
-        more = {stamp: f"'{noon}'::timestamptz", **more}
+        more = {stamp: instant(connection, noon), **more}
         if "_ts" in table.c and "_ts" not in more:
             more["_ts"] = more[stamp]
-        names, values = ", ".join(f'"{name}"' for name in more), ", ".join(more.values())
+            if is_mysql(engine):
+                more["_ts"] = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {more[stamp]})"
+        names, values = ", ".join(more), ", ".join(more.values())
         connection.execute(
             text(f"INSERT INTO {table.name} (id, {names}) VALUES (:id, {values})"),  # noqa: S608
             [{"id": key} for key in keys],
@@ -100,15 +149,21 @@ def add(engine: Engine, model: Any, days: int, keys: Any, **more: str) -> None:
 
 def partitions(engine: Engine, table: str) -> set[str]:
     """The names of a table's partitions."""
-    with engine.connect() as connection:
+    found = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(:name)"
+    if is_mysql(engine):
         found = (
-            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(:name)"
+            "SELECT partition_name FROM information_schema.partitions "
+            "WHERE table_schema = DATABASE() AND table_name = :name "
+            "AND partition_name IS NOT NULL"
         )
+    with engine.connect() as connection:
         return set(connection.scalars(text(found), {"name": table}))
 
 
 def tables(engine: Engine) -> set[str]:
     """The names of all tables."""
+    if is_mysql(engine):
+        return set(inspect(engine).get_table_names())
     with engine.connect() as connection:
         found = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') "
         return set(connection.scalars(text(found + "AND relnamespace = 'public'::regnamespace")))
@@ -127,3 +182,47 @@ def swept(engine: Engine, model: Any, **options: Any) -> TargetReport:
     report.raise_for_failures()
     (target,) = report.targets
     return target
+
+
+class Race:
+    """Rows that are renewed for ever at random, and a reader that sees whether one is missing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_over = threading.Event()
+        self._random = random.Random(7)  # noqa: S311
+        self.live: set[int] = set()
+        self.failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._repeat, args=[turn]) for turn in self._turns]
+
+    @property
+    def _turns(self) -> list[Any]:
+        return [self._write, self._read]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _repeat(self, turn: Any) -> None:
+        try:
+            while not self._is_over.is_set():
+                turn()
+        except BaseException as error:  # noqa: BLE001 (a thread's)
+            self.failures.append(error)
+
+    def _write(self) -> None:
+        key = self._random.randrange(1, 9) * 1_000 + self._random.randrange(300)
+        renew = text("UPDATE visits SET ttl = -1 WHERE id = :id")
+        with self._engine.connect() as connection:
+            if connection.execute(renew, {"id": key}).rowcount:
+                self.live.add(key)
+
+    def _read(self) -> None:
+        known = set(self.live)
+        with self._engine.connect() as connection:
+            assert known <= set(connection.scalars(text("SELECT id FROM visits WHERE ttl = -1")))

@@ -22,11 +22,11 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from tests.locks import wait_until_blocked
-from tests.sql.cutting import add, ago, create, keys, log, partitions, swept, tables, visits
+from tests.sql.cutting import Race, add, ago, create, keys, log, partitions, swept, tables, visits
 from ttl_odm import TTL, Partitions
 from ttl_odm.sqlalchemy import Archive
+from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sqlalchemy.sweep.whole_partitions import TRIES
 from ttl_odm.sweeper import BatchRequest, Part, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
@@ -303,50 +303,6 @@ def test_rows_that_come_while_a_partition_is_made_for_them_are_not_lost(
     assert keys(engine, model) == [*range(20), *written]
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM events_rest")) == 0
-
-
-class Race:
-    """Rows that are renewed for ever at random, and a reader that sees whether one is missing."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._is_over = threading.Event()
-        self._random = random.Random(7)  # noqa: S311
-        self.live: set[int] = set()
-        self.failures: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._repeat, args=[turn]) for turn in self._turns]
-
-    @property
-    def _turns(self) -> list[Any]:
-        return [self._write, self._read]
-
-    def __enter__(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _repeat(self, turn: Any) -> None:
-        try:
-            while not self._is_over.is_set():
-                turn()
-        except BaseException as error:  # noqa: BLE001 (a thread's)
-            self.failures.append(error)
-
-    def _write(self) -> None:
-        key = self._random.randrange(1, 9) * 1_000 + self._random.randrange(300)
-        renew = text("UPDATE visits SET ttl = -1 WHERE id = :id")
-        with self._engine.connect() as connection:
-            if connection.execute(renew, {"id": key}).rowcount:
-                self.live.add(key)
-
-    def _read(self) -> None:
-        known = set(self.live)
-        with self._engine.connect() as connection:
-            assert known <= set(connection.scalars(text("SELECT id FROM visits WHERE ttl = -1")))
 
 
 @pytest.mark.parametrize("survivors", ["sweep", "move"])

@@ -100,7 +100,8 @@ def begin(programs: dict[str, str], data: Path, port: int) -> list[str]:
     """The words that start a server on its files."""
     return [
         *(programs["mariadbd"], "--no-defaults", _basedir(programs)),
-        *(f"--datadir={data}", f"--port={port}"),
+        # In a folder that servers share, one that starts takes away what others have there.
+        *(f"--datadir={data}", f"--tmpdir={data}", f"--port={port}"),
         # Relative to the data folder: a full path may be too long for a socket's name.
         *("--socket=mariadb.sock", "--pid-file=mariadb.pid"),
         *(*_SETTINGS, *(() if is_durable() else _HASTE)),

@@ -278,11 +278,12 @@ class _Check(RowChecks):
         column, span = partitioning.column.name, partitioning.declared.span
         leaves = read_leaves(self._connection, self._binding)
         if leaves is None:
+            by = "RANGE COLUMNS" if self._is_mysql else "RANGE"
             yield self._warning(
                 "not-partitioned",
                 f"it is declared with Partitions({span!r}), and isn't cut by ranges of {column} in "
                 "the database: its rows go by batches",
-                f"make it anew, PARTITION BY RANGE ({column}); or declare no __ttl_partition__",
+                f"make it anew, PARTITION BY {by} ({column}); or declare no __ttl_partition__",
             )
             return
         missing = [leaf.name for leaf in leaves.missing()]

@@ -4,7 +4,8 @@
 - `postgresql`: PostgreSQL
 - `mysql`: MariaDB and MySQL
 - `sqlite`: SQLite
-- `partitions`: `PartitionDDL`, how a family cuts tables into partitions; `postgresql_partitions`
+- `partitions`: `PartitionDDL`, how a family cuts tables into partitions; `postgresql_partitions`,
+  `mysql_partitions`
 - `general`: `General`, what a family of somebody else's begins with
 - `errors`: which errors of a driver pass by themselves, and how each reads in one line
 - `entry_points`: families that other distributions bring
@@ -16,6 +17,7 @@ that they put into them. Nor does it ask a database; it only says what there is 
 from ttl_odm.dialects.family import EPOCH, Family, index_name
 from ttl_odm.dialects.general import General
 from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.mysql_partitions import MySQLPartitions
 from ttl_odm.dialects.partitions import PartitionDDL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
@@ -25,7 +27,10 @@ FAMILIES: tuple[Family, ...] = (PostgreSQL(), MySQL(), SQLite())
 
 MYSQL_FAMILY = MySQL.names
 
-_PARTITIONS: dict[str, PartitionDDL] = {"postgresql": PostgreSQLPartitions()}
+_PARTITIONS: dict[str, PartitionDDL] = {
+    "postgresql": PostgreSQLPartitions(),
+    **dict.fromkeys(MYSQL_FAMILY, MySQLPartitions()),
+}
 
 
 def partition_ddl(name: str) -> PartitionDDL | None:

@@ -45,6 +45,11 @@ class Cut:
         """The name of the partition for what belongs in no other."""
         return leaf_name(self.name, "rest")
 
+    @property
+    def past(self) -> str:
+        """The name of the partition for NULLs and what is older than all others, where one is."""
+        return leaf_name(self.name, "past")
+
     def bound(self, instant: datetime) -> str:
         """An aware datetime as the bound of a range."""
         if self.unit is None:
@@ -66,23 +71,20 @@ class Range:
 class PartitionDDL(ABC):
     """The statements by which a family of databases makes, drops and lists partitions.
 
-    How it is done. Making: `make`. Dropping: `enter`, then the catalogue and the clock decide
-    again, then `drop`; before it `lock`, and a look for a live row, where the bounds alone don't
-    say that there is none. Moving: the same with `move`. Handing over: `prepare_handover`, and
-    after `enter` `hand_over`.
-
-    A list of statements is part of one transaction where the database has transactions of DDL, and
-    a single statement where it hasn't: either all of it happens, or nothing. The names of
-    partitions come as `quoted` gives them.
+    How one is made and dropped differs too much for one set of statements: where there are
+    transactions of DDL these have several each, and elsewhere each statement is all or nothing.
+    What every database has is here.
 
     Attributes:
-        has_rest: Whether a partition can hold the rows that belong in no other.
-        locks: Whether a table can be locked against writers while it is looked through, in the
-            transaction that drops it.
+        has_past: Whether the lowest partition of a table that we make is for NULLs, and for what is
+            older than all others.
+        hands_over: Whether a partition can become one of another table.
+        instant_unit: The unit of the model's own instants ("us"), where these are integers.
     """
 
-    has_rest: ClassVar[bool] = False
-    locks: ClassVar[bool] = False
+    has_past: ClassVar[bool] = False
+    hands_over: ClassVar[bool] = False
+    instant_unit: ClassVar[str | None] = None
 
     def table(self, cut: Cut) -> str:
         """The table, quoted."""
@@ -92,9 +94,9 @@ class PartitionDDL(ABC):
     def quoted(self, schema: str | None, name: str) -> str:
         """A table's, or a partition's, name in a statement."""
 
-    @abstractmethod
-    def clause(self, column: str) -> str:
-        """What stands behind ``PARTITION BY`` when the table is created."""
+    def bound(self, cut: Cut, instant: datetime) -> str:
+        """An aware datetime as the bound of a range, and to compare the column with."""
+        return cut.bound(instant)
 
     @abstractmethod
     def leaves(self, unit: str | None) -> str:
@@ -108,55 +110,16 @@ class PartitionDDL(ABC):
         - ``schema``, ``name``: of the partition;
         - ``lower``, ``upper``: its bounds, in microseconds since 1970; NULL for an open end;
         - ``is_rest``: whether it is the one for all other rows;
+        - ``takes_nulls``: whether rows with a NULL in the column are in it, besides its own;
         - ``hindrance``: why it can't go as a whole, a key of `HINDRANCES`; NULL if it can;
-        - ``rows``: how many it has, by the database's statistics; NULL where these know nothing;
+        - ``estimate``: how many rows it has, by the database's statistics; NULL if unknown;
         - ``is_heard``: whether a trigger hears of rows that are inserted into the table;
         - ``columns``: the names of those that are written, not generated.
         """
 
     @abstractmethod
-    def enter(self, cut: Cut) -> str:
-        """Keep others off the table until the transaction ends."""
-
-    @abstractmethod
-    def lock(self, cut: Cut, leaf: str) -> list[str]:
-        """Keep writers off a partition until the transaction ends; readers go on."""
-
-    @abstractmethod
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
         """Make the partitions of a table that was created just now."""
-
-    @abstractmethod
-    def make(self, cut: Cut, leaf: Range, rest: str | None, columns: Sequence[str]) -> list[str]:
-        """Make a partition while others use the table.
-
-        `rest` is the one for all other rows if it has some that belong into the new one: they are
-        moved, with these columns. None if it has none.
-        """
-
-    @abstractmethod
-    def within(self, cut: Cut, leaf: Range) -> str:
-        """The condition for rows that belong into a partition."""
-
-    @abstractmethod
-    def drop(self, cut: Cut, leaf: str) -> list[str]:
-        """Drop a partition with its rows; an error if it is none of this table any more."""
-
-    @abstractmethod
-    def move(self, cut: Cut, leaf: str, places: str, columns: Sequence[str]) -> list[str]:
-        """Move rows of a partition to the one for the rest, and drop it with all others.
-
-        The second statement moves them, so that its count of rows says how many there were.
-        `places` is what the database's ``ctid`` are as an array, `columns` are those to write.
-        """
-
-    @abstractmethod
-    def prepare_handover(self, cut: Cut, leaf: str, edges: Edges) -> list[list[str]]:
-        """What makes `hand_over` short: transactions, of which each may be done again."""
-
-    @abstractmethod
-    def hand_over(self, cut: Cut, leaf: tuple[str, str], into: Cut, edges: Edges) -> list[str]:
-        """Make a partition, by its schema and name, one of another table, with the same bounds."""
 
 
 HINDRANCES: Final = {
@@ -164,6 +127,7 @@ HINDRANCES: Final = {
     "trigger": "triggers for DELETE or TRUNCATE would not hear of it",
     "policy": "row-level security may hide rows of it",
     "owner": "the table or the partition belongs to another user",
+    "unseen": "whether triggers would have to hear of it is shown to users with TRIGGER only",
     "shape": "it is cut into partitions itself, or is a foreign table",
 }
 """Why a partition can't go as a whole, as reports say it."""

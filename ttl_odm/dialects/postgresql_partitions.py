@@ -28,17 +28,22 @@ if TYPE_CHECKING:
 
 
 class PostgreSQLPartitions(PartitionDDL):
-    """Partitions by ``RANGE`` of one column, and a ``DEFAULT`` one."""
+    """Partitions by ``RANGE`` of one column, and a ``DEFAULT`` one.
 
-    has_rest = True
-    locks = True
+    How it is done. Making: `make`. Dropping: `enter`, then the catalogue and the clock decide
+    again, then `drop`; before it `lock`, and a look for a live row, where the bounds alone don't
+    say that there is none. Moving: the same with `move`. Handing over: `prepare_handover`, and
+    after `enter` `hand_over`. The names of partitions come as `quoted` gives them.
+    """
+
+    hands_over = True
 
     def quoted(self, schema: str | None, name: str) -> str:
         """As a statement has it; nothing in it is doubled for a driver."""
         return relation(schema, name)
 
     def clause(self, column: str) -> str:
-        """By ranges of the column."""
+        """What stands behind ``PARTITION BY`` when the table is created."""
         return f"RANGE ({relation(None, column)})"
 
     def leaves(self, unit: str | None) -> str:
@@ -49,7 +54,10 @@ class PostgreSQLPartitions(PartitionDDL):
         return _LEAVES.format(lower=lower, upper=upper)
 
     def enter(self, cut: Cut) -> str:
-        """The table's own lock, which dropping and detaching take; none on its partitions."""
+        """Keep others off the table until the transaction ends.
+
+        By its own lock, which dropping and detaching take; none on its partitions.
+        """
         return f"LOCK TABLE ONLY {self.table(cut)} IN ACCESS EXCLUSIVE MODE"
 
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
@@ -65,7 +73,11 @@ class PostgreSQLPartitions(PartitionDDL):
         ]
 
     def make(self, cut: Cut, leaf: Range, rest: str | None, columns: Sequence[str]) -> list[str]:
-        """Beside the table, and attached when its rows are in it."""
+        """Make a partition beside the table, and attach it when its rows are in it.
+
+        `rest` is the one for all other rows if it has some that belong into the new one: they are
+        moved, with these columns. None if it has none.
+        """
         name = self.quoted(cut.schema, leaf.name)
         table = self.table(cut)
         attach = f"ATTACH PARTITION {name} FOR VALUES {self._range(cut, leaf)}"
@@ -80,16 +92,24 @@ class PostgreSQLPartitions(PartitionDDL):
         return statements
 
     def within(self, cut: Cut, leaf: Range) -> str:
-        """Both bounds, as the partition itself has them."""
+        """The condition for rows that belong into a partition: both bounds, as that has them."""
         column = relation(None, cut.column)
         return f"{column} >= {cut.bound(leaf.start)} AND {column} < {cut.bound(leaf.end)}"
 
     def drop(self, cut: Cut, leaf: str) -> list[str]:
-        """Detached first: see above."""
+        """Drop a partition with its rows; an error if it is none of this table any more.
+
+        Detached first: see above.
+        """
         return [self._detach(cut, leaf), f"DROP TABLE {leaf}"]
 
     def move(self, cut: Cut, leaf: str, places: str, columns: Sequence[str]) -> list[str]:
-        """By their physical places, so that the partition isn't read while readers wait."""
+        """Move rows of a partition to the one for the rest, and drop it with all others.
+
+        By their physical places, so that the partition isn't read while readers wait: `places` is
+        what their ``ctid`` are as an array, `columns` are those to write. The second statement
+        moves them, so that its count of rows says how many there were.
+        """
         detach, drop = self.drop(cut, leaf)
         some = ", ".join(relation(None, column) for column in columns)
         chosen = f"SELECT {some} FROM {leaf} WHERE ctid = ANY({as_value(places)}::tid[])"
@@ -97,7 +117,10 @@ class PostgreSQLPartitions(PartitionDDL):
         return [detach, f"{into} {chosen}", drop]
 
     def prepare_handover(self, cut: Cut, leaf: str, edges: Edges) -> list[list[str]]:
-        """A CHECK that says what the bounds say: then nothing is read while readers wait."""
+        """What makes `hand_over` short: transactions, of which each may be done again.
+
+        A CHECK that says what the bounds say: then nothing is read while readers wait.
+        """
         check = f"CONSTRAINT {_CHECK} CHECK ({self._between(cut, edges)})"
         alter = f"ALTER TABLE {leaf}"
         return [
@@ -106,7 +129,10 @@ class PostgreSQLPartitions(PartitionDDL):
         ]
 
     def hand_over(self, cut: Cut, leaf: tuple[str, str], into: Cut, edges: Edges) -> list[str]:
-        """Detached, moved to the schema of the archive, and attached there, with its name."""
+        """Make a partition, by its schema and name, one of another table, with the same bounds.
+
+        Detached, moved to the schema of the archive, and attached there, with its name.
+        """
         schema, name = leaf
         theirs = self.quoted(into.schema, name)
         moved = [f"ALTER TABLE {self.quoted(*leaf)} SET SCHEMA {relation(None, into.schema or '')}"]
@@ -129,7 +155,10 @@ class PostgreSQLPartitions(PartitionDDL):
         return end if edge is None else cut.bound(edge)
 
     def lock(self, cut: Cut, leaf: str) -> list[str]:
-        """The table first: who writes to it would hold it, and wait for the partition behind us."""
+        """Keep writers off a partition until the transaction ends; readers go on.
+
+        The table first: who writes to it would hold it, and wait for the partition behind us.
+        """
         return [
             f"LOCK TABLE ONLY {self.table(cut)} IN SHARE ROW EXCLUSIVE MODE",
             f"LOCK TABLE {leaf} IN SHARE ROW EXCLUSIVE MODE",
@@ -160,6 +189,7 @@ CASE WHEN {edge} IN ('MINVALUE', 'MAXVALUE') THEN NULL
 _LEAVES: Final = r"""
 SELECT q.nspname::text AS home, n.nspname::text AS schema, c.relname::text AS name,
   {lower} AS lower, {upper} AS upper, COALESCE(b.bound = 'DEFAULT', false) AS is_rest,
+  false AS takes_nulls,
   CASE
     WHEN p.oid IN (SELECT k.confrelid FROM pg_catalog.pg_constraint k WHERE k.contype = 'f')
       OR c.oid IN (SELECT k.confrelid FROM pg_catalog.pg_constraint k WHERE k.contype = 'f')
@@ -170,7 +200,7 @@ SELECT q.nspname::text AS home, n.nspname::text AS schema, c.relname::text AS na
     WHEN NOT (pg_has_role(p.relowner, 'USAGE') AND pg_has_role(c.relowner, 'USAGE')) THEN 'owner'
     WHEN c.relkind <> 'r' THEN 'shape'
   END AS hindrance,
-  NULLIF(pg_stat_get_live_tuples(c.oid), 0) AS rows,
+  NULLIF(pg_stat_get_live_tuples(c.oid), 0) AS estimate,
   EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = p.oid
           AND NOT g.tgisinternal AND g.tgtype & 4 <> 0) AS is_heard,
   ARRAY(SELECT s.attname::text FROM pg_catalog.pg_attribute s WHERE s.attrelid = p.oid

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     DDL,
+    TIMESTAMP,
     Connection,
     Date,
     DateTime,
@@ -27,11 +28,13 @@ from sqlalchemy import (
 
 from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL
-from ttl_odm.dialects import partition_ddl
+from ttl_odm.dialects import MYSQL_FAMILY, partition_ddl
 from ttl_odm.dialects.partitions import Cut, Range, leaf_name
+from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import Partitioning, binding_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import kept_type
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column
 
     from ttl_odm.core.partitions import Stretch
+    from ttl_odm.dialects import PartitionDDL
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
@@ -153,6 +157,7 @@ def cut_when_created(partitioning: Partitioning, where: str) -> None:
             f"{where}: table {table.fullname!r} is declared with {_BY}={theirs!r}; lives are "
             f"counted from {column.name!r}, so write {clause!r}, or leave it out."
         )
+    event.listen(table, "before_create", refuse_what_mysql_refuses, propagate=True)
     event.listen(table, "after_create", make_first, propagate=True)  # to copies, too
 
 
@@ -160,21 +165,22 @@ def uncut(partitioning: Partitioning) -> None:
     """Undo `cut_when_created`."""
     table = partitioning.column.table
     if event.contains(table, "after_create", make_first):
+        event.remove(table, "before_create", refuse_what_mysql_refuses)
         event.remove(table, "after_create", make_first)
         if table.dialect_kwargs.get(_BY) == _clause(partitioning):  # and not the application's own
             del table.dialect_kwargs[_BY]
 
 
 def _clause(partitioning: Partitioning) -> str:
-    ddl = partition_ddl("postgresql")
-    assert ddl is not None  # noqa: S101 (it has)
-    return ddl.clause(partitioning.column.name)
+    return PostgreSQLPartitions().clause(partitioning.column.name)
 
 
-def cut_of(partitioning: Partitioning, schema: str | None) -> Cut:
+def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) -> Cut:
     """What statements need of a table, which is in a schema."""
-    column = partitioning.column
-    return Cut(schema, column.table.name, column.name, partitioning.unit)
+    column, unit = partitioning.column, partitioning.unit
+    if isinstance(column.type, LastModified):
+        unit = ddl.instant_unit
+    return Cut(schema, column.table.name, column.name, unit)
 
 
 def named(cut: Cut, stretch: Stretch) -> Range:
@@ -185,6 +191,37 @@ def named(cut: Cut, stretch: Stretch) -> Range:
 def as_ddl(statement: str) -> DDL:
     """A text as it is, whatever the driver makes of percent signs."""
     return DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # SQLAlchemy's
+
+
+def refuse_what_mysql_refuses(table: Table, connection: Any, **_: Any) -> None:
+    """Say what MariaDB and MySQL don't cut, before they have made the table uncut.
+
+    Raises:
+        TTLConfigurationError: Foreign keys of the table, or to it; a column of the type TIMESTAMP.
+    """
+    binding = binding_of(table)
+    partitioning = None if binding is None else binding.partitioning
+    if partitioning is None or connection.dialect.name not in MYSQL_FAMILY:
+        return
+    others = table.metadata.tables.values()
+    referring = {
+        other.fullname
+        for other in others
+        for key in other.foreign_key_constraints
+        if other is table or referred_table(key) is table
+    }
+    which = f"{partitioning.column.table.fullname} is cut by {partitioning.column.name}"
+    if referring:
+        raise TTLConfigurationError(
+            f"Table {which}, and {', '.join(sorted(referring))} has foreign keys of it or to it, "
+            "which MariaDB and MySQL don't take together: declare __ttl_partition__ = None, or "
+            "leave the keys out there."
+        )
+    if isinstance(kept_type(partitioning.column.type, "mysql"), TIMESTAMP):
+        raise TTLConfigurationError(
+            f"Table {which}, a TIMESTAMP, which MariaDB and MySQL would cut in the time zone of "
+            "the session: make it a DATETIME, or declare __ttl_partition__ = None."
+        )
 
 
 def make_first(table: Table, connection: Any, **_: Any) -> None:
@@ -200,7 +237,7 @@ def make_first(table: Table, connection: Any, **_: Any) -> None:
         now = clock.from_storage(connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one())
         schemas = connection.get_execution_options().get("schema_translate_map") or {}
         schema = schemas.get(schema, schema)
-    cut = cut_of(partitioning, schema)
+    cut = cut_of(partitioning, schema, ddl)
     ranges = [named(cut, stretch) for stretch in partitioning.declared.wanted(now)]
     for statement in ddl.first(cut, ranges):
         connection.execute(as_ddl(statement))

@@ -5,7 +5,9 @@
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
 - `partitions`: the partitions of a table on PostgreSQL, each of which is swept by itself.
 - `leaves`: the partitions of a table that is cut by time, and which of them are over.
-- `whole_partitions`: making and dropping them, a partition at a time.
+- `partition_work`: what is to be done next with one of them, and what stands against it.
+- `whole_partitions`: making and dropping them, as PostgreSQL does it.
+- `locked_partitions`: the same for MariaDB and MySQL, which have no transactions of DDL.
 - `batch`: purging one batch of expired rows.
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `stored_indexes`: the indexes that a table really has, and those that a sweep needs.

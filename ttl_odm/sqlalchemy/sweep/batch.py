@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import any_, func, not_, select, tuple_
@@ -55,7 +56,7 @@ from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
@@ -141,17 +142,26 @@ def _next_range(
         source, rows = _next_range(connection, binding, at, findings)
         return source, rows and resume.narrowed(rows, binding)
 
+    # Where partitions are no tables, what these have waiting is left by a condition.
+    beside: Callable[[FromClause], list[ColumnElement[bool]]] | None = None
+
     def next_range(source: Table, resume: Any) -> KeyRange | None:
         if request.part is Part.ALL:
-            return table_walk.next_range(connection, binding, source, request.size, resume)
-        index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
+            rows = table_walk.next_range(connection, binding, source, request.size, resume)
+            return rows and rows.with_bounds(beside)
+        index = PartIndex(binding, request.part, clock_of(connection.dialect), source, beside)
         return index.next_range(connection, request.size, resume)
 
-    if connection.dialect.name == "postgresql" and isinstance(resume, Resume | None):
-        but = left_to_partitions(connection, binding, request, findings)
-        leaf = next_in_leaves(connection, table, resume, next_range, but)
-        if leaf is not None:
-            return leaf
+    if connection.dialect.name == "postgresql":
+        if isinstance(resume, Resume | None):
+            left = left_to_partitions(connection, binding, request, findings)
+            but = left[1] if left else ()
+            leaf = next_in_leaves(connection, table, resume, next_range, but)
+            if leaf is not None:
+                return leaf
+    elif left := left_to_partitions(connection, binding, request, findings):
+        leaves, names = left
+        beside = partial(leaves.beside, names)
     return table, next_range(table, resume)
 
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import ge, lt
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import and_, literal_column, not_, or_, text, true
 
 from ttl_odm.core.partitions import Stretch
 from ttl_odm.core.values import NEVER
@@ -30,9 +31,9 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part, PartitionsCounted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection, FromClause
 
     from ttl_odm.dialects import PartitionDDL
     from ttl_odm.dialects.partitions import Cut, Edges, Range
@@ -92,8 +93,10 @@ class Leaves:
 
     Attributes:
         now: The database's clock, in microseconds since 1970.
-        every: All but `rest`, the oldest first.
+        every: All but `rest` and `past`, the oldest first.
         rest: The one for what belongs in no other; None where there is none.
+        past: The lowest one, where it has NULLs, or what is older than all others, too: batches
+            sweep it, as they do `rest`.
         is_heard: Whether a trigger hears of rows that are inserted into the table.
         columns: The columns that are written, not generated.
     """
@@ -107,6 +110,7 @@ class Leaves:
     rest: Leaf | None
     is_heard: bool
     columns: tuple[str, ...]
+    past: Leaf | None = None
 
     def is_over(self, leaf: Leaf) -> bool:
         """Whether its rows have expired by the default."""
@@ -132,6 +136,41 @@ class Leaves:
         """Its bounds as datetimes."""
         return _instant(leaf.lower), _instant(leaf.upper)
 
+    def holds(self, source: FromClause, leaf: Leaf) -> ColumnElement[bool]:
+        """The condition for rows of a table that are in a partition, by its bounds."""
+        lower, upper = self.edges(leaf)
+        return self._between(source, lower, upper)
+
+    def beside(self, names: Collection[Name], source: FromClause) -> list[ColumnElement[bool]]:
+        """The conditions for rows of a table that are in other partitions than these."""
+        stretches: list[tuple[datetime | None, datetime | None]] = []
+        for leaf in self.every:
+            if leaf.name not in names:
+                continue
+            lower, upper = self.edges(leaf)
+            if stretches and stretches[-1][1] == lower:
+                lower = stretches.pop()[0]
+            stretches.append((lower, upper))
+        parts = [not_(self._between(source, *stretch)) for stretch in stretches]
+        column = source.c[self.partitioning.column.key]
+        if parts and column.nullable:
+            return [or_(column.is_(None), and_(*parts))]
+        return parts
+
+    def _between(
+        self, source: FromClause, lower: datetime | None, upper: datetime | None
+    ) -> ColumnElement[bool]:
+        column = source.c[self.partitioning.column.key]
+        bounds = ((ge, lower), (lt, upper))
+        return and_(
+            true(),
+            *(
+                compare(column, literal_column(self.ddl.bound(self.cut, edge)))
+                for compare, edge in bounds
+                if edge is not None
+            ),
+        )
+
     def again(self, leaf: Leaf) -> Leaf | None:
         """The same partition as it is now; None if it is none of this table any more."""
         return next((other for other in self.every if other.name == leaf.name), None)
@@ -144,7 +183,8 @@ class Leaves:
         declared = self.partitioning.declared
         if declared.made_by == "others":
             return
-        bounds = [self.edges(leaf) for leaf in self.every]
+        below = () if self.past is None else (self.past,)
+        bounds = [self.edges(leaf) for leaf in (*below, *self.every)]
         for stretch in declared.wanted(EPOCH + timedelta(microseconds=self.now)):
             start, end = stretch.start, stretch.end
             for lower, upper in bounds:
@@ -215,22 +255,29 @@ def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
     if not rows:
         return None
     every = [
-        Leaf((row.schema, row.name), row.lower, row.upper, row.hindrance, row.rows)
+        Leaf((row.schema, row.name), row.lower, row.upper, row.hindrance, row.estimate)
         for row in rows
         if row.name is not None
     ]
     rests = {(row.schema, row.name) for row in rows if row.is_rest}
-    others = [leaf for leaf in every if leaf.name not in rests]
+    has_past = ddl.has_past and partitioning.declared.made_by == "sweeper"
+    pasts = {
+        (row.schema, row.name)
+        for row in rows
+        if row.lower is None and not row.is_rest and (row.takes_nulls or has_past)
+    }
+    others = [leaf for leaf in every if leaf.name not in rests | pasts]
     return Leaves(
         partitioning,
         ddl,
-        cut_of(partitioning, rows[0].home),
+        cut_of(partitioning, rows[0].home, ddl),
         Lives.of(binding),
         rows[0].now,
         tuple(sorted(others, key=lambda leaf: (leaf.lower or -_FAR, leaf.name))),
         next((leaf for leaf in every if leaf.name in rests), None),
         any(row.is_heard for row in rows),
         tuple(rows[0].columns),
+        next((leaf for leaf in every if leaf.name in pasts), None),
     )
 
 
@@ -243,8 +290,9 @@ def leaves_of(
     """What the catalogue says of a table that may be cut as one is, and the clock's `now`."""
     clock = clock_of(connection.dialect)
     now = clock.epoch(clock.at_write, _SECOND)
-    query = f"SELECT l.*, {now} AS now FROM ({ddl.leaves(partitioning.unit)}) l"  # noqa: S608 (texts of ours)
     schema, table = name
+    unit = cut_of(partitioning, schema, ddl).unit
+    query = f"SELECT l.*, {now} AS now FROM ({ddl.leaves(unit)}) l"  # noqa: S608 (texts of ours)
     values = {"schema": schema, "name": table, "column": partitioning.column.name}
     return list(connection.execute(text(query), values))
 
@@ -266,6 +314,8 @@ def reason_against(binding: Binding, hooks: Hooks) -> str | None:
 def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:
     """Where an archive's partitions are made; or why it can't take whole ones."""
     archive, cut = copy.archive, leaves.cut
+    if not leaves.ddl.hands_over:
+        return "an archive gets copies of the rows on this database"
     if copy.extra:
         return "the archive notes for each row when it was archived"
     schemas = connection.get_execution_options().get("schema_translate_map") or {}
@@ -293,16 +343,19 @@ class Findings:
 
 def left_to_partitions(
     connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
-) -> frozenset[Name]:
-    """The partitions whose rows a batch leaves, since they go as a whole soon; in a transaction."""
+) -> tuple[Leaves, frozenset[Name]] | None:
+    """The partitions whose rows a batch leaves, since they go as a whole soon; in a transaction.
+
+    None where there are none.
+    """
     if binding.partitioning is None or reason_against(binding, request.hooks) is not None:
-        return frozenset()
+        return None
     leaves = read_leaves(connection, binding)
     if leaves is None:
-        return frozenset()
+        return None
     copy = mode_of(binding).copy
     if copy is not None and isinstance(archive_cut(connection, leaves, copy), str):
-        return frozenset()
+        return None
     table = binding.table.fullname
     waiting = leaves.left_by(request.part, has_own=binding.override is not None)
-    return frozenset(name for name in waiting if (table, name) not in findings.kept)
+    return leaves, frozenset(name for name in waiting if (table, name) not in findings.kept)

@@ -1,0 +1,226 @@
+"""Whole partitions on MariaDB and MySQL, which have no transactions of DDL.
+
+A partition is made by one statement, and dropped by one. Before that the table is locked, and under
+that lock all that was decided before is decided again: by the catalogue, by the database's
+clock, by the policy as it is now, and by a look at the rows where the bounds alone don't say that
+none is live. Whoever has used the table in a transaction has ended it by then, and no other begins.
+A kill at any moment leaves the table as it was, or with one partition less; the lock ends with the
+connection.
+
+The lock keeps readers waiting, too. So the rows are counted and looked through before it, and under
+it a look may take a quarter of a second. The table is locked at once or not at all on MariaDB. On
+MySQL, where a lock is waited for for a second at least with all others behind, nothing is tried
+while anybody has the table in a long transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from ttl_odm.dialects.mysql_partitions import MySQLPartitions
+from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
+from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
+from ttl_odm.sqlalchemy.sweep.partition_work import (
+    HELD,
+    MOVED,
+    InUseError,
+    PartitionWork,
+)
+from ttl_odm.sqlalchemy.sweep.transactions import reading
+from ttl_odm.sweeper import BatchResult, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import ColumnElement, Table
+
+    from ttl_odm.dialects.partitions import Cut, Range
+    from ttl_odm.sqlalchemy.sweep.leaves import Leaf
+
+COPIED: Final = 5_000
+"""Rows of the partition for the rest that are few enough to be copied when another one is made."""
+
+AT_ONCE: Final = 20
+"""How often in a row MariaDB is asked for a table that somebody has at this very moment."""
+
+
+@dataclass(slots=True)
+class LockingWork(PartitionWork):
+    """One request on MariaDB or MySQL."""
+
+    _is_mariadb: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._is_mariadb = bool(getattr(self.connection.dialect, "is_mariadb", False))
+
+    @property
+    def _ddl(self) -> MySQLPartitions:
+        ddl = self.leaves.ddl
+        assert isinstance(ddl, MySQLPartitions)  # noqa: S101 (the database's)
+        return ddl
+
+    # --- making ----------------------------------------------------------------------------------
+
+    def _make(self, leaf: Range) -> BatchResult:
+        rest = self.leaves.rest
+        if rest is not None:
+            table, within = self._within(rest)
+            with reading(self.connection, self.request.timeout):
+                rows = count_rows(self.connection, table, *within, limit=COPIED + 1)
+            if rows > COPIED:
+                self.notes.append(
+                    f"the partition {leaf.name} is not made, as {rest.name[1]} has more than "
+                    f"{COPIED:,} rows, which would be copied while others wait: they go by "
+                    "batches. Let partitions be made earlier (ahead=)."
+                )
+                return BatchResult(0)
+        name = None if rest is None else rest.name[1]
+        # Its own lock comes after the copy, which then would be made at each try.
+        with self._locked():
+            leaves = read_leaves(self.connection, self.binding)
+            if leaves is not None and leaf in leaves.missing():
+                self._run(self._ddl.make(self._cut, leaf, name))
+        return BatchResult(0)
+
+    # --- purging ---------------------------------------------------------------------------------
+
+    def _drop_dead(self, leaf: Leaf) -> BatchResult:
+        rows = self._rows(leaf)
+        with self._locked():
+            if not self._is_still(leaf, dead=True, hindered=False):
+                return BatchResult(0)
+            self._drop(leaf)
+        return BatchResult(rows)
+
+    def _drop_if_empty(self, leaf: Leaf, reason: str) -> BatchResult:
+        table, within = self._within(leaf)
+        with reading(self.connection, self.request.timeout):
+            is_empty = not count_rows(self.connection, table, *within, limit=1)
+        if not is_empty or leaf.hindrance == "shape":
+            self.notes.append(f"partitions are swept by batches: {reason}")
+            return BatchResult(0)
+        with self._locked():
+            with self._limited():
+                is_empty = not count_rows(self.connection, table, *within, limit=1)
+            if is_empty and self._is_still(leaf, dead=False, hindered=True):
+                self._drop(leaf)
+        return BatchResult(0)
+
+    def _look(self, leaf: Leaf) -> BatchResult:
+        if self._is_looked_through_later(leaf):
+            return BatchResult(0)
+        table, within = self._within(leaf)
+        began = time.monotonic()
+        with reading(self.connection, self.request.timeout):
+            is_live = count_rows(self.connection, table, *within, self._live(table), limit=1)
+        if is_live or time.monotonic() - began >= HELD:  # what has expired goes by batches
+            return self._merge(leaf) if is_live else self._look_later(leaf)
+        rows = self._rows(leaf)
+        with self._locked():
+            with self._limited():
+                is_live = count_rows(self.connection, table, *within, self._live(table), limit=1)
+            if is_live or not self._is_still(leaf, dead=False, hindered=False):
+                return BatchResult(0)
+            self._drop(leaf)
+        return BatchResult(rows)
+
+    def _merge(self, leaf: Leaf) -> BatchResult:
+        """Let the few rows of a partition be the lowest one's, if that is the one below it.
+
+        By one statement, that loses none; what has expired of them goes by batches, as any there.
+        """
+        past, lowest = self.leaves.past, self.leaves.every[0]
+        moves = self.leaves.partitioning.declared.survivors == "move"
+        upper = self.leaves.edges(leaf)[1]
+        if not moves or past is None or upper is None or leaf.name != lowest.name:
+            return self._look_later(leaf)
+        if self._rows(leaf) + self._rows(past) > MOVED:
+            return self._look_later(leaf)
+        with self._locked():
+            if self._is_still(leaf, dead=False, hindered=False):
+                self._run(self._ddl.merge(self._cut, past.name[1], leaf.name[1], upper))
+                self._forget(leaf)
+        return BatchResult(0)
+
+    def _hand_over(self, leaf: Leaf, into: Cut) -> BatchResult:  # noqa: ARG002 (the others')
+        raise StoreError(f"{leaf.name[1]} can't become a partition of another table here.")
+
+    def _within(self, leaf: Leaf) -> tuple[Table, list[ColumnElement[bool]]]:
+        """The table itself: its optimizer reads no other partition by these bounds."""
+        return self.binding.table, [self.leaves.holds(self.binding.table, leaf)]
+
+    def _drop(self, leaf: Leaf) -> None:
+        self._run(self._ddl.drop(self._cut, leaf.name[1]))
+        self._forget(leaf)
+
+    # --- the table for itself --------------------------------------------------------------------
+
+    def _lock(self) -> None:
+        """Lock the table.
+
+        Raises:
+            InUseError: A long transaction has the table, on MySQL.
+            DBAPIError: Somebody has it.
+        """
+        if not self._is_mariadb and self._is_busy():
+            raise InUseError("somebody has used it in a transaction that goes on")
+        lock = self._ddl.lock(self._cut, is_mariadb=self._is_mariadb)
+        for left in reversed(range(AT_ONCE if self._is_mariadb else 1)):
+            try:
+                with reading(self.connection, self.request.timeout):
+                    self._run(lock)
+            except DBAPIError as error:
+                if left and is_locked(error):
+                    continue
+                raise
+            return
+
+    def _is_busy(self) -> bool:
+        """Whether a long transaction has the table; False where MySQL doesn't show them."""
+        cut = self._cut
+        try:
+            with reading(self.connection, self.request.timeout):
+                names = {"schema": cut.schema, "name": cut.name}
+                return bool(self.connection.execute(text(self._ddl.busy), names).scalar_one())
+        except DBAPIError as error:
+            if is_away(error):
+                raise
+            return False  # the user may not know, and a second is waited for
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep others off the table; the pool gets the connection without that lock, or not."""
+        self._lock()
+        try:
+            with reading(self.connection):
+                yield
+        finally:
+            if not self.connection.invalidated:
+                try:
+                    with reading(self.connection):
+                        self._run(self._ddl.unlock)
+                except BaseException:
+                    self.connection.invalidate()
+                    raise
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Let no SELECT take longer than others may wait for it."""
+        name, units = self._ddl.limit(is_mariadb=self._is_mariadb)
+        before = self.connection.exec_driver_sql(f"SELECT @@{name}").scalar_one()
+        self._set(name, f"{HELD * units:g}")
+        try:
+            yield
+        finally:
+            if not self.connection.invalidated:
+                self._set(name, str(before))
+
+    def _set(self, name: str, value: str) -> None:
+        self.connection.exec_driver_sql(f"SET SESSION {name} = {value}")

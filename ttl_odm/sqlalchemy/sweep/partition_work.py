@@ -1,0 +1,259 @@
+"""What is to be done next with the partitions of a table, and what stands against it.
+
+`PartitionWork` is one request of the sweeper, without the database's own way of doing it, which
+`whole_partitions` (PostgreSQL) and `locked_partitions` (MariaDB and MySQL) know.
+
+Rows that have to go one by one (see `reason_against`, and the hindrances of `Leaf`) are left to the
+batches, and the report says why; a partition that these have emptied is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.exc import IntegrityError
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.partitions import HINDRANCES, Range
+from ttl_odm.sqlalchemy.policy.partitioned import as_ddl
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_passing
+from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.leaves import archive_cut, read_leaves, reason_against
+from ttl_odm.sqlalchemy.sweep.transactions import reading
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import BatchResult
+from ttl_odm.sweeper.pace import backoff
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy.exc import DBAPIError
+
+    from ttl_odm.dialects.partitions import Cut
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaf, Leaves
+    from ttl_odm.sweeper import BatchRequest
+
+TRIES: Final = 5
+"""How often a step is tried in a sweep."""
+
+HELD: Final = 0.25
+"""Seconds that a statement may take while others wait for the table; more would be noticed."""
+
+LOOK: Final = 0.5
+"""Seconds for which writers may wait for a look through a partition that is over."""
+
+MOVED: Final = 1_000
+"""Rows that are few enough to be moved while readers wait."""
+
+FRESH: Final = 60.0
+"""Seconds for which what was read of PostgreSQL's partitions is good enough to choose what to do
+next: before anything is changed it is read again."""
+
+ESTIMATED: Final = 10_000
+"""Rows from which on a partition that is dropped isn't counted: the database's own number does."""
+
+GROWTH: Final = 1.25
+"""How much longer a partition has to have been over for it to be looked through again."""
+
+
+class InUseError(Exception):
+    """Somebody has the table in a transaction that isn't over soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What may be done next: a partition that is to be made, or one that goes."""
+
+    what: Range | Leaf
+
+    @property
+    def name(self) -> str:
+        """The partition's name, as a report has it."""
+        return self.what.name if isinstance(self.what, Range) else self.what.name[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far the partitions of a table are done.
+
+    Attributes:
+        leaves: What they were when they were read.
+        read: When that was, by the clock of `time.monotonic`.
+        steps: What is left to do with them.
+        tries: How often the first of these was tried in vain.
+    """
+
+    leaves: Leaves
+    read: float
+    steps: tuple[Step, ...]
+    tries: int = 0
+
+    @property
+    def rest(self) -> Place | None:
+        """The place after the first step; None after the last one."""
+        return replace(self, steps=self.steps[1:], tries=0) if len(self.steps) > 1 else None
+
+
+def next_place(connection: Connection, binding: Binding, request: BatchRequest) -> Place | None:
+    """Where to go on; None if nothing is left to do. What was read long ago is read anew."""
+    place, is_on = request.resume, any(default() is not None for default in binding.defaults())
+    fresh = 0.0 if connection.dialect.name in MYSQL_FAMILY else FRESH
+    if not isinstance(place, Place) or time.monotonic() - place.read > fresh:
+        with reading(connection, request.timeout):
+            leaves = read_leaves(connection, binding)
+        if leaves is None:
+            return None
+        steps = _steps(leaves)
+        if isinstance(place, Place):
+            left = {step.what.name for step in place.steps}
+            steps = [step for step in steps if step.what.name in left]
+        tries = place.tries if isinstance(place, Place) and steps[:1] == [*place.steps[:1]] else 0
+        place = Place(leaves, time.monotonic(), tuple(steps), tries)
+    steps = [step for step in place.steps if is_on or isinstance(step.what, Range)]
+    return replace(place, steps=tuple(steps)) if steps else None
+
+
+def _steps(leaves: Leaves) -> list[Step]:
+    """What there is to do: rows need a place before anything else."""
+    made = [Step(missing) for missing in leaves.missing()]
+    return made + [Step(leaf) for leaf in leaves.every if leaves.is_over(leaf)]
+
+
+@dataclass(slots=True)
+class PartitionWork(ABC):
+    """One request: at most one partition is made, or goes.
+
+    How that is done is the database's; what is to be done, and what stands against it, isn't.
+    """
+
+    connection: Connection
+    binding: Binding
+    request: BatchRequest
+    findings: Findings
+    leaves: Leaves
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def _cut(self) -> Cut:
+        return self.leaves.cut
+
+    def take(self, step: Step) -> BatchResult:
+        """Do it, or see that it can't be done."""
+        what = step.what
+        return self._make(what) if isinstance(what, Range) else self._purge(what)
+
+    def failed(self, step: Step, place: Place, error: DBAPIError | InUseError) -> BatchResult:
+        """Try again after a pause, or leave it."""
+        # A row that came in between, for a partition that was to be made.
+        passes = isinstance(error, InUseError | IntegrityError)
+        passes = passes or is_locked(error) or is_passing(error)
+        tries = place.tries + 1
+        if passes and tries < TRIES:
+            return BatchResult(0, replace(place, tries=tries), pause=backoff(tries, 0.5))
+        if passes:
+            self.notes.append(
+                f"the partition {step.name} is in use, and left to the next sweep: "
+                f"{in_short(error)}"
+            )
+        else:
+            self.notes.append(f"the partition {step.name} can't be changed: {in_short(error)}")
+            if not isinstance(step.what, Range):
+                self.findings.kept.add((self.binding.table.fullname, step.what.name))
+        return BatchResult(0, place.rest, notes=self.notes)
+
+    def _run(self, *statements: str) -> list[int]:
+        """Run statements; return how many rows each has changed."""
+        options = {"preserve_rowcount": True}
+        return [
+            self.connection.execute(as_ddl(each), execution_options=options).rowcount
+            for each in statements
+        ]
+
+    @abstractmethod
+    def _make(self, leaf: Range) -> BatchResult:
+        """Make a partition."""
+
+    # --- purging ---------------------------------------------------------------------------------
+
+    def _purge(self, leaf: Leaf) -> BatchResult:
+        reason = reason_against(self.binding, self.request.hooks)
+        if reason is None and leaf.hindrance is not None:
+            reason = HINDRANCES[leaf.hindrance]
+        copy = mode_of(self.binding).copy
+        if reason is None and copy is not None:
+            with reading(self.connection, self.request.timeout):
+                into = archive_cut(self.connection, self.leaves, copy)
+            if isinstance(into, str):
+                reason = into
+            elif self.leaves.is_dead(leaf):
+                return self._hand_over(leaf, into)
+        if reason is not None:
+            return self._drop_if_empty(leaf, reason)
+        if self.leaves.is_dead(leaf):
+            return self._drop_dead(leaf)
+        # An archive gets the expired rows by batches, and the partition when all of it is dead.
+        return self._look(leaf) if copy is None else BatchResult(0)
+
+    @abstractmethod
+    def _drop_dead(self, leaf: Leaf) -> BatchResult:
+        """Drop a partition whose bounds say that all of its rows have expired."""
+
+    @abstractmethod
+    def _drop_if_empty(self, leaf: Leaf, reason: str) -> BatchResult:
+        """Drop a partition that has no row which anybody would want to hear of."""
+
+    @abstractmethod
+    def _look(self, leaf: Leaf) -> BatchResult:
+        """Drop a partition in which no row lives on, or move the few that do."""
+
+    @abstractmethod
+    def _hand_over(self, leaf: Leaf, into: Cut) -> BatchResult:
+        """Make a partition one of the archive's."""
+
+    @abstractmethod
+    def _within(self, leaf: Leaf) -> tuple[Table, list[ColumnElement[bool]]]:
+        """A table in which the rows of a partition are, and what tells them from others."""
+
+    def _rows(self, leaf: Leaf) -> int:
+        """How many rows a partition has; a few are counted, with no lock that anybody notices."""
+        if leaf.rows is not None and leaf.rows >= ESTIMATED:
+            return leaf.rows
+        with reading(self.connection, self.request.timeout):
+            table, within = self._within(leaf)
+            return count_rows(self.connection, table, *within)
+
+    def _live(self, table: Table) -> ColumnElement[bool]:
+        predicate = Predicate(clock_of(self.connection.dialect), writing=True)
+        return predicate.live(self.binding, self.binding.columns_of(table))
+
+    def _is_still(self, leaf: Leaf, *, dead: bool, hindered: bool) -> bool:
+        """Whether all is as it was a moment ago, by the catalogue and the clock."""
+        leaves = read_leaves(self.connection, self.binding)
+        same = None if leaves is None else leaves.again(leaf)
+        if leaves is None or same is None or not leaves.is_over(same):
+            return False
+        if same.upper != leaf.upper:
+            return False
+        return same.hindrance == (leaf.hindrance if hindered else None) and (
+            not dead or leaves.is_dead(same)
+        )
+
+    def _forget(self, leaf: Leaf) -> None:
+        """Forget what was found in a partition that is no more."""
+        self.findings.looks.pop((self.binding.table.fullname, leaf.name), None)
+
+    def _is_looked_through_later(self, leaf: Leaf) -> bool:
+        """Whether a live row was found in it not long ago."""
+        before = self.findings.looks.get((self.binding.table.fullname, leaf.name))
+        return before is not None and self.leaves.overdue(leaf) < before * GROWTH
+
+    def _look_later(self, leaf: Leaf) -> BatchResult:
+        """Leave a partition to the batches for a while."""
+        known = (self.binding.table.fullname, leaf.name)
+        self.findings.looks[known] = self.leaves.overdue(leaf)
+        return BatchResult(0)
