@@ -50,7 +50,7 @@ ON = {
     "sqlite": ("sql_overhead", "rivals", "migrations", "importing"),
     "postgres": ("sweeping", "indexes", "partitions"),
     "mariadb": ("django_overhead",),
-    "mysql": ("round_trip", "sweeping", "migrations"),
+    "mysql": ("round_trip", "sweeping", "partitions", "migrations"),
     "mongodb": ("beanie_overhead", "mongo_sweeping", "round_trip"),
 }
 
