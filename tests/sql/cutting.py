@@ -216,7 +216,7 @@ class Race:
             self.failures.append(error)
 
     def _write(self) -> None:
-        key = self._random.randrange(1, 9) * 1_000 + self._random.randrange(300)
+        key = self._random.randrange(2, 10) * 1_000 + self._random.randrange(300)
         renew = text("UPDATE visits SET ttl = -1 WHERE id = :id")
         with self._engine.connect() as connection:
             if connection.execute(renew, {"id": key}).rowcount:
