@@ -730,9 +730,12 @@ async def test_a_view_that_was_read_under_the_clock_is_mended_by_its_next_reader
 async def test_the_clock_knows_the_servers_time_as_it_was_last_asked(world: World) -> None:
     await Event.count()
     before = world.now()
+    server = registry_of(world.database.client).clock
+    vague = server.at_most() - server.reached()
     with TTLClock() as clock:
         clock.advance(3600)
         known = on_beanie.real_now()
     assert known is not None
-    server = registry_of(world.database.client).clock
-    assert before <= known <= world.now() + (server.at_most() - server.reached())
+    # Another answer may have made it less vague since; and the server tells whole milliseconds.
+    vague = max(vague, server.at_most() - server.reached()) + timedelta(milliseconds=1)
+    assert before <= known <= world.now() + vague
