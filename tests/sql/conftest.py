@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import create_engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 from tests.sql.models import web_session
@@ -65,3 +65,11 @@ def enforcing(engine: Engine) -> Iterator[None]:
     event.listen(engine, "connect", enforce)
     yield
     event.remove(engine, "connect", enforce)
+
+
+@pytest.fixture
+def other(engine: Engine) -> Iterator[Engine]:
+    """A second engine of the same database, of which nobody counts the statements."""
+    second = create_engine(engine.url, isolation_level="AUTOCOMMIT")
+    yield second
+    second.dispose()

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import DateTime, inspect, text
+from sqlalchemy import DateTime, event, inspect, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from ttl_odm import TTL, ExpireAfter, Partitions
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sweeper import Sweeper
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
+from ttl_odm.sweeper import BatchRequest, Part, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy import Connection, Engine
 
     from ttl_odm.sweeper import TargetReport
 
 DAY = 86_400
 DAILY = Partitions("1 day", ahead=2)
+MOVING = Partitions("1 day", ahead=2, survivors="move")
 
 
 def log(days: int = 2, cut: Partitions = DAILY, **declared: Any) -> Any:
@@ -226,3 +231,111 @@ class Race:
         known = set(self.live)
         with self._engine.connect() as connection:
             assert known <= set(connection.scalars(text("SELECT id FROM visits WHERE ttl = -1")))
+
+
+def run(engine: Engine, *statements: str) -> None:
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+@contextmanager
+def killed_before(engine: Engine, other: Engine, number: int) -> Iterator[list[int]]:
+    """End a connection from the server's side before its nth statement; a commit is one, too.
+
+    Yields the number of those that are still to come, in a list.
+    """
+    left = [number]
+
+    def count(connection: Connection, *_: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            process: Any = connection.connection.driver_connection
+            if is_mysql(engine):
+                kill = f"KILL CONNECTION {process.thread_id()}"
+            else:
+                kill = f"SELECT pg_terminate_backend({process.info.backend_pid}, 10000)"
+            with other.connect() as third:
+                third.execute(text(kill))
+
+    event.listen(engine, "before_cursor_execute", count)
+    event.listen(engine, "commit", count)
+    yield left
+    event.remove(engine, "before_cursor_execute", count)
+    event.remove(engine, "commit", count)
+
+
+def purge_all(store: SQLAlchemyStore, target: str) -> None:
+    resume: object = None
+    while True:
+        result = store.purge(BatchRequest(target, Part.PARTITIONS, 1_000, resume))
+        resume = result.resume
+        if resume is None:
+            return
+
+
+def dropping(engine: Engine) -> tuple[Any, list[int], set[str]]:
+    model = log(days=2)
+    create(engine, model, 5)
+    add(engine, model, 5, range(20))
+    add(engine, model, 0, [99])
+    return model, [99], {"events_d5"}
+
+
+def looking(engine: Engine) -> tuple[Any, list[int], set[str]]:
+    model = visits()
+    create(engine, model, 3)
+    add(engine, model, 3, range(20))
+    add(engine, model, 0, [99])
+    return model, [99], {"visits_d3"}
+
+
+def kill_at_every_statement(engine: Engine, other: Engine, scene: Any) -> Any:
+    """Purge partitions while connections are killed: nothing is left half done.
+
+    `scene` makes a table, and says which rows are left in the end, and which partition changes.
+    Returns the model.
+    """
+    model, left, changed = scene(engine)
+    table = model.__table__.name
+    store = SQLAlchemyStore(engine, model)
+    before, rows = partitions(engine, table), keys(engine, model)
+    every = tables(engine)
+    for number in range(1, 200):
+        with killed_before(engine, other, number) as to_come:
+            try:
+                purge_all(store, table)
+            except UnreachableStoreError:
+                assert to_come[0] <= 0
+        engine.dispose()
+        now = partitions(other, table)
+        if now != before:  # it was committed
+            assert now ^ before == changed
+            break
+        assert keys(other, model) == rows
+        assert tables(other) == every
+    else:
+        raise AssertionError("It is never done.")
+    purge_all(store, table)
+    assert keys(engine, model) == left
+    assert partitions(engine, table) ^ before == changed
+    lost = every - tables(engine)
+    assert lost <= changed  # and nothing is left beside the table
+    assert tables(engine) - every <= changed
+    return model
+
+
+def race_with_drops(engine: Engine, other: Engine, survivors: Any) -> None:
+    """Drop partitions while rows of them are renewed and read: none that lives is lost."""
+    # Not yesterday's rows: in the first hour of a day they wait for their partition.
+    model = visits(3600, cut=Partitions("1 day", ahead=2, survivors=survivors))
+    create(engine, model, *range(2, 10))
+    for days in range(2, 10):
+        add(engine, model, days, range(days * 1_000, days * 1_000 + 300))
+    race = Race(other)
+    with race:
+        for _ in range(6):
+            Sweeper(engine, model, lease=False).run_once().raise_for_failures()
+    assert race.failures == []
+    Sweeper(engine, model, lease=False).run_once().raise_for_failures()
+    assert set(keys(engine, model)) == race.live

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +13,6 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Table,
-    create_engine,
     event,
     text,
     update,
@@ -22,53 +20,31 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from tests.locks import wait_until_blocked
-from tests.sql.cutting import Race, add, ago, create, keys, log, partitions, swept, tables, visits
+from tests.sql.cutting import (
+    MOVING,
+    add,
+    ago,
+    create,
+    dropping,
+    keys,
+    kill_at_every_statement,
+    log,
+    looking,
+    partitions,
+    race_with_drops,
+    swept,
+    visits,
+)
 from ttl_odm import TTL, Partitions
 from ttl_odm.sqlalchemy import Archive
 from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper import BatchRequest, Part, Sweeper, UnreachableStoreError
+from ttl_odm.sweeper import BatchRequest, Part, Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
 pytestmark = pytest.mark.databases("postgres")
-
-MOVING = Partitions("1 day", ahead=2, survivors="move")
-
-
-@contextmanager
-def killed_before(engine: Engine, other: Engine, number: int) -> Iterator[list[int]]:
-    """End the server's process of a connection before its nth statement; a commit is one, too.
-
-    Yields the number of those that are still to come, in a list.
-    """
-    left = [number]
-
-    def count(connection: Connection, *_: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            process: Any = connection.connection.driver_connection
-            with other.connect() as third:
-                kill = text("SELECT pg_terminate_backend(:pid, 10000)")
-                third.execute(kill, {"pid": process.info.backend_pid})
-
-    event.listen(engine, "before_cursor_execute", count)
-    event.listen(engine, "commit", count)
-    yield left
-    event.remove(engine, "before_cursor_execute", count)
-    event.remove(engine, "commit", count)
-
-
-def purge_all(store: SQLAlchemyStore, target: str) -> None:
-    resume: object = None
-    while True:
-        result = store.purge(BatchRequest(target, Part.PARTITIONS, 1_000, resume))
-        resume = result.resume
-        if resume is None:
-            return
 
 
 def making(engine: Engine) -> tuple[Any, list[int], set[str]]:
@@ -79,22 +55,6 @@ def making(engine: Engine) -> tuple[Any, list[int], set[str]]:
         connection.execute(text(f"DROP TABLE {tomorrow}"))
     add(engine, model, -1, range(20))
     return model, list(range(20)), {tomorrow}
-
-
-def dropping(engine: Engine) -> tuple[Any, list[int], set[str]]:
-    model = log(days=2)
-    create(engine, model, 5)
-    add(engine, model, 5, range(20))
-    add(engine, model, 0, [99])
-    return model, [99], {"events_d5"}
-
-
-def looking(engine: Engine) -> tuple[Any, list[int], set[str]]:
-    model = visits()
-    create(engine, model, 3)
-    add(engine, model, 3, range(20))
-    add(engine, model, 0, [99])
-    return model, [99], {"visits_d3"}
 
 
 def moving(engine: Engine) -> tuple[Any, list[int], set[str]]:
@@ -124,44 +84,11 @@ def handing_over(engine: Engine) -> tuple[Any, list[int], set[str]]:
 SCENES = [making, dropping, looking, moving, handing_over]
 
 
-@pytest.fixture
-def other(engine: Engine) -> Iterator[Engine]:
-    """A second engine of the same database, of which nobody counts the statements."""
-    second = create_engine(engine.url, isolation_level="AUTOCOMMIT")
-    yield second
-    second.dispose()
-
-
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_kill_at_every_statement_leaves_nothing_half_done(
     engine: Engine, other: Engine, scene: Any
 ) -> None:
-    model, left, changed = scene(engine)
-    table = model.__table__.name
-    store = SQLAlchemyStore(engine, model)
-    before, rows = partitions(engine, table), keys(engine, model)
-    every = tables(engine)
-    for number in range(1, 200):
-        with killed_before(engine, other, number) as to_come:
-            try:
-                purge_all(store, table)
-            except UnreachableStoreError:
-                assert to_come[0] <= 0
-        engine.dispose()
-        now = partitions(other, table)
-        if now != before:  # it was committed
-            assert now ^ before == changed
-            break
-        assert keys(other, model) == rows
-        assert tables(other) == every
-    else:
-        pytest.fail("It is never done.")
-    purge_all(store, table)
-    assert keys(engine, model) == left
-    assert partitions(engine, table) ^ before == changed
-    lost = every - tables(engine)
-    assert lost <= changed  # and nothing is left beside the table
-    assert tables(engine) - every <= changed
+    kill_at_every_statement(engine, other, scene)
 
 
 def test_a_reader_keeps_a_partition_and_nobody_waits_behind_it(
@@ -309,18 +236,7 @@ def test_rows_that_come_while_a_partition_is_made_for_them_are_not_lost(
 def test_writers_and_readers_race_with_drops_and_lose_nothing(
     engine: Engine, other: Engine, survivors: Any
 ) -> None:
-    # Not yesterday's rows: in the first hour of a day they wait for their partition.
-    model = visits(3600, cut=Partitions("1 day", ahead=2, survivors=survivors))
-    create(engine, model, *range(2, 10))
-    for days in range(2, 10):
-        add(engine, model, days, range(days * 1_000, days * 1_000 + 300))
-    race = Race(other)
-    with race:
-        for _ in range(6):
-            Sweeper(engine, model, lease=False).run_once().raise_for_failures()
-    assert race.failures == []
-    Sweeper(engine, model, lease=False).run_once().raise_for_failures()
-    assert set(keys(engine, model)) == race.live
+    race_with_drops(engine, other, survivors)
 
 
 LIVES = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,14 +27,19 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tests.sql.cutting import (
     DAILY,
     DAY,
-    Race,
+    MOVING,
     add,
     ago,
     create,
+    dropping,
     instant,
     keys,
+    kill_at_every_statement,
     log,
+    looking,
     partitions,
+    race_with_drops,
+    run,
     swept,
     tables,
     unmake,
@@ -49,36 +53,20 @@ from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.column_types import LastModified
-from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Part, Sweeper, UnreachableStoreError
+from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Part, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 pytestmark = pytest.mark.databases("mariadb", "mysql")
-
-MOVING = Partitions("1 day", ahead=2, survivors="move")
-
-
-def run(engine: Engine, *statements: str) -> None:
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.execute(text(statement))
 
 
 def number(engine: Engine, question: str) -> int:
     with engine.connect() as connection:
         return int(connection.scalar(text(question)))
-
-
-@pytest.fixture
-def other(engine: Engine) -> Iterator[Engine]:
-    """A second engine of the same database, of which nobody counts the statements."""
-    second = create_engine(engine.url, isolation_level="AUTOCOMMIT")
-    yield second
-    second.dispose()
 
 
 def tomorrow_on(engine: Engine, table: str = "events") -> list[str]:
@@ -382,22 +370,6 @@ def making(engine: Engine) -> tuple[Any, list[int], set[str]]:
     return model, list(range(20)), {tomorrow}
 
 
-def dropping(engine: Engine) -> tuple[Any, list[int], set[str]]:
-    model = log(days=2)
-    create(engine, model, 5)
-    add(engine, model, 5, range(20))
-    add(engine, model, 0, [99])
-    return model, [99], {"events_d5"}
-
-
-def looking(engine: Engine) -> tuple[Any, list[int], set[str]]:
-    model = visits()
-    create(engine, model, 3)
-    add(engine, model, 3, range(20))
-    add(engine, model, 0, [99])
-    return model, [99], {"visits_d3"}
-
-
 def moving(engine: Engine) -> tuple[Any, list[int], set[str]]:
     model = visits(cut=MOVING)
     create(engine, model, 3)
@@ -409,59 +381,11 @@ def moving(engine: Engine) -> tuple[Any, list[int], set[str]]:
 SCENES = [making, dropping, looking, moving]
 
 
-def purge_all(store: SQLAlchemyStore, target: str) -> None:
-    resume: object = None
-    while True:
-        result = store.purge(BatchRequest(target, Part.PARTITIONS, 1_000, resume))
-        resume = result.resume
-        if resume is None:
-            return
-
-
-@contextmanager
-def killed_before(engine: Engine, other: Engine, number: int) -> Iterator[list[int]]:
-    """Kill a connection before its nth statement; a commit is one, too."""
-    left = [number]
-
-    def count(connection: Connection, *_: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            process: Any = connection.connection.driver_connection
-            with other.connect() as third:
-                third.execute(text(f"KILL CONNECTION {process.thread_id()}"))
-
-    event.listen(engine, "before_cursor_execute", count)
-    event.listen(engine, "commit", count)
-    yield left
-    event.remove(engine, "before_cursor_execute", count)
-    event.remove(engine, "commit", count)
-
-
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_kill_at_every_statement_leaves_nothing_half_done(
     engine: Engine, other: Engine, scene: Any
 ) -> None:
-    model, left, changed = scene(engine)
-    table = model.__table__.name
-    store = SQLAlchemyStore(engine, model)
-    before, rows = partitions(engine, table), keys(engine, model)
-    for nth in range(1, 200):
-        with killed_before(engine, other, nth) as to_come:
-            try:
-                purge_all(store, table)
-            except UnreachableStoreError:
-                assert to_come[0] <= 0
-        engine.dispose()
-        now = partitions(other, table)
-        if now != before:
-            assert now ^ before == changed
-            break
-        assert keys(other, model) == rows
-    else:
-        pytest.fail("It is never done.")
-    purge_all(store, table)
-    assert keys(engine, model) == left
-    assert partitions(engine, table) ^ before == changed
+    model = kill_at_every_statement(engine, other, scene)
     add(other, model, 0, [1_000])  # nobody has it locked
 
 
@@ -623,18 +547,7 @@ def test_a_partition_that_was_made_anew_meanwhile_is_not_dropped(
 def test_writers_and_readers_race_with_drops_and_lose_nothing(
     engine: Engine, other: Engine, survivors: Any
 ) -> None:
-    # Not yesterday's rows: in the first hour of a day they wait for their partition.
-    model = visits(3600, cut=Partitions("1 day", ahead=2, survivors=survivors))
-    create(engine, model, *range(2, 8))
-    for days in range(2, 8):
-        add(engine, model, days, range(days * 1_000, days * 1_000 + 200))
-    race = Race(other)
-    with race:
-        for _ in range(6):
-            Sweeper(engine, model, lease=False).run_once().raise_for_failures()
-    assert race.failures == []
-    Sweeper(engine, model, lease=False).run_once().raise_for_failures()
-    assert set(keys(engine, model)) == race.live
+    race_with_drops(engine, other, survivors)
 
 
 @pytest.mark.every_driver

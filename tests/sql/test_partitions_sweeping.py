@@ -30,6 +30,7 @@ from tests.sql.cutting import (
     keys,
     log,
     partitions,
+    run,
     swept,
     tables,
     unmake,
@@ -68,12 +69,6 @@ def rows_in(connection: Connection, table: str, partition: str) -> int:
     """How many rows a partition has."""
     source = f"{table} PARTITION ({partition})" if is_mysql(connection) else partition
     return int(connection.scalar(text(f"SELECT count(*) FROM {source}")))  # noqa: S608
-
-
-def run(engine: Engine, *statements: str) -> None:
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.execute(text(statement))
 
 
 def test_a_table_is_made_with_its_first_partitions(engine: Engine) -> None:
