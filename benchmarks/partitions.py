@@ -26,7 +26,7 @@ from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.mysql_partitions import MySQLPartitions
 from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.partitioned import as_ddl
+from ttl_odm.sqlalchemy.policy.partitions import as_ddl
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper

@@ -26,7 +26,7 @@ from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions, TTLConfigurationErro
 from ttl_odm.sqlalchemy import TTLMixin, enable
 from ttl_odm.sqlalchemy.declare.enable import disable
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.partitioned import partitions_of
+from ttl_odm.sqlalchemy.policy.partitions import partitions_of
 
 DAY = 86_400
 

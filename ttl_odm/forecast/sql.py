@@ -44,7 +44,7 @@ from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
-from ttl_odm.sqlalchemy.policy.partitioned import partitioning_of
+from ttl_odm.sqlalchemy.policy.partitions import partitioning_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows

@@ -19,7 +19,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy import partitioned, schema
+from ttl_odm.sqlalchemy.policy import partitions, schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     MaxLifetime,
@@ -253,11 +253,11 @@ def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
 def _cut(binding: Binding) -> None:
     """See to the table's partitions, where the owner declares some."""
     owner = binding.default.owner
-    declared = partitioned.partitions_of(owner)
+    declared = partitions.partitions_of(owner)
     if declared is not None:
         where = f"{owner.__name__}.__ttl_partition__"
-        binding.partitioning = partitioned.partitioning_of(binding, declared, where)
-        partitioned.cut_when_created(binding.partitioning, where)
+        binding.partitioning = partitions.partitioning_of(binding, declared, where)
+        partitions.cut_when_created(binding.partitioning, where)
 
 
 def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:

@@ -6,7 +6,7 @@
   deleted.
 - `parameters`: what may be another each time a statement runs: the default ttl,
   ``include_expired`` and ``keep_last_modified``.
-- `partitioned`: whether a table can be cut by time as its model declares it, and by which column.
+- `partitions`: whether a table can be cut by time as its model declares it, and by which column.
 - `predicate`: the one predicate: whether a row is live or expired, as a SQL expression.
 - `schema`: what ``create_all()`` adds to a model with the contract columns: a CHECK and two
   indexes.

@@ -57,7 +57,7 @@ class MaxLifetime:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How a table is cut by time, see `ttl_odm.sqlalchemy.policy.partitioned`.
+    """How a table is cut by time, see `ttl_odm.sqlalchemy.policy.partitions`.
 
     Attributes:
         column: The column that partitions are ranges of; lives are counted from it.

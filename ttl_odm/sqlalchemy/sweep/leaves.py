@@ -13,6 +13,7 @@ not wait; it may be much shorter.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import ge, lt
@@ -24,7 +25,7 @@ from ttl_odm.core.partitions import Stretch
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import EPOCH, partition_ddl
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
-from ttl_odm.sqlalchemy.policy.partitioned import cut_of, named
+from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -64,6 +65,11 @@ class Leaf:
     upper: int | None
     hindrance: str | None
     rows: int | None
+
+    @property
+    def begins(self) -> int:
+        """Its lower bound; before all others where that is open."""
+        return -_FAR if self.lower is None else self.lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +206,7 @@ class Leaves:
         if self.lives.over is None:
             return None
         bounds = [
-            -_FAR if leaf.lower is None else leaf.lower
+            leaf.begins
             for leaf in self.every
             if leaf.hindrance is None and leaf.upper is not None and not self.is_over(leaf)
         ]
@@ -273,7 +279,7 @@ def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
         cut_of(partitioning, rows[0].home, ddl),
         Lives.of(binding),
         rows[0].now,
-        tuple(sorted(others, key=lambda leaf: (leaf.lower or -_FAR, leaf.name))),
+        tuple(sorted(others, key=lambda leaf: (leaf.begins, leaf.name))),
         next((leaf for leaf in every if leaf.name in rests), None),
         any(row.is_heard for row in rows),
         tuple(rows[0].columns),
@@ -328,6 +334,11 @@ def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str
     return replace(cut, schema=theirs[0].home, name=archive.name)
 
 
+FRESH: Final = 60.0
+"""Seconds for which what was read of partitions is good enough to choose what to do next: before
+one is changed it is read again."""
+
+
 @dataclass(slots=True)
 class Findings:
     """What a store remembers of the partitions of its tables, as long as the process runs.
@@ -335,10 +346,13 @@ class Findings:
     Attributes:
         kept: Those that the database doesn't let go, in the sweep at hand: batches sweep them.
         looks: For how many seconds each had been over when a live row was found in it.
+        read: What batches go by, with the moment by `time.monotonic` at which it was read: the
+            partitions of a table, None where rows of it wait for none.
     """
 
     kept: set[tuple[str, Name]] = field(default_factory=set)
     looks: dict[tuple[str, Name], float] = field(default_factory=dict)
+    read: dict[str, tuple[float, Leaves | None]] = field(default_factory=dict)
 
 
 def left_to_partitions(
@@ -350,12 +364,20 @@ def left_to_partitions(
     """
     if binding.partitioning is None or reason_against(binding, request.hooks) is not None:
         return None
-    leaves = read_leaves(connection, binding)
+    table, moment = binding.table.fullname, time.monotonic()
+    read, leaves = findings.read.get(table, (-FRESH, None))
+    if request.resume is None or moment - read >= FRESH:  # not for each batch of a part
+        leaves = _with_waiting_rows(connection, binding)
+        findings.read[table] = moment, leaves
     if leaves is None:
         return None
-    copy = mode_of(binding).copy
-    if copy is not None and isinstance(archive_cut(connection, leaves, copy), str):
-        return None
-    table = binding.table.fullname
     waiting = leaves.left_by(request.part, has_own=binding.override is not None)
     return leaves, frozenset(name for name in waiting if (table, name) not in findings.kept)
+
+
+def _with_waiting_rows(connection: Connection, binding: Binding) -> Leaves | None:
+    """The partitions of a table, if rows may wait for them; None if an archive takes rows alone."""
+    leaves, copy = read_leaves(connection, binding), mode_of(binding).copy
+    if leaves is None or copy is None:
+        return leaves
+    return None if isinstance(archive_cut(connection, leaves, copy), str) else leaves

@@ -104,8 +104,7 @@ class LockingWork(PartitionWork):
         with reading(self.connection, self.request.timeout):
             is_empty = not count_rows(self.connection, table, *within, limit=1)
         if not is_empty or leaf.hindrance == "shape":
-            self.notes.append(f"partitions are swept by batches: {reason}")
-            return BatchResult(0)
+            return self._left_to_batches(reason)
         with self._locked():
             with self._limited():
                 is_empty = not count_rows(self.connection, table, *within, limit=1)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy.exc import IntegrityError
 
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.partitions import HINDRANCES, Range
-from ttl_odm.sqlalchemy.policy.partitioned import as_ddl
+from ttl_odm.sqlalchemy.policy.partitions import as_ddl
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.due import count_rows
-from ttl_odm.sqlalchemy.sweep.leaves import archive_cut, read_leaves, reason_against
+from ttl_odm.sqlalchemy.sweep.leaves import FRESH, archive_cut, read_leaves, reason_against
+from ttl_odm.sqlalchemy.sweep.partitions import forget_leaf
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult
@@ -50,10 +50,6 @@ LOOK: Final = 0.5
 MOVED: Final = 1_000
 """Rows that are few enough to be moved while readers wait."""
 
-FRESH: Final = 60.0
-"""Seconds for which what was read of PostgreSQL's partitions is good enough to choose what to do
-next: before anything is changed it is read again."""
-
 ESTIMATED: Final = 10_000
 """Rows from which on a partition that is dropped isn't counted: the database's own number does."""
 
@@ -61,20 +57,12 @@ GROWTH: Final = 1.25
 """How much longer a partition has to have been over for it to be looked through again."""
 
 
+Step: TypeAlias = "Range | Leaf"
+"""What may be done next: a partition that is to be made, or one that goes."""
+
+
 class InUseError(Exception):
     """Somebody has the table in a transaction that isn't over soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What may be done next: a partition that is to be made, or one that goes."""
-
-    what: Range | Leaf
-
-    @property
-    def name(self) -> str:
-        """The partition's name, as a report has it."""
-        return self.what.name if isinstance(self.what, Range) else self.what.name[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +72,7 @@ class Place:
     Attributes:
         leaves: What they were when they were read.
         read: When that was, by the clock of `time.monotonic`.
-        steps: What is left to do with them.
+        steps: What is left to do: partitions to make, and those that may go.
         tries: How often the first of these was tried in vain.
     """
 
@@ -98,30 +86,35 @@ class Place:
         """The place after the first step; None after the last one."""
         return replace(self, steps=self.steps[1:], tries=0) if len(self.steps) > 1 else None
 
+    def anew(self, place: Place) -> Place:
+        """The same with what another place has read; what is done stays done."""
+        left = {step.name for step in self.steps}
+        steps = tuple(step for step in place.steps if step.name in left)
+        is_same = steps[:1] and steps[0].name == self.steps[0].name
+        return replace(place, steps=steps, tries=self.tries if is_same else 0)
+
 
 def next_place(connection: Connection, binding: Binding, request: BatchRequest) -> Place | None:
     """Where to go on; None if nothing is left to do. What was read long ago is read anew."""
-    place, is_on = request.resume, any(default() is not None for default in binding.defaults())
-    fresh = 0.0 if connection.dialect.name in MYSQL_FAMILY else FRESH
-    if not isinstance(place, Place) or time.monotonic() - place.read > fresh:
+    before = request.resume if isinstance(request.resume, Place) else None
+    # Elsewhere what one step does changes the bounds of others.
+    fresh = FRESH if connection.dialect.name == "postgresql" else 0.0
+    if before is not None and time.monotonic() - before.read <= fresh:
+        place = before
+    else:
         with reading(connection, request.timeout):
             leaves = read_leaves(connection, binding)
         if leaves is None:
             return None
-        steps = _steps(leaves)
-        if isinstance(place, Place):
-            left = {step.what.name for step in place.steps}
-            steps = [step for step in steps if step.what.name in left]
-        tries = place.tries if isinstance(place, Place) and steps[:1] == [*place.steps[:1]] else 0
-        place = Place(leaves, time.monotonic(), tuple(steps), tries)
-    steps = [step for step in place.steps if is_on or isinstance(step.what, Range)]
-    return replace(place, steps=tuple(steps)) if steps else None
-
-
-def _steps(leaves: Leaves) -> list[Step]:
-    """What there is to do: rows need a place before anything else."""
-    made = [Step(missing) for missing in leaves.missing()]
-    return made + [Step(leaf) for leaf in leaves.every if leaves.is_over(leaf)]
+        # Rows need a place before anything else.
+        over = filter(leaves.is_over, leaves.every)
+        steps: tuple[Step, ...] = (*leaves.missing(), *over)
+        place = Place(leaves, time.monotonic(), steps)
+        if before is not None:
+            place = before.anew(place)
+    if all(default() is None for default in binding.defaults()):  # nothing goes any more
+        place = replace(place, steps=tuple(s for s in place.steps if isinstance(s, Range)))
+    return place if place.steps else None
 
 
 @dataclass(slots=True)
@@ -144,8 +137,7 @@ class PartitionWork(ABC):
 
     def take(self, step: Step) -> BatchResult:
         """Do it, or see that it can't be done."""
-        what = step.what
-        return self._make(what) if isinstance(what, Range) else self._purge(what)
+        return self._make(step) if isinstance(step, Range) else self._purge(step)
 
     def failed(self, step: Step, place: Place, error: DBAPIError | InUseError) -> BatchResult:
         """Try again after a pause, or leave it."""
@@ -155,15 +147,14 @@ class PartitionWork(ABC):
         tries = place.tries + 1
         if passes and tries < TRIES:
             return BatchResult(0, replace(place, tries=tries), pause=backoff(tries, 0.5))
+        name = step.name if isinstance(step, Range) else step.name[1]
         if passes:
-            self.notes.append(
-                f"the partition {step.name} is in use, and left to the next sweep: "
-                f"{in_short(error)}"
-            )
+            state = "is in use, and left to the next sweep"
         else:
-            self.notes.append(f"the partition {step.name} can't be changed: {in_short(error)}")
-            if not isinstance(step.what, Range):
-                self.findings.kept.add((self.binding.table.fullname, step.what.name))
+            state = "can't be changed"
+            if not isinstance(step, Range):
+                self.findings.kept.add((self.binding.table.fullname, step.name))
+        self.notes.append(f"the partition {name} {state}: {in_short(error)}")
         return BatchResult(0, place.rest, notes=self.notes)
 
     def _run(self, *statements: str) -> list[int]:
@@ -243,9 +234,15 @@ class PartitionWork(ABC):
             not dead or leaves.is_dead(same)
         )
 
+    def _left_to_batches(self, reason: str) -> BatchResult:
+        """Let the report say why a partition doesn't go as a whole."""
+        self.notes.append(f"partitions are swept by batches: {reason}")
+        return BatchResult(0)
+
     def _forget(self, leaf: Leaf) -> None:
-        """Forget what was found in a partition that is no more."""
+        """Forget what is known of a partition that is no more."""
         self.findings.looks.pop((self.binding.table.fullname, leaf.name), None)
+        forget_leaf(self.binding.table, leaf.name)
 
     def _is_looked_through_later(self, leaf: Leaf) -> bool:
         """Whether a live row was found in it not long ago."""

@@ -217,10 +217,8 @@ def _settings(timeout: float | None, lazily: bool) -> Select[Any]:  # noqa: FBT0
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:
-    """Let each further statement of a transaction take so many seconds, on PostgreSQL."""
-    if connection.dialect.name == "postgresql":
-        limit = func.set_config("statement_timeout", milliseconds(seconds), true())
-        connection.execute(select(limit))
+    """Let each further statement of a transaction of PostgreSQL take so many seconds."""
+    connection.execute(select(func.set_config("statement_timeout", milliseconds(seconds), true())))
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from ttl_odm.sqlalchemy.sweep.partition_work import (
     PartitionWork,
     next_place,
 )
-from ttl_odm.sqlalchemy.sweep.partitions import forget_leaf, leaf_table
+from ttl_odm.sqlalchemy.sweep.partitions import leaf_table
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
 from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading
 from ttl_odm.sweeper import BatchResult, StoreError
@@ -156,13 +156,11 @@ class _PostgreSQLWork(PartitionWork):
         """Drop a partition that has no row which anybody would want to hear of."""
         table = leaf_table(self.binding.table, leaf.name)
         if leaf.hindrance in ("policy", "owner", "shape"):  # nobody knows what is in it
-            self.notes.append(f"partitions are swept by batches: {reason}")
-            return BatchResult(0)
+            return self._left_to_batches(reason)
         with reading(self.connection, self.request.timeout):
             is_empty = not count_rows(self.connection, table, limit=1)
         if not is_empty:
-            self.notes.append(f"partitions are swept by batches: {reason}")
-            return BatchResult(0)
+            return self._left_to_batches(reason)
         with self._changing():
             self._lock(leaf)
             if not count_rows(self.connection, table, limit=1) and self._enter(leaf, hindered=True):
@@ -210,6 +208,7 @@ class _PostgreSQLWork(PartitionWork):
             if not self._enter(leaf, dead=True):
                 return BatchResult(0)
             self._run(*ddl.hand_over(self._cut, leaf.name, into, edges))
+            self._forget(leaf)
         return BatchResult(rows, archived=rows)
 
     @property
@@ -239,7 +238,6 @@ class _PostgreSQLWork(PartitionWork):
         ddl = self._ddl
         self._run(*ddl.drop(self._cut, ddl.quoted(*leaf.name)))
         self._forget(leaf)
-        forget_leaf(self.binding.table, leaf.name)
 
     def _move(self, leaf: Leaf, places: list[str]) -> None:
         ddl = self._ddl
@@ -248,3 +246,4 @@ class _PostgreSQLWork(PartitionWork):
         _, moved, *_ = self._run(*statements)
         if moved != len(places):  # a rule or a trigger has a say that nobody knew of
             raise StoreError(f"{len(places)} rows were to be moved, and {moved} were: undone.")
+        self._forget(leaf)
