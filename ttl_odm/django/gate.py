@@ -312,7 +312,7 @@ class GatedInsert(KeyedInsert):
 
 
 _texts: Final[WeakKeyDictionary[Any, dict[tuple[object, ...], str]]] = WeakKeyDictionary()
-"""INSERTs of one row, by the connection: to make it is a third of what one takes in Django."""
+"""INSERTs of one row, by the connection: Django would make one anew each time."""
 
 
 def _are_values_but(stamp: Stamp, given: Iterable[Any]) -> bool:
