@@ -185,8 +185,8 @@ def test_the_order_begins_with_the_one_after_the_last(last: str | None, order: s
 
 @unhurried
 @given(
-    st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1e6)), min_size=1, max_size=6),
-    st.integers(1, 400),
+    st.lists(st.tuples(st.integers(0, 100), st.floats(0, 1e6)), min_size=1, max_size=6),
+    st.integers(1, 80),
 )
 def test_a_limit_is_used_up_and_everybody_gets_a_share(
     targets: list[tuple[int, float]], most: int
