@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
 from ttl_odm.dialects.definitions import column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
@@ -15,6 +16,8 @@ from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, swe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -149,3 +152,9 @@ class MySQLSteps(Steps[MySQL]):
         stamping = f"SET {new} = IF({new} <=> {old}, {self.family.stamp}, {new})"
         head = f"CREATE TRIGGER {self.schema}{self.trigger} BEFORE UPDATE ON {self.table}"
         return [f"{head} FOR EACH ROW {stamping}"]
+
+    def refuse_uncuttable(self, cut: Binding) -> None:
+        """Refuse any."""
+        raise MigrationRefusedError(
+            f"Table {self.target.label}: partition= cuts no table of {cut.name} here. Leave it out."
+        )

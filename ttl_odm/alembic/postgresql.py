@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
+from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.steps import Steps
 from ttl_odm.dialects.postgresql import PostgreSQL
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import Index
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
 class PostgreSQLSteps(Steps[PostgreSQL]):
@@ -98,6 +101,9 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
 
     def _drop_index(self, name: str) -> None:
         qualified = f"{self.schema}{self.quote(name)}"
+        if self.existing.is_partitioned:  # not concurrently; it reads no row, either
+            self.run.briefly([f"DROP INDEX IF EXISTS {qualified}"])
+            return
         in_transaction = self.run.in_transaction
         self.run.at_length(self.family.drop_index(qualified, in_transaction=in_transaction))
 
@@ -127,3 +133,9 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         if self.is_there(self.existing.trigger):
             drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
             self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])
+
+    def refuse_uncuttable(self, cut: Binding) -> None:
+        """Refuse any."""
+        raise MigrationRefusedError(
+            f"Table {self.target.label}: partition= cuts no table of {cut.name} here. Leave it out."
+        )
