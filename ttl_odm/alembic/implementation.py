@@ -137,7 +137,8 @@ class _Migration:
         To add it again does no harm.
         """
         target, runner = self.target, self.runner
-        misplaced = self._op.options("sweep", "in_transaction", "partition")
+        copying = () if self._declared is None else ("copy_table",)
+        misplaced = self._op.options("sweep", "in_transaction", "partition", *copying)
         if misplaced:
             raise MigrationRefusedError(
                 f"Table {target.label}: {written(target.policy)} adds nothing but an index, so "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.mysql_partitioning import Partitioning
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
 from ttl_odm.dialects.definitions import column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
@@ -154,7 +154,9 @@ class MySQLSteps(Steps[MySQL]):
         return [f"{head} FOR EACH ROW {stamping}"]
 
     def refuse_uncuttable(self, cut: Binding) -> None:
-        """Refuse any."""
-        raise MigrationRefusedError(
-            f"Table {self.target.label}: partition= cuts no table of {cut.name} here. Leave it out."
-        )
+        """Refuse what neither cuts, and what they cut by a copy only."""
+        Partitioning(self, cut).check()
+
+    def cut(self, cut: Binding) -> None:
+        """Copy the table into partitions; what one lacks that has some, the sweeper makes."""
+        Partitioning(self, cut).make()
