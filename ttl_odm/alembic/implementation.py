@@ -85,7 +85,8 @@ class _Migration:
         steps: Steps[Any] = _STEPS[clock_of(self.dialect).family](
             self.runner, self.target, self.existing
         )
-        steps.may_copy = is_new or getattr(op, "copy_table", False)
+        steps.may_copy = is_new or op.copy_table
+        steps.refuse_copies(getattr(op, "sweep", "scan"))
         return steps
 
     @cached_property

@@ -32,6 +32,9 @@ MOST: Final = 1_000
 """Partitions that a table gets at most, of the 8,192 that one may have: each is a file that is
 open. What is older is in one of them, which is dropped when its youngest row has expired."""
 
+COPY: Final = "ALGORITHM=COPY, LOCK=SHARED"
+"""Readers go on while it is made, writers wait."""
+
 _OLDEST: Final = "1000-01-01"
 """Nothing older is a date for these databases, least of all a zero date."""
 
@@ -80,7 +83,7 @@ class Partitioning:
     def _reasons(self) -> Iterator[str]:
         """What stands against it, one after the other: what is worse comes first."""
         column, table = self._column.name, self._ddl.table(self._cut)
-        for method, expression in self._read(_PARTITIONED):
+        for method, expression in self._read(PARTITIONED):
             yield (
                 f"it is partitioned by {method} ({expression}), and not by ranges of {column!r}. "
                 "Take its partitions away first, which copies it (ALTER TABLE "
@@ -168,8 +171,8 @@ class Partitioning:
         run = self._steps.run
         if not run.offline and self._is_cut:
             return
-        how = [*self._key, "ALGORITHM=COPY", "LOCK=SHARED"]
-        sql = f"ALTER TABLE {self._ddl.table(self._cut)} {', '.join(how)} {self._clause(MOST)}"
+        how = ", ".join([*self._key, COPY])
+        sql = f"ALTER TABLE {self._ddl.table(self._cut)} {how} {self._clause(MOST)}"
         doubled = getattr(self._steps.dialect.identifier_preparer, "_double_percents", False)
         run.at_length(sql.replace("%", "%%") if doubled else sql)
 
@@ -216,7 +219,7 @@ def _instant(microseconds: int) -> datetime:
 
 _HERE: Final = "COALESCE(:schema, DATABASE())"
 
-_PARTITIONED: Final = f"""
+PARTITIONED: Final = f"""
 SELECT partition_method, partition_expression FROM information_schema.partitions
 WHERE table_schema = {_HERE} AND table_name = :table AND partition_name IS NOT NULL LIMIT 1
 """

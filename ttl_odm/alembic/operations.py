@@ -286,6 +286,8 @@ class DropTTLOp(_Operation):
         schema: The table's schema.
         keep_ttl: Leave the column ``ttl`` where it is, with rows' own ttl, for a later
             ``add_ttl(..., keep_ttl=True)``.
+        copy_table: Let MariaDB copy a table that is cut by time, as it does to drop the columns
+            that the sweeper's indexes are on.
         in_transaction: As for ``add_ttl``.
 
     Raises:
@@ -299,6 +301,7 @@ class DropTTLOp(_Operation):
     _: KW_ONLY
     schema: str | None = None
     keep_ttl: bool = False
+    copy_table: bool = False
     in_transaction: bool = False
     added: AddTTLOp | None = field(default=None, init=False)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
-    from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.alembic.target_schema import Sweep, TargetSchema
     from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -120,6 +120,16 @@ class Steps(ABC, Generic[F]):
         """Take that off."""
         if self.is_there(self.existing.trigger):
             self.run.briefly([f"DROP TRIGGER IF EXISTS {self.schema}{self.trigger}"])
+
+    def refuse_copies(self, sweep: Sweep | None) -> None:
+        """Refuse what takes a copy of the table, where nobody asked for that; this only reads.
+
+        Args:
+            sweep: What becomes of the indexes; None where they stay as they are.
+
+        Raises:
+            MigrationRefusedError: With what to write.
+        """
 
     def refuse_uncuttable(self, cut: Binding) -> None:
         """Refuse a table that can't be cut; nothing was changed yet, and this only reads.
