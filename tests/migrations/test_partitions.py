@@ -15,7 +15,7 @@ from tests.sql.cutting import log, visits
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-pytestmark = pytest.mark.databases("postgres")
+pytestmark = [pytest.mark.databases("postgres"), pytest.mark.usefixtures("noon")]
 
 
 @pytest.mark.parametrize("declare", [log, visits])

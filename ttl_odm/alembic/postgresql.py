@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
+from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
 from ttl_odm.alembic.steps import Steps
 from ttl_odm.dialects.postgresql import PostgreSQL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import Index
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
 class PostgreSQLSteps(Steps[PostgreSQL]):
@@ -69,25 +70,29 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             self.run.at_length(f"ALTER TABLE {self.table} {validate}")
 
     def add_indexes(self) -> None:
-        """Without locking writers out; one that an earlier try left invalid is replaced."""
+        """Without locking writers out."""
         for index in self.target.indexes:
             name = str(index.name)
             if self.existing.has_index(name):
                 continue
-            if name in self.existing.indexes:
-                self._drop_index(name)
-            self.run.patiently(partial(self._create_index, index), "a lock on the table")
+            index.dialect_options["postgresql"]["concurrently"] = not self.run.in_transaction
+            self.build_index(name, str(CreateIndex(index).compile(dialect=self.dialect)))
 
-    def _create_index(self, index: Index) -> None:
-        index.dialect_options["postgresql"]["concurrently"] = not self.run.in_transaction
+    def build_index(self, name: str, statement: str) -> None:
+        """Build an index; one that an earlier try left invalid is replaced."""
+        if name in self.existing.indexes:
+            self._drop_index(name)
+        self.run.patiently(partial(self._create_index, name, statement), "a lock on the table")
+
+    def _create_index(self, name: str, statement: str) -> None:
         try:
-            self.run.at_once(str(CreateIndex(index).compile(dialect=self.dialect)))
+            self.run.at_once(statement)
         except Exception:
             if not self.run.in_transaction and not self.run.offline:
                 # What it leaves behind costs every write and serves no read.
                 # Whether it can be dropped or not: the next run replaces it.
                 with suppress(DBAPIError):
-                    self._drop_index(str(index.name))
+                    self._drop_index(name)
             raise
 
     def drop_indexes(self) -> None:
@@ -98,6 +103,9 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
 
     def _drop_index(self, name: str) -> None:
         qualified = f"{self.schema}{self.quote(name)}"
+        if self.existing.is_partitioned:  # not concurrently; it reads no row, either
+            self.run.briefly([f"DROP INDEX IF EXISTS {qualified}"])
+            return
         in_transaction = self.run.in_transaction
         self.run.at_length(self.family.drop_index(qualified, in_transaction=in_transaction))
 
@@ -127,3 +135,11 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         if self.is_there(self.existing.trigger):
             drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
             self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])
+
+    def refuse_uncuttable(self, cut: Binding) -> None:
+        """Refuse what can't be carried over to a table in partitions, or rows that fit in none."""
+        PostgreSQLCut(self, cut).refuse()
+
+    def cut(self, cut: Binding) -> None:
+        """Let the table become the first partition of another in its place."""
+        PostgreSQLCut(self, cut).cut()

@@ -41,6 +41,7 @@ class ExistingSchema:
         check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
         without_rowid: SQLite knows its rows by the primary key only.
+        is_partitioned: PostgreSQL has its rows in partitions.
     """
 
     columns: dict[str, Column[Any]] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class ExistingSchema:
     view: bool = False
     policies: bool = False
     without_rowid: bool = False
+    is_partitioned: bool = False
 
     def has_index(self, name: str) -> bool:
         """Whether a valid index of this name is there."""
@@ -127,13 +129,14 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "policy": target.name_of("rls_", "ttl_live"),
     }
     indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
-    validated, trigger, view, policy = connection.execute(_POSTGRESQL_OTHERS, names).one()
+    validated, trigger, view, policy, cut = connection.execute(_POSTGRESQL_OTHERS, names).one()
     return {
         "indexes": {name: bool(valid) for name, valid in indexes},
         "check": {None: "missing", False: "unvalidated", True: "there"}[validated],
         "trigger": trigger,
         "view": view,
         "policies": policy,
+        "is_partitioned": cut,
     }
 
 
@@ -148,8 +151,8 @@ _POSTGRESQL_OTHERS: Final = text(
     "EXISTS (SELECT 1 FROM pg_class v "
     "WHERE v.relnamespace = t.relnamespace AND v.relname = :live AND v.relkind = 'v' "
     "AND obj_description(v.oid, 'pg_class') LIKE 'ttl_odm: %'), "
-    "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy) "
-    "FROM pg_class t WHERE t.oid = CAST(:table AS regclass)"
+    "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy), "
+    "t.relkind = 'p' FROM pg_class t WHERE t.oid = CAST(:table AS regclass)"
 )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ttl_odm.sweeper.phases import Phase
+    from ttl_odm.sweeper.store import PartitionsCounted
 
 
 class Ending(Enum):
@@ -131,6 +132,8 @@ class TargetReport:
         left: Some of the rows that kept their batches from going and had to stay: the key of each,
             and why. The next sweep tries them again.
         notes: What else there is to know, a sentence each: such as why a partition was not dropped.
+        partitions: How many partitions there were when the sweep left the target; None for one
+            that isn't cut by time, or where nothing was read.
     """
 
     table: str
@@ -148,6 +151,7 @@ class TargetReport:
     referring: Mapping[str, int] = field(default_factory=dict)
     left: Sequence[str] = ()
     notes: Sequence[str] = ()
+    partitions: PartitionsCounted | None = None
 
     @property
     def skipped(self) -> int:
@@ -177,6 +181,7 @@ class TargetReport:
             "referring": dict(self.referring),
             "left": list(self.left),
             "notes": list(self.notes),
+            "partitions": None if self.partitions is None else self.partitions.to_dict(),
         }
 
     @property
@@ -193,6 +198,8 @@ class TargetReport:
             yield f"{table}: skipped {', '.join(left)}"
         for row in self.left:
             yield f"{table}: left {text.visible(row)}"
+        if self.partitions is not None:
+            yield f"{table}: {self.partitions}"
         for note in self.notes:
             yield f"{table}: {text.visible(note)}"
         if self.error is not None:

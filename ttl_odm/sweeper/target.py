@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import BatchResult, Counted, Due, RefusedError, Skip
+    from ttl_odm.sweeper.store import (
+        BatchResult,
+        Counted,
+        Due,
+        PartitionsCounted,
+        RefusedError,
+        Skip,
+    )
     from ttl_odm.sweeper.tenure import History
 
 NAMED: Final = 10
@@ -78,6 +85,7 @@ class TargetSweep:
         """What the batches have met, where only reading the table tells: of all, and of those that
         have left rows behind."""
         self._counted: Counted | None = None
+        self._partitions: PartitionsCounted | None = None
         self._problem: Exception | None = None
         self._after: float | None = None
         """Seconds since the first of the rows that are left expired."""
@@ -122,6 +130,7 @@ class TargetSweep:
             rows=None if counted is None else counted.rows,
             error=self._problem,
             missing=self._is_missing,
+            partitions=self._partitions,
         )
         self._remember()
 
@@ -153,6 +162,7 @@ class TargetSweep:
     def _begin(self) -> Plan[None]:
         self._due = yield from self._gate.persist(self._look)
         self._is_off = self._due is None
+        self._partitions = None if self._due is None else self._due.partitions
         self._after = self.overdue
         self.is_over = self._due is None or not self._due.parts
 
@@ -202,8 +212,6 @@ class TargetSweep:
             if fuse is not None and not settings.force:
                 fuse.check(self._target, self._counted, self._history.of(self._target))
         if settings.dry_run:
-            if self._counted is not None and self._counted.partitions is not None:
-                self._notes[str(self._counted.partitions)] = None
             if due.oldest is None and self._counted is not None:
                 self._after = self._counted.oldest
             return deque()
@@ -282,6 +290,7 @@ class TargetSweep:
         self._archived += result.archived
         self._referring.update(result.referring)
         self._notes.update(dict.fromkeys(result.notes))
+        self._partitions = result.partitions or self._partitions
         if result.oldest is not None:
             self._oldest = max(self._oldest or 0.0, result.oldest)
         after: Mapping[Phase, float] = yield from self._call_hooks(result)
