@@ -92,7 +92,7 @@ class PostgreSQLCut:
 
     def _refuse(self, table: CatalogueTable) -> None:
         remade = [self._target.name_of("tg_", "ttl_touch")]
-        ours = [_CHECK, self._key, *self._target.index_names]
+        ours = [_CHECK, self._key, self._target.check_name, *self._target.index_names]
         reasons = list(table.reasons(self._cut.column, remade=remade, ours=ours))
         swap = Swap(self._cut, table, self._key, remade={})
         names = [self._cut.past, self._cut.rest, *swap.old_names.values()]
@@ -249,12 +249,14 @@ class PostgreSQLCut:
         try:
             self._briefly([drop])
         except (SQLAlchemyError, TTLError) as another:
-            raise TTLError(
+            message = (
                 f"{in_short(error)}. Then the CHECK {_CHECK} of table {self._target.label} could "
                 f"not be dropped: {in_short(another)}. If it is still there, nobody can write rows "
                 f"whose {self._cut.column!r} is {bound:%Y-%m-%d %H:%M} (UTC) or later: migrate "
                 f"again before, or run {drop}."
-            ) from error
+            )
+            log.warning(message)  # A lost connection may let another error hide this one.
+            raise TTLError(message) from error
 
     def _swap(self, bound: datetime) -> list[str]:
         """What swaps the tables, as they are at this moment."""
