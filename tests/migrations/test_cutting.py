@@ -10,6 +10,7 @@ from sqlalchemy import event, text
 
 from tests.migrations.projects import catalogue
 from tests.sql.cutting import keys, log, partitions, run, swept, tables
+from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
 
 if TYPE_CHECKING:
@@ -319,3 +320,63 @@ def test_the_sweeper_goes_on_with_it(
     assert "events_past" not in partitions(engine, "events")
     assert report.deleted == 120
     assert keys(engine, model) == [1]
+
+
+def test_in_a_transaction_all_of_it_is_done_at_once(engine: Engine, cut: Any) -> None:
+    plain(engine)
+    cut(CUT.replace("partition", "in_transaction=True, partition"))
+    assert "events_past" in partitions(engine, "events")
+    assert keys(engine, log()) == list(range(240))
+    assert "ttl_odm_bound" not in str(catalogue(engine, "events_past"))
+
+
+def test_a_table_that_is_cut_already_gets_what_it_lacks(engine: Engine, cut: Any) -> None:
+    model = log()
+    model.metadata.create_all(engine)
+    made = partitions(engine, "events")
+    run(engine, f"DROP TABLE {max(made - {'events_rest'})}")
+    cut(CUT.replace("'1 day'", "ttl_odm.Partitions('1 day', ahead=2)"))
+    assert partitions(engine, "events") == made
+
+
+def test_what_waits_in_the_partition_for_the_rest_is_left_to_the_sweeper(
+    engine: Engine, cut: Any
+) -> None:
+    model = log()
+    model.metadata.create_all(engine)
+    made = partitions(engine, "events")
+    last = max(made - {"events_rest"})
+    run(engine, f"DROP TABLE {last}", "INSERT INTO events VALUES (1, now() + interval '2 days')")
+    cut(CUT.replace("'1 day'", "ttl_odm.Partitions('1 day', ahead=2)"))
+    assert partitions(engine, "events") == made - {last}
+    swept(engine, model)
+    assert partitions(engine, "events") == made
+
+
+def test_where_others_make_partitions_none_is_made(engine: Engine, cut: Any) -> None:
+    plain(engine)
+    cut(CUT.replace("'1 day'", "ttl_odm.Partitions('1 day', made_by='others')"))
+    assert partitions(engine, "events") == set()
+
+
+def test_in_a_batch(engine: Engine, project: Any) -> None:
+    plain(engine)
+    here = project()
+    here.revision(
+        "import ttl_odm\n    with op.batch_alter_table('events') as batch_op:\n        "
+        "batch_op.add_ttl(ttl_odm.ExpireAfter('created_at', 60), partition='1 day')"
+    )
+    here.upgrade()
+    assert "events_past" in partitions(engine, "events")
+
+
+def test_a_script_makes_the_partitions_of_a_new_table_only(engine: Engine, project: Any) -> None:
+    here = project()
+    here.revision(f"import ttl_odm; {CUT}")
+    with pytest.raises(MigrationRefusedError, match="which --sql can"):
+        here.script()
+    path = here.scripts / "versions" / "r1_r1.py"
+    path.write_text(path.read_text().replace("partition=", "in_transaction=True, partition="))
+    script = here.script()
+    assert script.count(" PARTITION OF ") == 9
+    assert "events_rest" in script
