@@ -138,8 +138,8 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
 
     def refuse_uncuttable(self, cut: Binding) -> None:
         """Refuse what can't be carried over to a table in partitions, or rows that fit in none."""
-        PostgreSQLCut(self, cut).refuse()
+        PostgreSQLCut(self, cut, self.build_index).refuse()
 
     def cut(self, cut: Binding) -> None:
         """Let the table become the first partition of another in its place."""
-        PostgreSQLCut(self, cut).cut()
+        PostgreSQLCut(self, cut, self.build_index).cut()
