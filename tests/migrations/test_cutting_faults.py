@@ -455,3 +455,34 @@ def test_so_is_what_makes_no_sense(
         return
     with pytest.raises(MigrationRefusedError, match=words):
         here.upgrade()
+
+
+def test_a_table_in_partitions_gets_its_index_while_others_write(
+    engine: Engine, project: Any
+) -> None:
+    """One partition after the other; a run that broke off is taken up."""
+    run(
+        engine,
+        "CREATE TABLE web_sessions (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE ones PARTITION OF web_sessions FOR VALUES FROM (0) TO (100)",
+        "CREATE TABLE others PARTITION OF web_sessions DEFAULT",
+        "INSERT INTO web_sessions SELECT i FROM generate_series(0, 199) i",
+    )
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 60)", "op.drop_ttl('web_sessions')")
+    for number in range(1, 100):
+        with breaking_off(engine, number) as sent, suppress(BrokenOffError):
+            here.upgrade()
+        assert not [
+            one
+            for one in sent
+            if "CREATE INDEX" in one and "DO " not in one[:3] and "CONCURRENTLY" not in one
+        ]
+        here.upgrade()
+        for name in ("web_sessions", "ones", "others"):
+            _, _, indexes, *_ = catalogue(engine, name)
+            assert [is_valid for _, is_valid in indexes] == [True] * 3
+        here.downgrade("base")
+        if len(sent) < number:
+            break
+    assert number > 10

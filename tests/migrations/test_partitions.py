@@ -55,6 +55,9 @@ def test_a_table_that_is_there_is_cut_by_the_line_that_adds_its_index(
     here.downgrade()
     assert partitions(engine, "events") == made  # it stays cut
     assert "ix_events_created_at_ttl" not in str(catalogue(engine, "events"))
+    here.upgrade()
+    here.check()
+    assert partitions(engine, "events") == made
 
 
 def test_only_the_span_is_written_where_all_else_is_usual(engine: Engine, project: Any) -> None:
