@@ -129,12 +129,12 @@ def refuse_expiring(
 
 
 def refuse_partitioned(target: TargetSchema, existing: ExistingSchema) -> None:
-    """Refuse indexes that PostgreSQL can't build while others write."""
-    if existing.is_partitioned and not all(map(existing.has_index, target.index_names)):
+    """Refuse indexes that are not built while others write."""
+    if existing.is_nested and not all(map(existing.has_index, target.index_names)):
         raise MigrationRefusedError(
-            f"Table {target.label} is partitioned, and PostgreSQL builds no index of such a table "
-            "while others write. Write in_transaction=True, which locks it until the transaction "
-            "ends, or do without indexes (sweep='scan')."
+            f"Table {target.label} is in partitions that are partitioned themselves, or foreign "
+            "tables, and its indexes are not built while others write. Write in_transaction=True, "
+            "which locks it until the transaction ends, or do without indexes (sweep='scan')."
         )
 
 

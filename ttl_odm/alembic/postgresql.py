@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
 from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
 from ttl_odm.alembic.steps import Steps
-from ttl_odm.dialects.postgresql import PostgreSQL
+from ttl_odm.dialects.partitions import leaf_name
+from ttl_odm.dialects.postgresql import PostgreSQL, relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,8 +77,33 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             name = str(index.name)
             if self.existing.has_index(name):
                 continue
+            if self.existing.is_partitioned and not self.run.in_transaction:
+                self._index_partitions(name, str(CreateIndex(index).compile(dialect=self.dialect)))
+                continue
             index.dialect_options["postgresql"]["concurrently"] = not self.run.in_transaction
             self.build_index(name, str(CreateIndex(index).compile(dialect=self.dialect)))
+
+    def _index_partitions(self, name: str, statement: str) -> None:
+        """Each partition by itself; the table's index is valid once all have theirs."""
+        _, _, rest = statement.partition(f" ON {self.table} ")
+        if name not in self.existing.indexes:
+            only = f"CREATE INDEX {self.quote(name)} ON ONLY {self.table} {rest}"
+            self.run.briefly([only])
+        whole = relation(self.target.table.schema, name)
+        names = {"table": self.target.plain(self.dialect), "index": whole}
+        suffix = name.removeprefix(f"ix_{self.target.table.name}_")
+        for schema, leaf in self.run.connection.execute(_WITHOUT_INDEX, names).all():
+            own = leaf_name(leaf, suffix)
+            place = f"{self.quote(schema)}."
+            there = {"index": relation(schema, own)}
+            is_valid = self.run.connection.scalar(_IS_VALID, there)
+            if is_valid is False:  # A run that was killed left it so.
+                self.run.at_length(f"DROP INDEX CONCURRENTLY {place}{self.quote(own)}")
+            if not is_valid:
+                on = f"{self.quote(own)} ON {place}{self.quote(leaf)} {rest}"
+                self.run.at_length(f"CREATE INDEX CONCURRENTLY {on}")
+            attach = f"ATTACH PARTITION {place}{self.quote(own)}"
+            self.run.briefly([f"ALTER INDEX {self.schema}{self.quote(name)} {attach}"])
 
     def build_index(self, name: str, statement: str) -> None:
         """Build an index; one that an earlier try left invalid is replaced."""
@@ -138,8 +165,18 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
 
     def refuse_uncuttable(self, cut: Binding) -> None:
         """Refuse what can't be carried over to a table in partitions, or rows that fit in none."""
-        PostgreSQLCut(self, cut).refuse()
+        PostgreSQLCut(self, cut, self.build_index).refuse()
 
     def cut(self, cut: Binding) -> None:
         """Let the table become the first partition of another in its place."""
-        PostgreSQLCut(self, cut).cut()
+        PostgreSQLCut(self, cut, self.build_index).cut()
+
+
+_WITHOUT_INDEX: Final = text(
+    "SELECT n.nspname::text, c.relname::text FROM pg_inherits i "
+    "JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE i.inhparent = CAST(:table AS regclass) AND NOT EXISTS ("
+    "SELECT FROM pg_index x JOIN pg_inherits h ON h.inhrelid = x.indexrelid "
+    "WHERE x.indrelid = c.oid AND h.inhparent = CAST(:index AS regclass)) ORDER BY 1, 2"
+)
+_IS_VALID: Final = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:index)")

@@ -40,9 +40,9 @@ from ttl_odm.sqlalchemy.sweep.leaves import Leaves, read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from ttl_odm.alembic.postgresql import PostgreSQLSteps
+    from ttl_odm.alembic.steps import Steps
     from ttl_odm.dialects.partitions import Cut, Range
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -62,11 +62,13 @@ _CANCELED: Final = "57014"
 class PostgreSQLCut:
     """Cutting one table."""
 
-    def __init__(self, steps: PostgreSQLSteps, binding: Binding) -> None:
-        """Take what the steps know of the table."""
+    def __init__(
+        self, steps: Steps[Any], binding: Binding, build_index: Callable[[str, str], None]
+    ) -> None:
+        """Take what the steps know of the table, and how they build an index."""
         assert binding.partitioning is not None  # noqa: S101 (that is what there is to do)
         self._steps, self._run, self._target = steps, steps.run, steps.target
-        self._binding = binding
+        self._binding, self._build_index = binding, build_index
         self._declared = binding.partitioning.declared
         self._ddl = PostgreSQLPartitions()
         self._cut = cut_of(binding.partitioning, self._target.table.schema, self._ddl)
@@ -92,7 +94,7 @@ class PostgreSQLCut:
 
     def _refuse(self, table: CatalogueTable) -> None:
         remade = [self._target.name_of("tg_", "ttl_touch")]
-        ours = [_CHECK, self._key, *self._target.index_names]
+        ours = [_CHECK, self._key, self._target.check_name, *self._target.index_names]
         reasons = list(table.reasons(self._cut.column, remade=remade, ours=ours))
         swap = Swap(self._cut, table, self._key, remade={})
         names = [self._cut.past, self._cut.rest, *swap.old_names.values()]
@@ -221,7 +223,7 @@ class PostgreSQLCut:
         columns = ", ".join(relation(None, column) for column in [*key.columns, self._cut.column])
         how = "" if self._run.in_transaction else "CONCURRENTLY "
         index = f"{how}{relation(None, self._key)} ON {self._name} ({columns})"
-        self._steps.build_index(self._key, self._driver(f"CREATE UNIQUE INDEX {index}"))
+        self._build_index(self._key, self._driver(f"CREATE UNIQUE INDEX {index}"))
 
     def _is_swapped_within(self, slack: timedelta) -> bool:
         """Validate the CHECK, and swap the tables; False if that was not done in time."""
@@ -249,12 +251,14 @@ class PostgreSQLCut:
         try:
             self._briefly([drop])
         except (SQLAlchemyError, TTLError) as another:
-            raise TTLError(
+            message = (
                 f"{in_short(error)}. Then the CHECK {_CHECK} of table {self._target.label} could "
                 f"not be dropped: {in_short(another)}. If it is still there, nobody can write rows "
                 f"whose {self._cut.column!r} is {bound:%Y-%m-%d %H:%M} (UTC) or later: migrate "
                 f"again before, or run {drop}."
-            ) from error
+            )
+            log.warning(message)  # A lost connection may let another error hide this one.
+            raise TTLError(message) from error
 
     def _swap(self, bound: datetime) -> list[str]:
         """What swaps the tables, as they are at this moment."""
