@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _SQL_LENGTH: Final = 300
 """Characters of a statement that a report has."""
 
+
 @dataclass(frozen=True, slots=True)
 class Leak:
     """A statement that touched TTL tables without the predicate, and the line that sent it."""
@@ -181,6 +182,7 @@ def _raw_within(statement: Any) -> Iterator[_Raw | TableClause]:
             yield _Raw(element.text, "from" if id(element) in sources else whole)
         elif isinstance(element, ColumnClause) and element.is_literal:
             yield _Raw(element.name, "piece")
-        elif isinstance(element, TableClause) and id(element) not in inserted:
-            if is_unknown(element):
-                yield element
+        elif (
+            isinstance(element, TableClause) and id(element) not in inserted and is_unknown(element)
+        ):
+            yield element

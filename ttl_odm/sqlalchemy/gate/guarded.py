@@ -263,7 +263,7 @@ class GuardedContext(Context):
     """Mixed in before a dialect's execution context."""
 
     @classmethod
-    def _init_compiled(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
+    def _init_compiled(
         cls,
         dialect: Any,
         connection: Connection,
@@ -281,9 +281,7 @@ class GuardedContext(Context):
             for leaks in leaking:
                 dialect.ttl_odm_guard.report(leaks)
         make: Any = super()._init_compiled
-        return make(
-            dialect, connection, dbapi_connection, execution_options, compiled, *rest, **kw
-        )
+        return make(dialect, connection, dbapi_connection, execution_options, compiled, *rest, **kw)
 
     @classmethod
     def _init_statement(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
@@ -299,6 +297,4 @@ class GuardedContext(Context):
         if not execution_options.get(INCLUDE_EXPIRED):
             statement = dialect.ttl_odm_guard.driver_sql(statement)
         make: Any = super()._init_statement
-        return make(
-            dialect, connection, dbapi_connection, execution_options, statement, parameters
-        )
+        return make(dialect, connection, dbapi_connection, execution_options, statement, parameters)

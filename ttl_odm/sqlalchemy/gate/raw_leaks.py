@@ -20,7 +20,11 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.second_tables import is_plain, names_of_different_policies
+from ttl_odm.sqlalchemy.policy.second_tables import (
+    BareTable,
+    is_plain,
+    names_of_different_policies,
+)
 from ttl_odm.sqlalchemy.rewrite.raw_sql import RawSQL, Source, parse
 
 if TYPE_CHECKING:
@@ -64,7 +68,9 @@ def leaks_in(sql: str, dialect: Dialect, kind: Kind, marks: Marks) -> RawLeaks:
         return RawLeaks(sql)
     raw = parse(sql, dialect.name, kind, marks)
     if raw.problem is not None:
-        tables = [table for table in bound_tables if table.name.lower() in raw.names or not raw.names]
+        tables = [
+            table for table in bound_tables if table.name.lower() in raw.names or not raw.names
+        ]
         return RawLeaks(sql, tuple(dict.fromkeys(map(first_of, tables))), (), raw.problem)
     return leaks_of(sql, raw.sources, dialect)
 
@@ -139,5 +145,5 @@ def is_unknown(table: object) -> bool:
     return (
         binding_of(table) is None
         and sub_binding_of(table) is None
-        and not (isinstance(table, Table) and is_plain(table))
+        and not (isinstance(table, BareTable) or (isinstance(table, Table) and is_plain(table)))
     )

@@ -19,7 +19,7 @@ import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Table
+from sqlalchemy import Column, Table, TableClause
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.compat import original
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     Bindings = Sequence[Binding | SubBinding]
+
+
+class BareTable(TableClause):
+    """A table's name, for what of ours has to reach every row; no raw SQL of an application."""
+
+    inherit_cache = True
 
 
 def is_plain(table: Table) -> bool:

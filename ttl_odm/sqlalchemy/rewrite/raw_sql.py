@@ -116,7 +116,9 @@ def parse(sql: str, dialect: str, kind: Kind = "statement", marks: Marks = Marks
         if words.hidden is not None:
             return RawSQL(names=words.names, problem=words.hidden)
         if kind == "statement":
-            parts = [part for chunk in chunks(words) for part in _parsed(chunk.text, parser, chunk.start)]
+            parts = [
+                part for chunk in chunks(words) for part in _parsed(chunk.text, parser, chunk.start)
+            ]
         else:
             parts = _piece(words, parser, kind)
     except (SqlglotError, RecursionError) as error:
@@ -148,7 +150,7 @@ _Part = tuple["exp.Expression", int]
 def _parsed(text: str, parser: str, start: int) -> list[_Part]:
     trees = [tree for tree in sqlglot.parse(text, read=parser or None) if tree is not None]
     if any(isinstance(tree, exp.Command) for tree in trees):
-        raise SqlglotError(f"the parser knows no {text.split()[0].upper()} like this")
+        raise SqlglotError(f"the parser knows no {text.split(maxsplit=1)[0].upper()} like this")
     return [(tree, start) for tree in trees]
 
 
@@ -200,9 +202,9 @@ def _problem(
     written = sql[slice(*last)]
     if first[0] < 0 or table.name not in (written, written[1:-1]):
         return "where the table's name stands is not known"
-    others = [name for name, value in table.args.items() if value not in (None, []) and name not in _REPLACEABLE]
-    if others:
-        return f"what follows the table's name ({', '.join(others)}) can't follow a subquery"
+    others = sorted(table.args.keys() - _REPLACEABLE)
+    if any(table.args[name] not in (None, []) for name in others):
+        return "what stands beside the table's name (a hint, a partition, ONLY) needs a table"
     if sql[: first[0]].rstrip().upper().endswith("TABLE"):
         return "TABLE takes no subquery: write SELECT * FROM"
     return None
@@ -235,7 +237,8 @@ def _is_cte(table: exp.Table) -> bool:
         elif not isinstance(node, exp.With):
             clause = next((arg for arg in node.args.values() if isinstance(arg, exp.With)), None)
             if clause is not None and any(
-                cte.alias.lower() == name for cte in _known(clause, own if clause is below else None)
+                cte.alias.lower() == name
+                for cte in _known(clause, own if clause is below else None)
             ):
                 return True
             own = None
