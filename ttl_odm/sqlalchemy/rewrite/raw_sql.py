@@ -13,18 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.rewrite.raw_words import Marks, Words, chunks
+from ttl_odm.sqlalchemy.rewrite.raw_words import Marks, Words, chunks  # isort: split
 
-try:
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "Raw SQL is read with sqlglot; install it with: pip install 'ttl-odm[guard]'",
-        name=missing.name,
-    ) from missing
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

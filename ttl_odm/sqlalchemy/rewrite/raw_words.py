@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from sqlglot import Dialect, TokenType
+try:
+    from sqlglot import Dialect, TokenType
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "Raw SQL is read with sqlglot; install it with: pip install 'ttl-odm[guard]'",
+        name=missing.name,
+    ) from missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
