@@ -59,21 +59,29 @@ QUERIES = [
     "select s.id from web_sessions as s where s.views >= :views order by 1",
     "SELECT id, :text FROM web_sessions WHERE id <> :id ORDER BY id LIMIT :limit",
     "SELECT s.id, o.id FROM web_sessions s JOIN web_sessions o ON s.views > o.views ORDER BY 1, 2",
-    "SELECT s.id, o.id FROM web_sessions s LEFT JOIN web_sessions o ON o.views = s.views - :one"
-    " ORDER BY 1, 2",
+    (
+        "SELECT s.id, o.id FROM web_sessions s LEFT JOIN web_sessions o ON o.views = s.views - :one"
+        " ORDER BY 1, 2"
+    ),
     "SELECT web_sessions.id, o.id FROM web_sessions, web_sessions o ORDER BY 1, 2",
     "SELECT s.id FROM (web_sessions s CROSS JOIN web_sessions o) WHERE o.id = 'a' ORDER BY 1",
     "SELECT (SELECT count(*) FROM web_sessions)",
     "SELECT id FROM web_sessions WHERE views IN (SELECT views + 1 FROM web_sessions) ORDER BY 1",
-    "SELECT s.id FROM web_sessions s WHERE NOT EXISTS (SELECT 1 FROM web_sessions o"
-    " WHERE o.views = s.views - 1) ORDER BY 1",
+    (
+        "SELECT s.id FROM web_sessions s WHERE NOT EXISTS (SELECT 1 FROM web_sessions o"
+        " WHERE o.views = s.views - 1) ORDER BY 1"
+    ),
     "SELECT s.n FROM (SELECT count(*) AS n FROM web_sessions WHERE views > :zero) s",
     "WITH s AS (SELECT * FROM web_sessions), o AS (SELECT id FROM s) SELECT id FROM o ORDER BY 1",
-    "WITH RECURSIVE s AS (SELECT id, views FROM web_sessions WHERE views = 1 UNION ALL"
-    " SELECT o.id, o.views FROM web_sessions o JOIN s ON o.views = s.views + 1)"
-    " SELECT id FROM s ORDER BY 1",
-    "SELECT id FROM web_sessions UNION ALL SELECT email FROM web_sessions WHERE email LIKE '%a%'"
-    " ORDER BY 1",
+    (
+        "WITH RECURSIVE s AS (SELECT id, views FROM web_sessions WHERE views = 1 UNION ALL"
+        " SELECT o.id, o.views FROM web_sessions o JOIN s ON o.views = s.views + 1)"
+        " SELECT id FROM s ORDER BY 1"
+    ),
+    (
+        "SELECT id FROM web_sessions UNION ALL SELECT email FROM web_sessions WHERE email LIKE '%a%'"
+        " ORDER BY 1"
+    ),
     "SELECT views % 2, count(*) FROM web_sessions GROUP BY 1 HAVING count(*) > :zero ORDER BY 1",
     "SELECT /* web_sessions */ min(views) -- web_sessions\n FROM web_sessions",
 ]
@@ -344,7 +352,7 @@ def test_a_schema_says_which_table_is_meant(engine: Engine, filled: Any) -> None
     with engine.connect() as connection:
         default = connection.dialect.default_schema_name
         assert default is not None
-        named = f"SELECT s.id FROM {default}.web_sessions s ORDER BY 1"
+        named = f"SELECT s.id FROM {default}.web_sessions s ORDER BY 1"  # noqa: S608
         assert connection.scalars(text(named)).all() == ["b", "c"]
         dialect = connection.dialect
     meant = raw_leaks.meant_by(("elsewhere", "web_sessions"), dialect.default_schema_name)
@@ -510,7 +518,7 @@ def test_the_parser_is_imported_by_whoever_uses_it_only() -> None:
     )
     without = "import sys; sys.modules['sqlglot'] = None\n"
     for use in (
-        "import sqlalchemy as s, ttl_odm.sqlalchemy as t; t.guard(s.create_engine('sqlite://'), raw='warn')",
+        "import sqlalchemy as s, ttl_odm.sqlalchemy as t\nt.guard(s.create_engine('sqlite://'), raw='warn')",
         "from ttl_odm.testing import assert_no_leaks",
     ):
         failed = run(without + use)

@@ -13,6 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from ttl_odm.dialects import MYSQL_FAMILY
+
+# First: it says what to install where sqlglot is missing.
 from ttl_odm.sqlalchemy.rewrite.raw_words import Marks, Words, chunks  # isort: split
 
 import sqlglot
