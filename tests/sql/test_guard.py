@@ -79,8 +79,8 @@ QUERIES = [
         " SELECT id FROM s ORDER BY 1"
     ),
     (
-        "SELECT id FROM web_sessions UNION ALL SELECT email FROM web_sessions WHERE email LIKE '%a%'"
-        " ORDER BY 1"
+        "SELECT id FROM web_sessions UNION ALL SELECT email FROM web_sessions"
+        " WHERE email LIKE '%a%' ORDER BY 1"
     ),
     "SELECT views % 2, count(*) FROM web_sessions GROUP BY 1 HAVING count(*) > :zero ORDER BY 1",
     "SELECT /* web_sessions */ min(views) -- web_sessions\n FROM web_sessions",
@@ -518,7 +518,7 @@ def test_the_parser_is_imported_by_whoever_uses_it_only() -> None:
     )
     without = "import sys; sys.modules['sqlglot'] = None\n"
     for use in (
-        "import sqlalchemy as s, ttl_odm.sqlalchemy as t\nt.guard(s.create_engine('sqlite://'), raw='warn')",
+        "import sqlalchemy as s, ttl_odm.sqlalchemy as t; t.guard(s.create_engine('sqlite://'), raw='off')",
         "from ttl_odm.testing import assert_no_leaks",
     ):
         failed = run(without + use)
