@@ -518,7 +518,7 @@ def test_the_parser_is_imported_by_whoever_uses_it_only() -> None:
     )
     without = "import sys; sys.modules['sqlglot'] = None\n"
     for use in (
-        "import sqlalchemy as s, ttl_odm.sqlalchemy as t; t.guard(s.create_engine('sqlite://'), raw='off')",
+        "import ttl_odm.sqlalchemy.gate.guarded",
         "from ttl_odm.testing import assert_no_leaks",
     ):
         failed = run(without + use)

@@ -178,7 +178,7 @@ class GuardedCompiler(Compiler):
         marked, rows = _marked(self, text, "piece")
         return _filled(super().escape_literal_column(marked), rows)  # type: ignore[no-untyped-call]
 
-    def visit_table(self, table: TableClause, **kw: Any) -> Any:
+    def visit_table(self, table: TableClause, **kw: Any) -> Any:  # type: ignore[override]
         """``table()``, or a Table without the policy's columns: a name, as raw as text."""
         rendered = super().visit_table(table, **kw)  # type: ignore[no-untyped-call]
         if not kw.get("asfrom") or binding_of_source(table, self.dialect) or not is_unknown(table):

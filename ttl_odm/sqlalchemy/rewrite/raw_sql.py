@@ -11,7 +11,7 @@ before raw SQL is to be read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ttl_odm.dialects import MYSQL_FAMILY
 
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 Kind = Literal["statement", "from", "piece"]
 """A whole statement, what stands after FROM, or something else inside of one."""
 
-_PARSERS: Final = {"postgresql": "postgres", **dict.fromkeys(MYSQL_FAMILY, "mysql")}
+_PARSERS: Final = {
+    "postgresql": "postgres",
+    **dict.fromkeys(MYSQL_FAMILY, "mysql"),
+    "sqlite": "sqlite",
+}
 
 _AROUND: Final = {"from": ("SELECT * FROM ",), "piece": ("SELECT ", "SELECT 1 ORDER BY ")}
 """What makes a statement of a piece of one."""
@@ -101,7 +105,7 @@ def parse(sql: str, dialect: str, kind: Kind = "statement", marks: Marks = Marks
         kind: What it is a piece of.
         marks: How parameters are written in it.
     """
-    parser = _PARSERS.get(dialect, dialect if dialect in sqlglot.Dialects else "")
+    parser = _PARSERS.get(dialect, "")
     try:
         words = Words.of(marks.plain(sql), parser)
     except SqlglotError as error:
@@ -139,7 +143,7 @@ def replaced(sql: str, sources: list[Source], rows: Callable[[Source], str]) -> 
     return sql
 
 
-_Part = tuple["exp.Expression", int]
+_Part = tuple[Any, int]  # sqlglot calls the class of its trees otherwise from 30 on
 """A parsed tree, and where its text begins in the whole."""
 
 
@@ -186,7 +190,7 @@ def _sources(sql: str, parts: list[_Part]) -> Iterator[Source]:
             yield Source(name, (first[0], last[1]), called, asked.of(table), problem)
 
 
-def _span(part: exp.Expression, start: int) -> tuple[int, int]:
+def _span(part: Any, start: int) -> tuple[int, int]:
     """Where an identifier stands; (-1, -1) where the parser doesn't say."""
     first, last = part.meta.get("start"), part.meta.get("end")
     return (-1, -1) if first is None or last is None else (first + start, last + 1 + start)
@@ -224,7 +228,7 @@ def _is_read(table: exp.Table) -> bool:
 def _is_cte(table: exp.Table) -> bool:
     """Whether a name is that of a CTE which is known at its place."""
     name = table.name.lower()
-    below: exp.Expression = table
+    below: Any = table
     node = table.parent if not table.args.get("db") else None
     own: exp.CTE | None = None  # the CTE that the table stands in, of the WITH that we come from
     while node is not None:
@@ -253,7 +257,7 @@ def _known(clause: exp.With, own: exp.CTE | None) -> list[exp.CTE]:
 class _Asked:
     """The columns that the conditions of each query in a tree are about, by table."""
 
-    def __init__(self, tables: list[exp.Table], tree: exp.Expression) -> None:
+    def __init__(self, tables: list[exp.Table], tree: Any) -> None:
         self._tables: dict[int, list[exp.Table]] = {}
         self._columns: dict[int, set[str]] = {id(table): set() for table in tables}
         for table in tables:
@@ -267,7 +271,7 @@ class _Asked:
     def _note(self, column: exp.Column) -> None:
         """Give a column to the tables that it may be of: those of the innermost query."""
         qualifier, in_condition = column.table.lower(), False
-        node: exp.Expression | None = column
+        node: Any | None = column
         while node is not None:
             in_condition = in_condition or node.arg_key in _CONDITIONS
             node = node.parent
@@ -284,5 +288,5 @@ class _Asked:
                 in_condition = False
 
 
-def _query_of(table: exp.Table) -> exp.Expression | None:
+def _query_of(table: exp.Table) -> Any | None:
     return table.find_ancestor(*_QUERIES)

@@ -25,7 +25,7 @@ except ModuleNotFoundError as missing:
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlglot.tokens import Token
+    from sqlglot import Token
 
 _READING: Final = {"SELECT", "WITH", "VALUES", "TABLE", "(", "COPY"}
 _WRITING: Final = {"INSERT", "UPDATE", "DELETE", "MERGE"}
