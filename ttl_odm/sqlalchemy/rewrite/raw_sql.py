@@ -38,6 +38,7 @@ _AROUND: Final = {"from": ("SELECT * FROM ",), "piece": ("SELECT ", "SELECT 1 OR
 """What makes a statement of a piece of one."""
 
 _QUERIES: Final = (exp.Select, exp.Update, exp.Delete, exp.Merge)
+_STATEMENTS: Final = (*_QUERIES, exp.Query, exp.Values, exp.Insert, exp.Create, exp.Copy)
 _NAMES_TABLES: Final = (exp.From, exp.Join, exp.Subquery, exp.Paren, exp.Table)
 _TARGETS: Final = ((exp.Update, {"this"}), (exp.Delete, {"this", "using"}))
 _MERGED: Final = {"this", "using"}
@@ -149,7 +150,7 @@ _Part = tuple[Any, int]  # sqlglot calls the class of its trees otherwise from 3
 
 def _parsed(text: str, parser: str, start: int) -> list[_Part]:
     trees = [tree for tree in sqlglot.parse(text, read=parser or None) if tree is not None]
-    if any(isinstance(tree, exp.Command) for tree in trees):
+    if not all(isinstance(tree, _STATEMENTS) for tree in trees):
         raise SqlglotError(f"the parser knows no {text.split(maxsplit=1)[0].upper()} like this")
     return [(tree, start) for tree in trees]
 
