@@ -2,6 +2,7 @@
 
 - `compiler`: the gate: SQLAlchemy's statement compiler puts the live predicate into every statement
   (`GatedCompiler._compose_select_body` into a SELECT's WHERE).
+- `answers`: what an engine may do with raw SQL that leaks, and its error and warning.
 - `callers`: the line of an application that a statement came from.
 - `context`: the execution context in which such a statement runs.
 - `functions`: the predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.

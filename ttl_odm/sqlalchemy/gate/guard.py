@@ -7,24 +7,13 @@ they do: `ttl_odm.sqlalchemy.gate.guarded`.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ttl_odm.errors import TTLConfigurationError, TTLError
-
-Answer = Literal["off", "warn", "raise", "rewrite"]
-"""What becomes of raw SQL that leaks."""
-
-
-class RawSQLError(TTLError, DontWrapMixin):
-    """Raw SQL names a TTL table without a condition; it was not sent."""
-
-
-class RawSQLWarning(UserWarning):
-    """Raw SQL names a TTL table without a condition; it was sent."""
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.gate.answers import Answer
 
 
 def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Table, literal_column, select
 
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.callers import line_of_user
-from ttl_odm.sqlalchemy.gate.guard import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.raw_leaks import RawLeaks, is_unknown, leaks_in, leaks_of, stamp_of
 from ttl_odm.sqlalchemy.gate.recompile import compile_again, compiled_statements
 from ttl_odm.sqlalchemy.policy.binding import bound_tables, root_binding_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.gate.guard import Answer
+    from ttl_odm.sqlalchemy.gate.answers import Answer
     from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind
 
     Compiler = SQLCompiler
