@@ -25,7 +25,8 @@ from ttl_odm.sqlalchemy.sweep.leaves import leaves_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.alembic.mysql import MySQLSteps
+    from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects.mysql import MySQL
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 MOST: Final = 1_000
@@ -49,7 +50,7 @@ class _Key(NamedTuple):
 class Partitioning:
     """How one table is cut."""
 
-    def __init__(self, steps: MySQLSteps, binding: Binding) -> None:
+    def __init__(self, steps: Steps[MySQL], binding: Binding) -> None:
         """Take the names from the table's stand-in; nothing is read yet."""
         assert binding.partitioning is not None  # noqa: S101 (else nothing is to be cut)
         self._steps = steps
