@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROTOCOL_VERSION = 10  # The first byte of the greeting; 255 stands there for an error.
 
+REPLICATION = (
+    "--log-bin=log",
+    "--binlog-format=ROW",
+    "--sync-binlog=0",
+    # What a replica sees of the sweeper is tested, in this database; the others write no log.
+    f"--binlog-do-db={NAME}_replicated",
+    "--log-bin-trust-function-creators=1",
+)
+
 _SETTINGS = (
     f"--bind-address={ADDRESS}",
     "--max-connections=200",
     "--character-set-server=utf8mb4",
     "--default-time-zone=+03:00",
     "--skip-name-resolve",
-    "--skip-log-bin",
+    *REPLICATION,
     "--innodb-buffer-pool-size=128M",
     "--innodb-fast-shutdown=2",
 )

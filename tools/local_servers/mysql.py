@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from local_servers.children import make_folder, unprivileged_account
 from local_servers.kind import ADDRESS, NAME, Kind, free_port, is_durable
-from local_servers.mariadb import FIRST_STATEMENTS, SBIN, greets
+from local_servers.mariadb import FIRST_STATEMENTS, REPLICATION, SBIN, greets
 from local_servers.suites import Suite
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _SETTINGS = (
     "--character-set-server=utf8mb4",
     "--default-time-zone=+03:00",
     "--skip-name-resolve",
-    "--skip-log-bin",
+    *REPLICATION,
     "--innodb-buffer-pool-size=128M",
     # Its own figures of itself take 200 MB, and nobody reads them here.
     "--performance-schema-max-table-instances=400",

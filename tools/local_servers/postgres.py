@@ -23,6 +23,8 @@ _SETTINGS = {
     "max_connections": "200",
     "timezone": "Asia/Kathmandu",
     "log_timezone": "UTC",
+    # A subscriber's view of the sweeper is tested.
+    "wal_level": "logical",
 }
 _HASTE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
