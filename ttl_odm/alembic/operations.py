@@ -160,8 +160,8 @@ class AddTTLOp(_Operation):
             (ttl -1).
         sweep: "index" if the model's ``__ttl_sweep__`` is, which is the default, or "scan".
         touch_trigger: Let a trigger stamp rows that are updated by raw SQL.
-        enforce: Hide expired rows from readers outside Python, by a view TABLE_live or by
-            row-level security (PostgreSQL).
+        enforce: Hide expired rows from readers outside Python, by a view TABLE_live ("view"), or
+            by row-level security ("rls", PostgreSQL).
         keep_ttl: Take over a column ``ttl`` that is there, with its values.
         max_expired_now: Refuse if more than this part of the rows (0 to 1) would expire at
             once.

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.target_schema import TargetSchema
 
+NOTE: Final = "ttl_odm: live rows by default ttl "
+"""What the view and the policies of a table say of themselves, with the default behind it."""
+
 _OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
 """A default with one of these is the database's clock, not the instant of the migration."""
 
@@ -180,6 +183,7 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         # SQLAlchemy reflects no default that is an expression without parentheses.
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
+        "view": NOTE in view_definition(connection, target),
     }
 
 
@@ -206,7 +210,28 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
         "trigger": ("trigger", target.name_of("tg_", "ttl_touch"))
         in {(kind, name) for kind, name, _ in objects},
+        "view": NOTE in view_definition(connection, target),
     }
+
+
+def view_definition(connection: Connection, target: TargetSchema) -> str:
+    """The view TABLE_live as MariaDB, MySQL or SQLite has it; empty if there is none."""
+    names = {"schema": target.table.schema, "live": target.name_of("", "live")}
+    query = _MYSQL_VIEW
+    if connection.dialect.name == "sqlite":
+        schema = names.pop("schema")
+        prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
+        query = text(
+            f"SELECT sql FROM {prefix}sqlite_master WHERE type = 'view' "
+            "AND name = :live COLLATE NOCASE"
+        )
+    return str(connection.scalar(query, names) or "")
+
+
+_MYSQL_VIEW: Final = text(
+    "SELECT view_definition FROM information_schema.views "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :live"
+)
 
 
 def _sqlite_check(definition: str, target: TargetSchema, connection: Connection) -> str:

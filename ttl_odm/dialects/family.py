@@ -221,6 +221,10 @@ class Family(ABC):
         """An aware datetime as ``_ts`` has it."""
         return str(self.to_storage(instant))
 
+    def as_date(self, instant: str) -> str:
+        """An instant in the unit of ``_ts`` as a date and time, in UTC where it has no zone."""
+        return instant
+
     def code_of(self, error: BaseException) -> str | int | None:
         """What `errors` calls an error of this family's `driver`: the name of its class."""
         return type(error).__name__

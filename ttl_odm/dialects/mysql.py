@@ -120,6 +120,10 @@ class MySQL(Family):
         """Some seconds before."""
         return f"({moment} - INTERVAL ({seconds}) SECOND)"
 
+    def as_date(self, instant: str) -> str:
+        """A DATETIME(6) in UTC."""
+        return f"(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ({instant}) MICROSECOND)"
+
     def seconds_until(self, instant: str, now: str | None = None) -> str:
         """Whole seconds, rounded up."""
         left = f"({instant} - {now or self.now} + 999999) DIV 1000000"
