@@ -19,6 +19,8 @@ from sqlalchemy import text
 from ttl_odm.alembic.reflection import NOTE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ttl_odm.alembic.steps import Steps
 
 EXPIRES_AT: Final = "expires_at"
@@ -175,7 +177,11 @@ class _OnSQLite(LiveView):
         return f"{head} BEGIN {refuse}{write}; END"
 
 
-_VIEWS: Final = {"postgresql": _OnPostgreSQL, "mysql": _OnMySQL, "sqlite": _OnSQLite}
+_VIEWS: Final[Mapping[str, type[LiveView]]] = {
+    "postgresql": _OnPostgreSQL,
+    "mysql": _OnMySQL,
+    "sqlite": _OnSQLite,
+}
 
 
 def live_view(steps: Steps[Any]) -> LiveView:
