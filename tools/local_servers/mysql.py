@@ -29,7 +29,7 @@ _SETTINGS = (
     "--character-set-server=utf8mb4",
     "--default-time-zone=+03:00",
     "--skip-name-resolve",
-    *REPLICATION,
+    "--skip-log-bin",
     "--innodb-buffer-pool-size=128M",
     # Its own figures of itself take 200 MB, and nobody reads them here.
     "--performance-schema-max-table-instances=400",
@@ -77,6 +77,7 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     server = children.start(
         [
             *(*begin, f"--port={port}", f"--init-file={statements}"),
+            *(() if is_durable() else REPLICATION),
             # Relative to the data folder: a full path may be too long for a socket's name.
             *("--socket=mysql.sock", "--pid-file=mysql.pid"),
             # Not where the files are made: what ends like that can't be begun from.

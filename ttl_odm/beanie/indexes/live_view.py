@@ -86,8 +86,8 @@ def _pipeline(policy: Policy) -> Pipeline:
 
 
 def _is_ours(view: Document) -> bool:
-    first = next(iter(view["options"].get("pipeline", ())), {})
-    return first.get("$match", {}).get("$comment") == LIVE_VIEW
+    stages: Pipeline = view["options"].get("pipeline", [])
+    return any(stage.get("$match", {}).get("$comment") == LIVE_VIEW for stage in stages[:1])
 
 
 async def _create(plain: Collection, name: str, pipeline: Pipeline) -> None:
