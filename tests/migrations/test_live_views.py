@@ -216,6 +216,45 @@ def test_a_column_of_the_tables_own_goes_first(engine: Engine, project: Any) -> 
     here.downgrade()
 
 
+def test_it_may_have_another_name(before: Any, engine: Engine, project: Any) -> None:
+    here = project(models(3600))
+    here.revision("op.add_ttl('web_sessions', 3600, enforce='view', view='fresh one')", DROP)
+    here.upgrade()
+    here.check()
+    here.metadata = models(60).metadata
+    assert "op.alter_ttl('web_sessions', 60)" in here.autogenerate()
+    here.upgrade()
+    here.check()
+    assert inspect(engine).get_view_names() == ["fresh one"]
+    age(engine, "a", 600)
+    quoted = engine.dialect.identifier_preparer.quote("fresh one")
+    assert run(engine, f"SELECT count(*) FROM {quoted}") == [(2,)]  # noqa: S608
+    here.revision("op.alter_ttl('web_sessions', 60, enforce='view', view='fresh')")
+    here.upgrade()
+    assert inspect(engine).get_view_names() == ["fresh"]
+    here.downgrade("base")
+    assert inspect(engine).get_view_names() == []
+
+
+def test_a_name_is_for_a_view(before: Any, project: Any) -> None:
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 3600, view='fresh')")
+    with pytest.raises(MigrationRefusedError, match="view='fresh' is the name of what enforce"):
+        here.upgrade()
+
+
+def test_views_of_several_tables_are_told_apart(engine: Engine, project: Any) -> None:
+    names = ("web_sessions", "web_sessions_old")
+    for name in names:
+        models(name=name).metadata.create_all(engine)
+    here = project()
+    adds = [f"op.add_ttl('{name}', 60, enforce='view')" for name in names]
+    here.revision("\n    ".join(adds), DROP)
+    here.upgrade()
+    here.downgrade()
+    assert inspect(engine).get_view_names() == ["web_sessions_old_live"]
+
+
 def test_the_view_of_somebody_else_stays(before: Any, engine: Engine, project: Any) -> None:
     run(engine, "CREATE VIEW web_sessions_live AS SELECT 1 AS one")
     here = project()

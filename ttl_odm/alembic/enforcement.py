@@ -7,18 +7,18 @@ gate, rendered as text.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.live_views import live_view
-from ttl_odm.alembic.reflection import NOTE, view_definition
+from ttl_odm.alembic.reflection import NOTE, OF_TABLE, defaults_of_views
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
@@ -26,13 +26,16 @@ if TYPE_CHECKING:
 Enforce = Literal["view", "rls"]
 
 
-def refuse_unenforceable(enforce: str | None, runner: Runner, *, off: bool = False) -> None:
+def refuse_unenforceable(op: AddTTLOp | AlterTTLOp, runner: Runner, *, off: bool = False) -> None:
     """Refuse what is no way of enforcing, or none on this database."""
+    enforce: str | None = op.enforce
     choices = ("view", "rls", "off") if off else ("view", "rls")
     if enforce is not None and enforce not in choices:
         raise MigrationRefusedError(
             f"enforce={enforce!r}: give {' or '.join(map(repr, choices))}, or leave it out."
         )
+    if op.view is not None and enforce != "view":
+        raise MigrationRefusedError(f"view={op.view!r} is the name of what enforce='view' makes.")
     name = runner.dialect.name
     if enforce == "rls" and name != "postgresql":
         raise MigrationRefusedError(
@@ -48,11 +51,11 @@ def refuse_unenforceable(enforce: str | None, runner: Runner, *, off: bool = Fal
 class Enforcement:
     """The view and the policies of one table."""
 
-    def __init__(self, steps: Steps[Any]) -> None:
-        """Quote the names."""
+    def __init__(self, steps: Steps[Any], view: str | None) -> None:
+        """Quote the names; the view's is None for the usual one, or that of the one there is."""
         self._steps = steps
         target = steps.target
-        self._view = live_view(steps)
+        self._view = live_view(steps, view)
         self._hiding = steps.quote(target.name_of("rls_", "ttl_live"))
         passing = target.name_of("rls_", "ttl_all")
         self._passing = steps.quote(passing)
@@ -124,8 +127,7 @@ def _done(inner: str) -> str:
 _ENFORCED_DEFAULTS: Final = text(
     "SELECT DISTINCT substr(d.description, length(:note) + 1) FROM pg_description d "
     "WHERE d.description LIKE :note || '%' AND d.objoid IN ("
-    "SELECT v.oid FROM pg_class t JOIN pg_class v ON v.relnamespace = t.relnamespace "
-    "AND v.relname = :live WHERE t.oid = CAST(:table AS regclass) UNION ALL "
+    f"SELECT v.oid FROM pg_class t {OF_TABLE} WHERE t.oid = CAST(:table AS regclass) UNION ALL "
     "SELECT p.oid FROM pg_policy p WHERE p.polrelid = CAST(:table AS regclass))"
 ).bindparams(note=NOTE)
 
@@ -133,6 +135,6 @@ _ENFORCED_DEFAULTS: Final = text(
 def enforced_defaults(connection: Connection, target: TargetSchema) -> set[str]:
     """Which default ttls the view and the policies of a table hold, as text."""
     if connection.dialect.name != "postgresql":
-        return set(re.findall(rf"{NOTE}(-?\w+)", view_definition(connection, target)))
-    names = {"table": target.plain(connection.dialect), "live": target.name_of("", "live")}
+        return set(defaults_of_views(connection, target).values())
+    names = {"table": target.plain(connection.dialect)}
     return set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())

@@ -1,8 +1,9 @@
-"""The view TABLE_live: the live rows of a table, for readers and writers outside Python.
+"""The view of a table's live rows, TABLE_live or as one calls it, for readers outside Python.
 
 It holds the same predicate as every statement of the gate, rendered as text with the default ttl in
-it, and ``expires_at`` beside the table's columns. By its note it is known for ours, and for how
-old: a comment, or where a database keeps none of a view, a condition that is always true.
+it, and ``expires_at`` beside the table's columns. By a note it is found again, whatever its name,
+and known for ours: a comment, or where a database keeps none of a view, a condition that is always
+true.
 
 Rows are written through it as the database can by itself: PostgreSQL and MariaDB take every
 statement, MySQL no INSERT, since a column of the view is computed. SQLite's triggers do it here.
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
-from ttl_odm.alembic.reflection import NOTE
+from ttl_odm.alembic.reflection import NOTE, note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,29 +30,40 @@ EXPIRES_AT: Final = "expires_at"
 class LiveView(ABC):
     """The view of one table; see the module."""
 
-    def __init__(self, steps: Steps[Any]) -> None:
-        """Quote the names."""
+    def __init__(self, steps: Steps[Any], name: str | None) -> None:
+        """Quote the names; None is for that of the view there is, or the usual one."""
         self._steps = steps
         self._target = steps.target
-        self._name = f"{steps.schema}{steps.quote(steps.target.name_of('', 'live'))}"
-        self._note = f"{NOTE}{steps.target.seconds}"
+        self._existing = steps.existing.view
+        self._plain = name or self._existing or steps.target.name_of("", "live")
+        self._name = self._quoted(self._plain)
 
-    @abstractmethod
     def put(self) -> None:
         """Make it, or make anew what is there; never over a view of somebody else's."""
+        if self._existing not in ("", self._plain):
+            self.drop()
+        self._put()
+
+    @abstractmethod
+    def _put(self) -> None: ...
 
     def drop(self) -> None:
-        """Take it off."""
-        if self._is_there:
-            self._steps.run.briefly([f"DROP VIEW IF EXISTS {self._name}"])
+        """Take off the one there is."""
+        name = self._quoted(self._existing) if self._existing else self._name
+        if self._steps.is_there(bool(self._existing)):
+            self._steps.run.briefly([f"DROP VIEW IF EXISTS {name}"])
 
     @property
-    def _is_there(self) -> bool:
-        return self._steps.is_there(self._steps.existing.view)
+    def _is_replaced(self) -> bool:
+        """Whether one of this name is ours; in a script nobody knows of another."""
+        return self._steps.run.offline or self._existing == self._plain
 
     @property
     def _create(self) -> str:
-        return "CREATE OR REPLACE" if self._is_there else "CREATE"
+        return "CREATE OR REPLACE" if self._is_replaced else "CREATE"
+
+    def _quoted(self, name: str) -> str:
+        return f"{self._steps.schema}{self._steps.quote(name)}"
 
     @property
     def _computes(self) -> bool:
@@ -76,10 +88,10 @@ class LiveView(ABC):
 class _OnPostgreSQL(LiveView):
     """Where it is a barrier: no function of a reader's sees what it hides."""
 
-    def put(self) -> None:
+    def _put(self) -> None:
         head = f"{self._create} VIEW {self._name} WITH (security_barrier) AS"
-        note = f"COMMENT ON VIEW {self._name} IS '{self._note}'"
-        self._steps.run.briefly([f"{head} {self._select(self._columns)}", note])
+        comment = f"COMMENT ON VIEW {self._name} IS '{NOTE}{self._target.seconds}'"
+        self._steps.run.briefly([f"{head} {self._select(self._columns)}", comment])
 
     @property
     def _columns(self) -> str:
@@ -88,7 +100,7 @@ class _OnPostgreSQL(LiveView):
         So it is replaced, with its grants; a new column in their middle PostgreSQL would refuse.
         """
         steps = self._steps
-        if steps.run.offline or not steps.existing.view:
+        if steps.run.offline or not self._is_replaced:
             return ""
         before = [name for (name,) in steps.run.connection.execute(_COLUMNS, {"view": self._name})]
         every = [*steps.existing.columns, *([EXPIRES_AT] if self._computes else [])]
@@ -110,9 +122,9 @@ _COLUMNS: Final = text(
 class _OnMySQL(LiveView):
     """Where it asks for the rights of who reads, not for those of who made it."""
 
-    def put(self) -> None:
+    def _put(self) -> None:
         # A comment would be lost; a condition of constants costs no row anything.
-        select = self._select(further=f" AND '{self._note}' <> ''")
+        select = self._select(further=f" AND '{note(self._target)}' <> ''")
         head = f"{self._create} ALGORITHM = MERGE SQL SECURITY INVOKER VIEW {self._name} AS"
         self._steps.run.briefly([f"{head} {select}"])
 
@@ -120,10 +132,11 @@ class _OnMySQL(LiveView):
 class _OnSQLite(LiveView):
     """Where a view takes no writes, but triggers in their place do."""
 
-    def put(self) -> None:
+    def _put(self) -> None:
         runner = self._steps.run
-        drop = [f"DROP VIEW {self._name}"] if self._steps.existing.view else []
-        view = f"CREATE VIEW {self._name} AS {self._select(further=f' /* {self._note} */')}"
+        drop = [f"DROP VIEW {self._name}"] if self._is_replaced else []
+        comment = f" /* {note(self._target)} */"
+        view = f"CREATE VIEW {self._name} AS {self._select(further=comment)}"
         statements = [*drop, view, *self._triggers()]
 
         def put() -> None:
@@ -165,7 +178,7 @@ class _OnSQLite(LiveView):
     def _trigger(self, kind: str, write: str) -> str:
         steps = self._steps
         name = steps.quote(self._target.name_of("tg_", f"live_{kind}"))
-        view = steps.quote(self._target.name_of("", "live"))
+        view = steps.quote(self._plain)
         refuse = ""
         if self._computes and kind != "delete":
             before = "NULL" if kind == "insert" else f"OLD.{EXPIRES_AT}"
@@ -184,6 +197,6 @@ _VIEWS: Final[Mapping[str, type[LiveView]]] = {
 }
 
 
-def live_view(steps: Steps[Any]) -> LiveView:
-    """The view of a table on its database."""
-    return _VIEWS[steps.family.family](steps)
+def live_view(steps: Steps[Any], name: str | None) -> LiveView:
+    """The view of a table on its database; see `LiveView`."""
+    return _VIEWS[steps.family.family](steps, name)
