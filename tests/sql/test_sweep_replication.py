@@ -187,6 +187,34 @@ def test_a_hook_that_fails_leaves_the_connection_as_it_was(
         assert left(connection, world.model) == {1}
 
 
+@servers
+def test_a_connection_that_is_cut_takes_what_was_set_along(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.001)  # try again nearly without waiting
+    world.fill(1, 2)
+    is_postgresql = world.backend.database == "postgres"
+    who = "SELECT pg_backend_pid()" if is_postgresql else "SELECT CONNECTION_ID()"
+    kill = "SELECT pg_terminate_backend({}, 60000)" if is_postgresql else "KILL {}"
+    cut: list[int] = []
+    other = create_engine(world.engine.url)
+
+    def cut_once(purged: Any) -> None:
+        if not cut:
+            cut.append(purged.transaction.scalar(text(who)))
+            cutting.run(other, kill.format(cut[0]))
+
+    with subscriber(world.engine, world.backend.database) as subscribed:
+        sweeper = Sweeper(
+            world.engine, world.model, replicate=False, on_purged=cut_once, lease=False
+        )
+        report = sweeper.run_once()
+        assert (report.deleted, report.problems) == (2, ())
+        assert not world.is_hidden()
+        assert not deleted(subscribed)
+    other.dispose()
+
+
 @pytest.mark.databases("postgres")
 @pytest.mark.parametrize("fails", [False, True])
 def test_behind_a_pooler_no_other_client_gets_the_sweepers_session(

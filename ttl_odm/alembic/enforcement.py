@@ -18,7 +18,6 @@ from ttl_odm.alembic.reflection import NOTE, OF_TABLE, defaults_of_views
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
@@ -26,16 +25,17 @@ if TYPE_CHECKING:
 Enforce = Literal["view", "rls"]
 
 
-def refuse_unenforceable(op: AddTTLOp | AlterTTLOp, runner: Runner, *, off: bool = False) -> None:
+def refuse_unenforceable(
+    enforce: str | None, view: str | None, runner: Runner, *, off: bool = False
+) -> None:
     """Refuse what is no way of enforcing, or none on this database."""
-    enforce: str | None = op.enforce
     choices = ("view", "rls", "off") if off else ("view", "rls")
     if enforce is not None and enforce not in choices:
         raise MigrationRefusedError(
             f"enforce={enforce!r}: give {' or '.join(map(repr, choices))}, or leave it out."
         )
-    if op.view is not None and enforce != "view":
-        raise MigrationRefusedError(f"view={op.view!r} is the name of what enforce='view' makes.")
+    if view is not None and enforce != "view":
+        raise MigrationRefusedError(f"view={view!r} is the name of what enforce='view' makes.")
     name = runner.dialect.name
     if enforce == "rls" and name != "postgresql":
         raise MigrationRefusedError(

@@ -169,7 +169,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     migration = _Migration(operations, op)
     _check_options(op)
     runner, target = migration.runner, migration.target
-    refuse_unenforceable(op, runner)
+    refuse_unenforceable(op.enforce, op.view, runner)
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates("index" if op.sweep == "index" else None)
@@ -244,7 +244,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     migration = _Migration(operations, op)
     _check_options(op)
     runner, target = migration.runner, migration.target
-    refuse_unenforceable(op, runner, off=True)
+    refuse_unenforceable(op.enforce, op.view, runner, off=True)
     if target.dates is not None:
         migration.index_dates(op.sweep)
         return
