@@ -78,7 +78,8 @@ class Budget:
         """Let what follows have a share, from 0 to 1, of what is left; one batch in any case."""
         self._is_new_turn = True
         if self._rows is not None:
-            self._rows_of_turn = max(1, math.ceil(self._rows * share))
+            # Rounded up, it would be at the expense of those that come after.
+            self._rows_of_turn = max(1, math.floor(round(self._rows * share, 9)))
         if self.deadline is not None:
             self._end_of_turn = now + (self.deadline - now) * share
 
