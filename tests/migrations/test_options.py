@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session, mapped_column
 
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue
-from ttl_odm.alembic import MigrationRefusedError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -153,37 +152,6 @@ def test_raw_updates_are_stamped_by_the_trigger(before: Any, engine: Engine, pro
 
 
 @pytest.mark.databases("postgres")
-def test_the_view_shows_live_rows_and_follows_the_default(
-    before: Any, engine: Engine, project: Any
-) -> None:
-    here = project(models(3600))
-    here.revision("op.add_ttl('web_sessions', 3600, enforce='view')", "op.drop_ttl('web_sessions')")
-    here.upgrade()
-    with engine.begin() as connection:
-        connection.execute(
-            text("UPDATE web_sessions SET _ts = now() - interval '10 minutes' WHERE id = 'a'")
-        )
-        connection.execute(text("UPDATE web_sessions SET ttl = -1 WHERE id = 'b'"))
-
-    def shown() -> list[str]:
-        with engine.connect() as connection:
-            query = text("SELECT id FROM web_sessions_live ORDER BY id")
-            return list(connection.execute(query).scalars())
-
-    assert shown() == ["a", "b", "c"]
-    here.metadata = models(60).metadata
-    assert "op.alter_ttl('web_sessions', 60)" in here.autogenerate()
-    here.upgrade()
-    here.check()
-    assert shown() == ["b", "c"]
-    here.downgrade()
-    assert shown() == ["a", "b", "c"]
-    here.downgrade("base")
-    with pytest.raises(Exception, match="web_sessions_live"):
-        shown()
-
-
-@pytest.mark.databases("postgres")
 def test_row_level_security_hides_expired_rows_from_those_who_only_read(
     before: Any, engine: Engine, project: Any
 ) -> None:
@@ -235,16 +203,6 @@ def test_policies_and_views_of_somebody_else_stay(
         query = "SELECT relrowsecurity FROM pg_class WHERE relname = 'web_sessions'"
         assert connection.scalar(text(query)) is True
         assert connection.scalar(text("SELECT one FROM web_sessions_live")) == 1
-
-
-@pytest.mark.databases("sqlite", "mariadb", "mysql")
-def test_enforcing_is_refused_where_there_is_no_such_thing(
-    before: Any, engine: Engine, project: Any
-) -> None:
-    here = project()
-    here.revision("op.add_ttl('web_sessions', 3600, enforce='view')")
-    with pytest.raises(MigrationRefusedError, match="for PostgreSQL"):
-        here.upgrade()
 
 
 @pytest.mark.databases("postgres")

@@ -99,11 +99,24 @@ def test_what_no_database_or_fuse_can_reckon_with_is_refused(name: str) -> None:
         Sweeper(InMemoryStore(), **{name: number})
 
 
-@pytest.mark.parametrize("name", ["force", "dry_run"])
+@pytest.mark.parametrize("name", ["force", "dry_run", "replicate"])
 def test_a_flag_is_no_text(name: str) -> None:
     for value in ("false", "no", 0, 1, []):
         with pytest.raises(TTLConfigurationError, match=f"^{name} = .*: give True or False"):
             Sweeper(InMemoryStore(), **{name: value})  # type: ignore[arg-type]
+
+
+def test_replicas_are_left_out_only_where_the_store_can() -> None:
+    class Plain(InMemoryStore):
+        backend = "mongodb"
+
+    class Replicated(InMemoryStore):
+        hides_purges = True
+
+    with pytest.raises(TTLConfigurationError, match=r"^replicate = False: mongodb can't keep"):
+        Sweeper(Plain(), replicate=False)
+    assert settings_of({"replicate": False}, Replicated()).replicate is False
+    assert settings_of({}, Replicated()).replicate is True
 
 
 @pytest.mark.parametrize("name", ["throttle", "on_progress", "on_report"])

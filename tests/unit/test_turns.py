@@ -72,6 +72,11 @@ def test_a_target_that_is_little_overdue_gets_a_tenth_of_an_equal_share() -> Non
     assert deleted(stock.run(max_rows=200))["b"] == pytest.approx(10, abs=1)
 
 
+def test_no_target_gets_a_row_that_is_anothers() -> None:
+    targets = {"a": (61, 54.0), "b": (4, 1.0), "c": (5, 0.0), "d": (2, 2.0), "e": (1, 0.0)}
+    assert deleted(Stock.holding(**targets).run(max_rows=66))["e"] == 1
+
+
 def test_seconds_are_shared_too() -> None:
     stock = Stock.holding(elapsed=1.0, a=(10**9, 100.0), b=(10**9, 100.0))
     report = stock.run(max_seconds=20)

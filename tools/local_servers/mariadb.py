@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROTOCOL_VERSION = 10  # The first byte of the greeting; 255 stands there for an error.
 
+REPLICATION = (
+    "--log-bin=log",
+    "--binlog-format=ROW",
+    "--sync-binlog=0",
+    # What a replica sees of the sweeper is tested, in this database; the others write no log. A
+    # Galera cluster, which begins its servers in the same way, would leave out what isn't logged.
+    f"--binlog-do-db={NAME}_replicated",
+    "--log-bin-trust-function-creators=1",
+)
+
 _SETTINGS = (
     f"--bind-address={ADDRESS}",
     "--max-connections=200",
@@ -75,7 +85,10 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     statements.write_text(FIRST_STATEMENTS)
     port = free_port()
     server = children.start(
-        [*begin(programs, data, port), f"--init-file={statements}"],
+        [
+            *(*begin(programs, data, port), f"--init-file={statements}"),
+            *(() if is_durable() else REPLICATION),
+        ],
         log=folder / "server.log",
         account=account,
     )

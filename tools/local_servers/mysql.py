@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from local_servers.children import make_folder, unprivileged_account
 from local_servers.kind import ADDRESS, NAME, Kind, free_port, is_durable
-from local_servers.mariadb import FIRST_STATEMENTS, SBIN, greets
+from local_servers.mariadb import FIRST_STATEMENTS, REPLICATION, SBIN, greets
 from local_servers.suites import Suite
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     server = children.start(
         [
             *(*begin, f"--port={port}", f"--init-file={statements}"),
+            *(() if is_durable() else REPLICATION),
             # Relative to the data folder: a full path may be too long for a socket's name.
             *("--socket=mysql.sock", "--pid-file=mysql.pid"),
             # Not where the files are made: what ends like that can't be begun from.

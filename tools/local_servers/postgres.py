@@ -24,6 +24,8 @@ _SETTINGS = {
     "timezone": "Asia/Kathmandu",
     "log_timezone": "UTC",
 }
+# What a subscriber sees of the sweeper is tested, and no benchmark is to pay for it.
+_REPLICATION = {"wal_level": "logical"}
 _HASTE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -74,7 +76,8 @@ def start_with(
         read_from=statements,
     )
     port = free_port()
-    settings = {**_SETTINGS, **({} if is_durable() else _HASTE), **further, "port": str(port)}
+    hasty = {} if is_durable() else {**_HASTE, **_REPLICATION}
+    settings = {**_SETTINGS, **hasty, **further, "port": str(port)}
     server = children.start(
         [
             *(programs["postgres"], "-D", str(data)),

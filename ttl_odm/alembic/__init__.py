@@ -24,6 +24,7 @@ What they do:
 - `partitioning`: what `partition=` means for a table; `postgresql_cut`, `postgresql_swap`,
   `postgresql_table`: how a table in use becomes one in partitions
 - `enforcement`: the view and the row-level security that hide expired rows
+- `live_views`: that view, as each database has it
 - `backfill`: the life that old rows have behind them, in batches
 - `progress`: how far an operation is, for a run after a failure
 - `runner`: short tries, no transactions, or a script

@@ -143,9 +143,7 @@ class _Comparison:
         ):
             return
         existing = read_schema(self._connection, target)
-        enforced = set[str]()
-        if self._connection.dialect.name == "postgresql":
-            enforced = enforced_defaults(self._connection, target)
+        enforced = enforced_defaults(self._connection, target)
         operation = _difference(target, binding, existing, enforced)
         changed = self._modifications(table.name, key[0])
         position = len(self._upgrade.ops)

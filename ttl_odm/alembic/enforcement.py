@@ -1,7 +1,8 @@
 """Hiding expired rows from readers that don't go through Python: a view, or row-level security.
 
-PostgreSQL only. Both hold the default ttl as a number, so `op.alter_ttl` makes them anew. They
-hold the same predicate as every statement of the gate, rendered as text.
+Row-level security is PostgreSQL's; of the view see `live_views`. Both hold the default ttl as a
+number, so `op.alter_ttl` makes them anew. They hold the same predicate as every statement of the
+gate, rendered as text.
 """
 
 from __future__ import annotations
@@ -11,39 +12,50 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlalchemy import text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.live_views import live_view
+from ttl_odm.alembic.reflection import NOTE, OF_TABLE, defaults_of_views
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
 
 Enforce = Literal["view", "rls"]
 
-_NOTE: Final = "ttl_odm: live rows by default ttl "
 
-
-def refuse_unenforceable(enforce: str | None, dialect_name: str, *, off: bool = False) -> None:
+def refuse_unenforceable(
+    enforce: str | None, view: str | None, runner: Runner, *, off: bool = False
+) -> None:
     """Refuse what is no way of enforcing, or none on this database."""
     choices = ("view", "rls", "off") if off else ("view", "rls")
     if enforce is not None and enforce not in choices:
         raise MigrationRefusedError(
             f"enforce={enforce!r}: give {' or '.join(map(repr, choices))}, or leave it out."
         )
-    if enforce in ("view", "rls") and dialect_name != "postgresql":
+    if view is not None and enforce != "view":
+        raise MigrationRefusedError(f"view={view!r} is the name of what enforce='view' makes.")
+    name = runner.dialect.name
+    if enforce == "rls" and name != "postgresql":
         raise MigrationRefusedError(
-            f"enforce={enforce!r} is for PostgreSQL; this is {dialect_name}. Leave it out."
+            f"enforce={enforce!r} is for PostgreSQL; this is {name}. Write enforce='view'."
+        )
+    if enforce == "view" and name == "sqlite" and runner.offline:
+        raise MigrationRefusedError(
+            "enforce='view' asks SQLite for the table's columns, which --sql can't. Run this "
+            "migration online."
         )
 
 
 class Enforcement:
     """The view and the policies of one table."""
 
-    def __init__(self, steps: Steps[Any]) -> None:
-        """Quote the names."""
+    def __init__(self, steps: Steps[Any], view: str | None) -> None:
+        """Quote the names; the view's is None for the usual one, or that of the one there is."""
         self._steps = steps
         target = steps.target
-        self._view = f"{steps.schema}{steps.quote(target.name_of('', 'live'))}"
+        self._view = live_view(steps, view)
         self._hiding = steps.quote(target.name_of("rls_", "ttl_live"))
         passing = target.name_of("rls_", "ttl_all")
         self._passing = steps.quote(passing)
@@ -57,28 +69,19 @@ class Enforcement:
 
     def change(self, enforce: str | None) -> None:
         """Make it, or take it "off", or make anew what is there, with another default ttl."""
-        run, existing = self._steps.run, self._steps.existing
-        if self._steps.dialect.name != "postgresql":
-            return
+        existing = self._steps.existing
         if enforce == "off":
             self.drop()
         if enforce == "view" or (enforce is None and existing.view):
-            live = f"SELECT * FROM {self._steps.table} WHERE {self._live}"
-            # Never over a view of somebody else's.
-            create = "CREATE OR REPLACE" if self._steps.is_there(existing.view) else "CREATE"
-            note = f"COMMENT ON VIEW {self._view} IS '{_NOTE}{self._seconds}'"
-            run.briefly([f"{create} VIEW {self._view} AS {live}", note])
+            self._view.put()
         if enforce == "rls" or (enforce is None and existing.policies):
             self._put_policies()
 
     def drop(self) -> None:
         """Take off what is there."""
         run, existing, table = self._steps.run, self._steps.existing, self._steps.table
-        if self._steps.dialect.name != "postgresql":
-            return
-        if self._steps.is_there(existing.view):
-            run.briefly([f"DROP VIEW IF EXISTS {self._view}"])
-        if self._steps.is_there(existing.policies):
+        self._view.drop()
+        if self._steps.dialect.name == "postgresql" and self._steps.is_there(existing.policies):
             inner = (
                 f"IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid} "
                 f"AND polname = {self._passing_name}) THEN "
@@ -111,7 +114,7 @@ class Enforcement:
                     f"CREATE POLICY {self._hiding} ON {table} AS RESTRICTIVE FOR SELECT "
                     f"USING ({may_delete} OR {self._live})"
                 ),
-                f"COMMENT ON POLICY {self._hiding} ON {table} IS '{_NOTE}{self._seconds}'",
+                f"COMMENT ON POLICY {self._hiding} ON {table} IS '{NOTE}{self._seconds}'",
             ]
         )
 
@@ -124,13 +127,14 @@ def _done(inner: str) -> str:
 _ENFORCED_DEFAULTS: Final = text(
     "SELECT DISTINCT substr(d.description, length(:note) + 1) FROM pg_description d "
     "WHERE d.description LIKE :note || '%' AND d.objoid IN ("
-    "SELECT v.oid FROM pg_class t JOIN pg_class v ON v.relnamespace = t.relnamespace "
-    "AND v.relname = :live WHERE t.oid = CAST(:table AS regclass) UNION ALL "
+    f"SELECT v.oid FROM pg_class t {OF_TABLE} WHERE t.oid = CAST(:table AS regclass) UNION ALL "
     "SELECT p.oid FROM pg_policy p WHERE p.polrelid = CAST(:table AS regclass))"
-).bindparams(note=_NOTE)
+).bindparams(note=NOTE)
 
 
 def enforced_defaults(connection: Connection, target: TargetSchema) -> set[str]:
     """Which default ttls the view and the policies of a table hold, as text."""
-    names = {"table": target.plain(connection.dialect), "live": target.name_of("", "live")}
+    if connection.dialect.name != "postgresql":
+        return set(defaults_of_views(connection, target).values())
+    names = {"table": target.plain(connection.dialect)}
     return set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())

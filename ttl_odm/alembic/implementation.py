@@ -169,7 +169,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     migration = _Migration(operations, op)
     _check_options(op)
     runner, target = migration.runner, migration.target
-    refuse_unenforceable(op.enforce, runner.dialect.name)
+    refuse_unenforceable(op.enforce, op.view, runner)
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates("index" if op.sweep == "index" else None)
@@ -198,7 +198,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
             steps.add_trigger()
         migration.cut_by(steps)
         if op.enforce:
-            Enforcement(steps).change(op.enforce)
+            Enforcement(steps, op.view).change(op.enforce)
 
 
 def _check_add(
@@ -244,7 +244,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     migration = _Migration(operations, op)
     _check_options(op)
     runner, target = migration.runner, migration.target
-    refuse_unenforceable(op.enforce, runner.dialect.name, off=True)
+    refuse_unenforceable(op.enforce, op.view, runner, off=True)
     if target.dates is not None:
         migration.index_dates(op.sweep)
         return
@@ -285,7 +285,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         if op.touch_trigger is not None:
             steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
         migration.cut_by(steps)
-        Enforcement(steps).change(op.enforce)
+        Enforcement(steps, op.view).change(op.enforce)
 
 
 @Operations.implementation_for(DropTTLOp)
@@ -301,7 +301,7 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
     with migration.unfinished() as steps:
         if steps is None:
             return
-        Enforcement(steps).drop()
+        Enforcement(steps, op.view).drop()
         steps.drop_trigger()
         steps.drop_indexes()
         steps.drop_columns(keep_ttl=op.keep_ttl)

@@ -160,8 +160,9 @@ class AddTTLOp(_Operation):
             (ttl -1).
         sweep: "index" if the model's ``__ttl_sweep__`` is, which is the default, or "scan".
         touch_trigger: Let a trigger stamp rows that are updated by raw SQL.
-        enforce: Hide expired rows from readers outside Python, by a view TABLE_live or by
-            row-level security (PostgreSQL).
+        enforce: Hide expired rows from readers outside Python, by a view TABLE_live ("view"), or
+            by row-level security ("rls", PostgreSQL).
+        view: The name of that view, in place of TABLE_live.
         keep_ttl: Take over a column ``ttl`` that is there, with its values.
         max_expired_now: Refuse if more than this part of the rows (0 to 1) would expire at
             once.
@@ -188,6 +189,7 @@ class AddTTLOp(_Operation):
     sweep: Sweep = "index"
     touch_trigger: bool = False
     enforce: Enforce | None = None
+    view: str | None = None
     keep_ttl: bool = False
     max_expired_now: float | None = None
     partition: str | Partitions | None = None
@@ -202,6 +204,7 @@ class AddTTLOp(_Operation):
             self.default_ttl if is_over_dates else None,
             schema=self.schema,
             keep_ttl=self.keep_ttl,
+            view=self.view,
             in_transaction=self.in_transaction,
         )
         op.added = self
@@ -231,6 +234,7 @@ class AlterTTLOp(_Operation):
         sweep: "index" adds the indexes that are missing or invalid, "scan" drops them.
         touch_trigger: Add the trigger, or drop it.
         enforce: Put "view" or "rls", or take both "off".
+        view: The name of that view; one that is there under another name gives way.
         max_expired_now: Refuse if more than this part of the rows (0 to 1) would be expired
             under the new default.
         partition: Cut the table by time, as for ``add_ttl``.
@@ -252,6 +256,7 @@ class AlterTTLOp(_Operation):
     sweep: Sweep | None = None
     touch_trigger: bool | None = None
     enforce: Enforce | Literal["off"] | None = None
+    view: str | None = None
     max_expired_now: float | None = None
     partition: str | Partitions | None = None
     copy_table: bool = False
@@ -288,6 +293,7 @@ class DropTTLOp(_Operation):
             ``add_ttl(..., keep_ttl=True)``.
         copy_table: Let MariaDB copy a table that is cut by time, as it does to drop the columns
             that the sweeper's indexes are on.
+        view: The name of the view, for ``--sql``, which can't look for it.
         in_transaction: As for ``add_ttl``.
 
     Raises:
@@ -302,6 +308,7 @@ class DropTTLOp(_Operation):
     schema: str | None = None
     keep_ttl: bool = False
     copy_table: bool = False
+    view: str | None = None
     in_transaction: bool = False
     added: AddTTLOp | None = field(default=None, init=False)
 

@@ -6,6 +6,7 @@ migration go on where it stopped. Only reads.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.target_schema import TargetSchema
 
+NOTE: Final = "ttl_odm: live rows by default ttl "
+"""What PostgreSQL's view and policies say of themselves, with the default behind it."""
+
+OF_TABLE: Final = (
+    "JOIN pg_depend d ON d.refobjid = t.oid AND d.refclassid = CAST('pg_class' AS regclass) "
+    "AND d.classid = CAST('pg_rewrite' AS regclass) JOIN pg_rewrite r ON r.oid = d.objid "
+    "JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' "
+    "AND v.relnamespace = t.relnamespace"
+)
+"""Joins a table of PostgreSQL, ``t``, with the views of it, ``v``."""
+
 _OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
 """A default with one of these is the database's clock, not the instant of the migration."""
 
@@ -40,6 +52,7 @@ class ExistingSchema:
             of MySQL that is there and keeps nothing out.
         check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
+        view: The name of our view of its live rows; empty if there is none.
         without_rowid: SQLite knows its rows by the primary key only.
         is_partitioned: PostgreSQL has its rows in partitions.
         is_nested: Some of these are partitioned themselves, or are foreign tables.
@@ -54,7 +67,7 @@ class ExistingSchema:
     indexes: dict[str, bool] = field(default_factory=dict)
     virtual: tuple[str, ...] = ()
     trigger: bool = False
-    view: bool = False
+    view: str = ""
     policies: bool = False
     without_rowid: bool = False
     is_partitioned: bool = False
@@ -127,7 +140,6 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "table": target.plain(connection.dialect),
         "check": target.check_name,
         "touch": target.name_of("tg_", "ttl_touch"),
-        "live": target.name_of("", "live"),
         "policy": target.name_of("rls_", "ttl_live"),
     }
     indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
@@ -153,9 +165,9 @@ _POSTGRESQL_OTHERS: Final = text(
     "SELECT (SELECT convalidated FROM pg_constraint "
     "WHERE conrelid = t.oid AND contype = 'c' AND conname = :check), "
     "EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = t.oid AND tgname = :touch), "
-    "EXISTS (SELECT 1 FROM pg_class v "
-    "WHERE v.relnamespace = t.relnamespace AND v.relname = :live AND v.relkind = 'v' "
-    "AND obj_description(v.oid, 'pg_class') LIKE 'ttl_odm: %'), "
+    f"COALESCE((SELECT min(v.relname) FROM pg_class t {OF_TABLE} "
+    "WHERE t.oid = CAST(:table AS regclass) "
+    f"AND obj_description(v.oid, 'pg_class') LIKE '{NOTE}%'), ''), "
     "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy), "
     "t.relkind = 'p', EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
     "WHERE i.inhparent = t.oid AND c.relkind <> 'r') "
@@ -180,6 +192,7 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         # SQLAlchemy reflects no default that is an expression without parentheses.
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
+        "view": min(defaults_of_views(connection, target), default=""),
     }
 
 
@@ -206,7 +219,37 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
         "trigger": ("trigger", target.name_of("tg_", "ttl_touch"))
         in {(kind, name) for kind, name, _ in objects},
+        "view": min(defaults_of_views(connection, target), default=""),
     }
+
+
+def note(target: TargetSchema) -> str:
+    """What a view of MariaDB, MySQL or SQLite says of itself, with the default in it."""
+    return f"{_note(target.table.name)}{target.seconds}"
+
+
+def defaults_of_views(connection: Connection, target: TargetSchema) -> dict[str, str]:
+    """Our views of a table of MariaDB, MySQL or SQLite, and which default each of them holds."""
+    schema, query = target.table.schema, _MYSQL_VIEWS
+    names = {"schema": schema}
+    if connection.dialect.name == "sqlite":
+        prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
+        names, query = {}, text(f"SELECT name, sql FROM {prefix}sqlite_master WHERE type = 'view'")
+    noted = re.compile(rf"{re.escape(_note(target.table.name))}(-?\w+)", re.IGNORECASE)
+    found = ((name, noted.search(sql or "")) for name, sql in connection.execute(query, names))
+    return {name: match[1] for name, match in found if match}
+
+
+def _note(table: str) -> str:
+    """Without what a literal or a comment might end by."""
+    word = re.sub(r"\W", "_", table)
+    return f"ttl_odm: live rows of {word} by default ttl "
+
+
+_MYSQL_VIEWS: Final = text(
+    "SELECT table_name, view_definition FROM information_schema.views "
+    "WHERE table_schema = COALESCE(:schema, DATABASE())"
+)
 
 
 def _sqlite_check(definition: str, target: TargetSchema, connection: Connection) -> str:

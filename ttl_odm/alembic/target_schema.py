@@ -7,6 +7,7 @@ makes and what a migration makes can so never drift apart. Nothing here talks to
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +27,7 @@ from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import instants_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Index
+    from sqlalchemy import ColumnElement, Index
     from sqlalchemy.engine import Dialect
 
 Sweep = Literal["index", "scan"]
@@ -161,8 +162,20 @@ class TargetSchema:
                 "Leave enforce out, and write the view with the predicate of "
                 "ttl_odm.sqlalchemy.live()."
             )
+        binding = self._binding
+        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
+        return _as_text(live, dialect)
+
+    def expires_at(self, dialect: Dialect) -> str:
+        """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""
+        binding = self._binding
+        end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(self.table))
+        return _as_text(end, dialect)
+
+    @property
+    def _binding(self) -> Binding:
         owner = type("Migrated", (), {"__ttl__": self.policy})
-        binding = Binding(
+        return Binding(
             table=self.table,
             last_modified=self.last_modified,
             override=self.own_ttl,
@@ -170,8 +183,6 @@ class TargetSchema:
             policy=self.policy,
             instants=instants_of(self.last_modified, "UTC", None, self.label),
         )
-        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
-        return str(live.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
 
 def adds_columns(binding: Binding) -> bool:
@@ -184,6 +195,13 @@ def adds_columns(binding: Binding) -> bool:
         and own is not None
         and isinstance(own.type, Seconds)
     )
+
+
+def _as_text(element: ColumnElement[Any], dialect: Dialect) -> str:
+    with warnings.catch_warnings():
+        # A life that never ends is a NULL, with which the sum is one.
+        warnings.filterwarnings("ignore", "Bound parameter .* rendering literal NULL")
+        return str(element.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
 
 class _Owner:

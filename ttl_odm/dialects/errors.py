@@ -97,6 +97,12 @@ def is_denied(error: BaseException | None) -> bool:
     return code in codes.denied
 
 
+def is_forbidden(error: BaseException | None) -> bool:
+    """Whether a function or a setting is for users with more privileges."""
+    code, codes = _code_and_codes(error)
+    return code in codes.forbidden
+
+
 def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
     """Whether something in a row is the reason, such as a trigger that raises.
 

@@ -48,7 +48,8 @@ class ErrorCodes:
     ``locked``: somebody else holds a row, or the table; ``passing``: trying again may help;
     ``away``: the server was lost, or can't be reached; ``missing_table``: there is none, or may be;
     ``restricted``: a foreign key keeps a row; ``refused``: something else in a row does; ``taken``:
-    another row has a key; ``denied``: the user may not do that.
+    another row has a key; ``denied``: the user may not do that; ``forbidden``: a function or a
+    setting is not for this user.
     """
 
     locked: frozenset[str | int] = frozenset()
@@ -59,6 +60,7 @@ class ErrorCodes:
     refused: frozenset[str | int] = frozenset()
     taken: frozenset[str | int] = frozenset()
     denied: frozenset[str | int] = frozenset()
+    forbidden: frozenset[str | int] = frozenset()
 
 
 class Family(ABC):
@@ -87,6 +89,7 @@ class Family(ABC):
         compares_rows: Whether ``(a, b) > (1, 2)`` is found by an index.
         indexes_parts: Whether the contract's columns get the sweeper's two indexes.
         is_inspected: Whether SQLAlchemy's inspector finds foreign keys, indexes and columns there.
+        hides_writes: Whether a session may keep what it writes from replicas: see `replication`.
         tries_inserts: Whether an INSERT may be sent first, and the keys that it takes be freed only
             where one of them was taken: see `on_conflict`.
         fails_alone: Whether a statement that fails is undone by itself, and its transaction goes
@@ -118,6 +121,7 @@ class Family(ABC):
     compares_rows: ClassVar[bool] = False
     indexes_parts: ClassVar[bool] = False
     is_inspected: ClassVar[bool] = True
+    hides_writes: ClassVar[bool] = False
     tries_inserts: ClassVar[bool] = False
     fails_alone: ClassVar[bool] = False
     on_conflict: ClassVar[str | None] = None
@@ -216,6 +220,10 @@ class Family(ABC):
     def instant_literal(self, instant: datetime) -> str:
         """An aware datetime as ``_ts`` has it."""
         return str(self.to_storage(instant))
+
+    def as_date(self, instant: str) -> str:
+        """An instant in the unit of ``_ts`` as a date and time, in UTC where it has no zone."""
+        return instant
 
     def code_of(self, error: BaseException) -> str | int | None:
         """What `errors` calls an error of this family's `driver`: the name of its class."""

@@ -53,7 +53,7 @@ class MySQL(Family):
     per_second = 1_000_000
     earliest = "-62135510400000000"
     latest = "253402300800000000"
-    locks_rows = indexes_parts = tries_inserts = fails_alone = True
+    locks_rows = indexes_parts = tries_inserts = fails_alone = hides_writes = True
     on_conflict = (
         # An error for each row that is met, whatever the session's mode: out of range. InnoDB locks
         # that row as for an update; one that fails by its key alone shares a lock of it with others
@@ -107,6 +107,7 @@ class MySQL(Family):
             }
         ),
         denied=frozenset({1142, 1143}),  # for the table, for the column
+        forbidden=frozenset({1227}),  # a setting
     )
 
     def epoch(self, moment: str, per_second: int) -> str:
@@ -118,6 +119,10 @@ class MySQL(Family):
     def date_ago(self, moment: str, seconds: str) -> str:
         """Some seconds before."""
         return f"({moment} - INTERVAL ({seconds}) SECOND)"
+
+    def as_date(self, instant: str) -> str:
+        """A DATETIME(6) in UTC."""
+        return f"(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ({instant}) MICROSECOND)"
 
     def seconds_until(self, instant: str, now: str | None = None) -> str:
         """Whole seconds, rounded up."""

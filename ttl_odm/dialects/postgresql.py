@@ -47,7 +47,7 @@ class PostgreSQL(Family):
     own_end = "((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')"
     # Some milliseconds a batch are Python's and the network's, whatever its size.
     pace = Pace(start=1_000, lowest=100, highest=25_000, target=0.1)
-    locks_rows = compares_rows = indexes_parts = tries_inserts = True
+    locks_rows = compares_rows = indexes_parts = tries_inserts = hides_writes = True
     on_conflict = "ON CONFLICT DO NOTHING"
     ddl_settings: ClassVar = {"lock_timeout": "0", "statement_timeout": "0"}
     errors = ErrorCodes(
@@ -56,6 +56,7 @@ class PostgreSQL(Family):
             {
                 "40001",  # serialization_failure
                 "57014",  # query_canceled, as by a statement timeout
+                "55006",  # object_in_use, as the origin of another sweeper
             }
         ),
         away=frozenset(
@@ -70,6 +71,7 @@ class PostgreSQL(Family):
         missing_table=frozenset({"42P01"}),
         restricted=frozenset({"23001", "23503"}),
         taken=frozenset({"23505", "23P01"}),  # unique_violation, exclusion_violation
+        forbidden=frozenset({"42501"}),  # insufficient_privilege
     )
 
     def epoch(self, moment: str, per_second: int) -> str:

@@ -51,6 +51,10 @@ class SQLite(Family):
         """Some seconds before."""
         return _DATE.format(f"{moment}, (-({seconds})) || ' seconds'")
 
+    def as_date(self, instant: str) -> str:
+        """Text, as SQLite's own functions write dates."""
+        return f"strftime('%Y-%m-%d %H:%M:%f', ({instant}) / 1000.0, 'unixepoch')"
+
     def seconds_until(self, instant: str, now: str | None = None) -> str:
         """Whole seconds, rounded up."""
         return f"MIN({MAX_TTL}, MAX(1, ({instant} - {now or self.now} + 999) / 1000))"

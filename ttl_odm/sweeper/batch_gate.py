@@ -47,9 +47,6 @@ BRIEF: Final = 0.05
 THROTTLED: Final = 1.0
 """Seconds to wait where a throttle gives a reason and no number."""
 
-_ROUNDING: Final = 1e-9
-"""More than what a share may lack because of its last digits."""
-
 REASONS: Final = 20
 """Reasons to wait that a report tells apart: a throttle may put numbers into its own."""
 
@@ -81,8 +78,8 @@ class Budget:
         """Let what follows have a share, from 0 to 1, of what is left; one batch in any case."""
         self._is_new_turn = True
         if self._rows is not None:
-            # Rounded up, it would be the last ones' that is used up before it is their turn.
-            self._rows_of_turn = max(1, int(self._rows * share + _ROUNDING))
+            # Rounded up, it would be at the expense of those that come after.
+            self._rows_of_turn = max(1, math.floor(round(self._rows * share, 9)))
         if self.deadline is not None:
             self._end_of_turn = now + (self.deadline - now) * share
 

@@ -64,6 +64,11 @@ COMMAND_OPTIONS: Final = {
         "TIMES",
     ),
     "force": CommandOption("Delete even if the fuse blows, or a foreign key has no index.", bool),
+    "replicate": CommandOption(
+        "Let replicas and subscribers hear of what is deleted (the default).",
+        bool,
+        is_negatable=True,
+    ),
     "lease": CommandOption(
         "Let one sweeper work at a time (the default).", bool, is_negatable=True
     ),

@@ -20,7 +20,14 @@ from ttl_odm.sweeper.hooks import Hook, Hooks, OnPurged
 from ttl_odm.sweeper.leases import AsyncLeases, Leases
 from ttl_odm.sweeper.pace import Pace, Pacing
 from ttl_odm.sweeper.report import Progress, SweepReport
-from ttl_odm.sweeper.store import Clocked, Counting, Hooking, Leasing
+from ttl_odm.sweeper.store import (
+    Clocked,
+    Counting,
+    Hooking,
+    Leasing,
+    Replicating,
+    backend_of,
+)
 from ttl_odm.sweeper.window import DailyWindow, zone_of
 
 if TYPE_CHECKING:
@@ -82,6 +89,10 @@ class SweepOptions(TypedDict, total=False):
         force: Delete although `max_fraction`, `max_jump` or the store warns.
         dry_run: Count what is due, and delete nothing.
 
+    Elsewhere:
+        replicate: False to let subscribers (PostgreSQL) and replicas (MariaDB, MySQL) leave out
+            what is deleted, where the database can.
+
     Who hears of it:
         on_purged: A function that gets a `Purged` for each batch, a `Hook`, a list of these, or a
             mapping from targets to these.
@@ -109,6 +120,7 @@ class SweepOptions(TypedDict, total=False):
     max_jump: float | None
     force: bool
     dry_run: bool
+    replicate: bool
     on_purged: HooksOption
     on_progress: OnProgress | None
     on_report: OnReport | None
@@ -149,6 +161,7 @@ class Settings:
     fuse: Fuse | None = None
     force: bool = False
     dry_run: bool = False
+    replicate: bool = True
     hooks: Hooks = field(default_factory=Hooks)
 
 
@@ -181,6 +194,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         fuse=None if fraction is None and jump is None else Fuse(fraction, jump),
         force=_flag(options, "force"),
         dry_run=_flag(options, "dry_run"),
+        replicate=_flag(options, "replicate", usually=True),
         hooks=Hooks.of(options.get("on_purged")),
     )
     for needs, offered, option, method in (
@@ -193,6 +207,11 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
             raise TTLConfigurationError(
                 f"{type(store).__name__} has no {method}, which {option} needs."
             )
+    if not settings.replicate and not (isinstance(store, Replicating) and store.hides_purges):
+        raise TTLConfigurationError(
+            f"replicate = False: {backend_of(store)} can't keep a sweep from replicas; PostgreSQL, "
+            "MariaDB and MySQL can."
+        )
     return settings
 
 
@@ -282,8 +301,10 @@ def _number(
     raise TTLConfigurationError(f"{name} = {number!r}: give a number, {least}.")
 
 
-def _flag(options: Mapping[str, Any], name: str) -> bool:
+def _flag(options: Mapping[str, Any], name: str, *, usually: bool = False) -> bool:
     flag = options.get(name)
-    if flag is None or isinstance(flag, bool):
-        return bool(flag)
+    if flag is None:
+        return usually
+    if isinstance(flag, bool):
+        return flag
     raise TTLConfigurationError(f"{name} = {flag!r}: give True or False.")

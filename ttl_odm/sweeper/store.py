@@ -14,6 +14,7 @@ a store that       offers              for
 `Clocked`          ``now()``           ``window``
 `Hooking`          ``hooks``           ``on_purged``
 `Leasing`          ``leases``          one sweeper at a time, pause and resume, ``max_jump``
+`Replicating`      ``hides_purges``    ``replicate=False``
 `Named`            ``backend``         the field ``backend`` of logs and metrics
 =================  ==================  =========================================================
 
@@ -188,6 +189,8 @@ class BatchRequest:
             what the connection has.
         force: Whether the person who runs this has confirmed what a store would otherwise refuse,
             such as a foreign key without an index.
+        replicate: Whether replicas and subscribers shall hear of it. Always True for a store that
+            isn't `Replicating`.
     """
 
     target: str
@@ -197,6 +200,7 @@ class BatchRequest:
     hooks: Hooks = field(default_factory=Hooks)
     timeout: float | None = None
     force: bool = False
+    replicate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +379,16 @@ class Leasing(Protocol):
     @property
     def leases(self) -> Leases | AsyncLeases | None:
         """Where; None if these targets are to be swept without a lease."""
+        ...
+
+
+@runtime_checkable
+class Replicating(Protocol):
+    """A store, synchronous or not, whose database has replicas or subscribers."""
+
+    @property
+    def hides_purges(self) -> bool:
+        """Whether it can keep a purge from these, as `BatchRequest.replicate` asks."""
         ...
 
 

@@ -320,6 +320,7 @@ class TargetSweep:
             hooks=self._hooks,
             timeout=self._settings.statement_timeout,
             force=self._settings.force,
+            replicate=self._settings.replicate,
         )
         began = yield from Now()
         try:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.indexes.changes import Aim
+from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
-    from ttl_odm.beanie.policy.binding import Backend
+    from ttl_odm.beanie.policy.binding import Backend, Binding
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge
     from ttl_odm.core.policy import Policy
 
@@ -64,7 +65,7 @@ class IndexReport:
 
     Attributes:
         collection: Its name, with the database's.
-        created: Names of indexes (or ``__ttl_guard``, the validator).
+        created: Names of indexes (or ``__ttl_guard``, the validator, or of a view).
         changed: Those whose number of seconds is another now.
         removed: Those that are no longer needed, or were dropped to be built again.
         unchanged: Those that were right.
@@ -94,7 +95,11 @@ class IndexReport:
 
 
 async def ensure_indexes(
-    model: type, *models: type, rebuild: bool = False, guard: bool | None = None
+    model: type,
+    *models: type,
+    rebuild: bool = False,
+    guard: bool | None = None,
+    view: str | bool | None = None,
 ) -> tuple[IndexReport, ...]:
     """Bring the TTL indexes of document classes to what their policies need.
 
@@ -109,6 +114,9 @@ async def ensure_indexes(
             again, which reads the whole collection.
         guard: True to have the server refuse writes of other programs after which MongoDB would
             delete a document too early; False to end that; None to leave it as it is.
+        view: The name of a view of the live documents, for readers that go past the gate; True for
+            the collection's with ``_live`` behind it. It follows the policy with every call, and is
+            dropped while TTL is off, or by False. None to make none.
 
     Returns:
         What was done, for each collection.
@@ -124,9 +132,16 @@ async def ensure_indexes(
         binding = binding_of(target)
         collection = collection_of(target)
         bindings[collection.full_name] = collection, binding
+    if isinstance(view, str) and len(bindings) > 1:
+        raise TTLConfigurationError(
+            f"view={view!r} can be that of one collection: call ensure_indexes() for each, or give "
+            "view=True."
+        )
     reports = []
     for collection, binding in bindings.values():
-        ensure = partial(ensure_collection, collection, rebuild=rebuild, guard=guard)
+        if view and binding is not None:
+            _check_view(binding, view)
+        ensure = partial(ensure_collection, collection, rebuild=rebuild, guard=guard, view=view)
         if binding is None:
             reports.append(await ensure(None))
         else:
@@ -137,6 +152,17 @@ async def ensure_indexes(
     return tuple(reports)
 
 
+def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as it was given)
+    """Refuse a view that could not be kept."""
+    policy, why = binding.declared, None
+    if binding.backend != "mongodb":
+        why = f"is none of MongoDB's own on backend={binding.backend!r}"
+    elif isinstance(policy, TTL) and not policy.is_fixed:
+        why = "holds the default as a number, and can't ask a function for it"
+    if why is not None:
+        raise TTLConfigurationError(f"{binding.model.__name__}: view={view!r} {why}.")
+
+
 async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     collection: Collection,
     policy: Policy | None,
@@ -145,13 +171,18 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     backend: Backend = "mongodb",
     rebuild: bool = False,
     guard: bool | None = None,
+    view: str | bool | None = None,
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
     The collection is PyMongo's or Motor's, or the gate's. No policy removes what an earlier one has
     left. Another number of seconds is no rebuild.
     """
-    details = await details_of(collection)
+    views: list[Document] = []
+    if backend == "mongodb":
+        details, views = await details_and_views(collection)
+    else:
+        details = await details_of(collection)
     name = repr(collection.full_name)
     options = details.get("options", {})
     if details.get("type") == "view":
@@ -160,7 +191,9 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         )
     if details.get("type") == "timeseries":
         changed = await _ensure_seconds(collection, options, policy, purge)
-        return IndexReport(collection.full_name, changed=(SECONDS,) if changed else ())
+        done = [("changed", SECONDS)] if changed else []
+        done += await ensure_view(collection, views, policy, view=view)
+        return _report(collection, (), {}, done, ())
     indexes: tuple[Index, ...] = ()
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
@@ -182,10 +215,11 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
     outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
     done += [(outcome, GUARD)] if outcome else []
+    done += await ensure_view(collection, views, policy, view=view)
     left: tuple[str, ...] = ()
     if policy and purge == "native" and not expires_itself(backend):
         left = ttl_indexes.left_to_sweeper(policy, is_simple=backend == "documentdb")
-    return _report(collection, aim, relied_on, done, left)
+    return _report(collection, indexes, relied_on, done, left)
 
 
 async def _reach(
@@ -286,7 +320,7 @@ async def _ensure_seconds(
 
 def _report(
     collection: Collection,
-    aim: Aim,
+    indexes: tuple[Index, ...],
     relied_on: dict[str, str],
     done: list[Done],
     left: tuple[str, ...],
@@ -300,8 +334,9 @@ def _report(
         created=names("created"),
         changed=names("changed"),
         removed=names("removed"),
-        unchanged=tuple(
-            index.name for index in aim.indexes if index.name not in {*touched, *relied_on}
+        unchanged=(
+            *(index.name for index in indexes if index.name not in {*touched, *relied_on}),
+            *names("unchanged"),
         ),
         relied_on=tuple(relied_on.values()),
         left_to_sweeper=left,

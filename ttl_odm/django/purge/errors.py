@@ -56,6 +56,11 @@ def is_denied(error: DatabaseError) -> bool:
     return errors.is_denied(error.__cause__ or error)
 
 
+def is_forbidden(error: DatabaseError) -> bool:
+    """Whether a function or a setting is for users with more privileges."""
+    return errors.is_forbidden(error.__cause__ or error)
+
+
 def in_short(error: DatabaseError | InterfaceError) -> str:
     """The message, without what holds values of rows."""
     return errors.in_short(error)

@@ -5,5 +5,6 @@
 - `leases`: leases in the table of `Lease`: which sweeper of a database is at work, by the
   database's clock.
 - `transactions`: how long its statements wait for locks, and run.
+- `replication`: a connection whose writes replicas and subscribers don't hear of.
 - `store`: `DjangoStore`: what the sweeper needs to know of a database of Django's.
 """

@@ -24,6 +24,7 @@ from django.db import DatabaseError, connections, transaction
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
+from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.transactions import at_once
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
@@ -164,9 +165,11 @@ class _Batch:
             if lazily and connection.vendor == "postgresql":
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL synchronous_commit = off")
-            yield
-            if connection.vendor == "postgresql":
-                connection.check_constraints()  # they are deferred: better now than at the commit
+            with under_origin(self.using, replicate=self.request.replicate):
+                yield
+                if connection.vendor == "postgresql":
+                    # They are deferred: better now than at the commit.
+                    connection.check_constraints()
             ending.enter_context(phase("commit"))
 
 

@@ -18,6 +18,7 @@ from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
 from ttl_odm.django.sweep.due import count, find_due, out_of_reach
 from ttl_odm.django.sweep.leases import DjangoLeases
+from ttl_odm.django.sweep.replication import unlogged
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
@@ -77,6 +78,11 @@ class DjangoStore:
         """The vendor, as Django has it: ``mysql`` for MariaDB too."""
         return str(connections[self._using].vendor)
 
+    @property
+    def hides_purges(self) -> bool:
+        """Whether the database can keep them from replicas."""
+        return clock.family_of(connections[self._using]).hides_writes
+
     def targets(self) -> Sequence[str]:
         """Name the tables, those that refer to others first."""
         return [binding.model._meta.db_table for binding in self._bindings()]
@@ -103,8 +109,12 @@ class DjangoStore:
 
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        with self._errors_at(request.target, request.timeout):
-            return purge(self._binding(request.target), self._using, request)
+        using = self._using
+        with (
+            self._errors_at(request.target, request.timeout),
+            unlogged(using, replicate=request.replicate),
+        ):
+            return purge(self._binding(request.target), using, request)
 
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""

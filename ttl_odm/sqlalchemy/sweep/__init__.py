@@ -15,6 +15,7 @@
 - `counts`: how many rows a table has, and how many of them have expired.
 - `transactions`: a connection in the sweeper's hands: its transactions are short, its errors are
   the sweeper's.
+- `replication`: a connection whose writes replicas and subscribers don't hear of.
 - `leases`: leases in a table: which sweeper of a database is at work, by the database's own clock.
 - `advisory_leases`: leases by PostgreSQL's advisory locks: one that ends with its holder, at once.
 """

@@ -48,6 +48,7 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
+from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import at_once, has_no_wait, prepared, reading, writing
 from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
@@ -84,7 +85,8 @@ def purge(
         return purge_partition(connection, binding, request, findings)
     table, timeout = binding.table, request.timeout
     batch = None
-    with prepared(connection, timeout):
+    replicate = request.replicate
+    with prepared(connection, timeout), unlogged(connection, replicate=replicate):
         if request.resume is None:
             keys.forget()
             if not request.force:
@@ -94,7 +96,7 @@ def purge(
             try:
                 # A purge that a crash undoes is only done again, if nobody heard of it.
                 lazily = Removal(connection, binding, request.hooks).leaves_no_trace
-                with writing(connection, table, timeout, lazily=lazily):
+                with writing(connection, table, timeout, lazily=lazily, replicate=replicate):
                     with phase("find"):
                         source, rows = _next_range(connection, binding, request, findings)
                     if rows is None or not rows.rows:
@@ -121,14 +123,17 @@ def _carefully(batch: _Batch, keys: ReferringKeys) -> BatchResult:
     """Begin a batch anew, and remove the rows that can go."""
     connection, request = batch.connection, batch.request
     again = (connection, batch.binding, request, batch.range, batch.source)
+    transaction = partial(
+        writing, connection, batch.binding.table, request.timeout, replicate=request.replicate
+    )
     try:
-        with writing(connection, batch.binding.table, request.timeout):
+        with transaction():
             return _CarefulBatch(*again, keys=keys).run()
     except DBAPIError as error:
         if not (has_no_wait(connection) and is_locked(error)):
             raise
     # No row of these is held, but one that goes along with them, or that a trigger changes.
-    with writing(connection, batch.binding.table, request.timeout):
+    with transaction():
         return _CarefulBatch(*again, keys=keys, waits=True).run()
 
 

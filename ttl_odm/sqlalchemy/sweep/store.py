@@ -89,6 +89,11 @@ class _Tables:
         is_mariadb = getattr(self._dialect, "is_mariadb", False)
         return "mariadb" if is_mariadb else str(self._dialect.name)
 
+    @property
+    def hides_purges(self) -> bool:
+        """Whether the database can keep them from replicas."""
+        return clock_of(self._dialect).hides_writes
+
     def targets(self) -> Sequence[str]:
         """Name the tables; looked for each time, since models may have been declared since."""
         self._bindings = {binding.table.fullname: binding for binding in bindings_of(self._targets)}

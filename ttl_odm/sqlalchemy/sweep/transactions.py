@@ -20,6 +20,7 @@ from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
 from ttl_odm.sqlalchemy.purge.statements import take_file
+from ttl_odm.sqlalchemy.sweep.replication import under_origin
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.phases import phase
@@ -183,19 +184,24 @@ def _busy_for(connection: Connection, milliseconds: int) -> Iterator[None]:
 
 @contextmanager
 def reading(
-    connection: Connection, timeout: float | None = None, *, lazily: bool = False
+    connection: Connection,
+    timeout: float | None = None,
+    *,
+    lazily: bool = False,
+    replicate: bool = True,
 ) -> Iterator[None]:
     """Begin a transaction that doesn't wait long for a locked table, and commit it.
 
-    On PostgreSQL, where both are set for a transaction, a statement may take `timeout` seconds, and
-    `lazily` doesn't wait until the commit is safe on disk: after a crash the latest of such
-    transactions may not have happened.
+    On PostgreSQL, where these are set for a transaction, a statement may take `timeout` seconds,
+    `lazily` doesn't wait until the commit is safe on disk (after a crash the latest of such
+    transactions may not have happened), and what is not to `replicate` has an origin.
     """
     try:
         with ExitStack() as ending, connection.begin():
             if connection.dialect.name == "postgresql":
                 connection.execute(_settings(timeout, lazily))
-            yield
+            with under_origin(connection, replicate=replicate):
+                yield
             ending.enter_context(phase("commit"))
     except DBAPIError:
         # A COMMIT that deferred foreign keys refuse leaves SQLite's transaction open, and what it
@@ -223,9 +229,14 @@ def limit_statements(connection: Connection, seconds: float) -> None:
 
 @contextmanager
 def writing(
-    connection: Connection, table: Table, timeout: float | None = None, *, lazily: bool = False
+    connection: Connection,
+    table: Table,
+    timeout: float | None = None,
+    *,
+    lazily: bool = False,
+    replicate: bool = True,
 ) -> Iterator[None]:
     """The same for a transaction that will delete from a table."""
-    with reading(connection, timeout, lazily=lazily):
+    with reading(connection, timeout, lazily=lazily, replicate=replicate):
         take_file(connection, table)
         yield

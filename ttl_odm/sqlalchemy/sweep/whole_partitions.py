@@ -29,7 +29,7 @@ from sqlalchemy import String, cast, select, text
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.partitions import HINDRANCES
+from ttl_odm.dialects.partitions import HINDRANCES, Range
 from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_away
@@ -44,6 +44,7 @@ from ttl_odm.sqlalchemy.sweep.partition_work import (
     next_place,
 )
 from ttl_odm.sqlalchemy.sweep.partitions import leaf_table
+from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
 from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading
 from ttl_odm.sweeper import BatchResult, StoreError
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Table
 
-    from ttl_odm.dialects.partitions import Cut, Range
+    from ttl_odm.dialects.partitions import Cut
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaf
     from ttl_odm.sweeper import BatchRequest
@@ -82,7 +83,10 @@ def purge_partition(
         work: PartitionWork = of_family(connection, binding, request, findings, place.leaves)
         step = place.steps[0]
         try:
-            result = work.take(step)
+            # Replicas that didn't hear of a new one would have no place for rows of it.
+            hears = request.replicate or isinstance(step, Range)
+            with unlogged(connection, replicate=hears):
+                result = work.take(step)
         except (DBAPIError, InUseError) as error:
             if isinstance(error, DBAPIError) and is_away(error):
                 raise
@@ -107,7 +111,7 @@ class _PostgreSQLWork(PartitionWork):
 
     def _changing(self) -> AbstractContextManager[None]:
         """A transaction that waits briefly for others, and keeps nobody waiting for long."""
-        return reading(self.connection, HELD)
+        return reading(self.connection, HELD, replicate=self.request.replicate)
 
     # --- making ----------------------------------------------------------------------------------
 

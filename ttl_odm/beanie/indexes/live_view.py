@@ -1,0 +1,112 @@
+"""A view of a collection's live documents, for readers that go past the gate.
+
+mongosh, BI tools and programs in other languages read it in the collection's place. The server
+judges by its own clock (``$$NOW``) whenever it is read, by the condition of the gate. A comment in
+its pipeline says that it is ours; a view without it is never touched.
+
+The default is in it as a number, so it is kept like the TTL indexes, with each call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import bson
+from bson.codec_options import CodecOptions
+from pymongo.errors import OperationFailure
+
+from ttl_odm.beanie.policy.commands import NAMESPACE_NOT_FOUND, details_of, first_batch, run
+from ttl_odm.beanie.policy.predicate import live_expr, never_expires
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ttl_odm.beanie.drivers import Collection, Document, Pipeline
+    from ttl_odm.core.policy import Policy
+
+LIVE_VIEW: Final = "__ttl_view"
+_NAMESPACE_EXISTS: Final = 48
+_AS_STORED: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
+
+
+async def details_and_views(collection: Collection) -> tuple[Document, list[Document]]:
+    """Return what listCollections says of a collection, and of all views of it, by one command."""
+    name = collection.name
+    either = {"$or": [{"name": name}, {"options.viewOn": name}]}
+    listing = {"listCollections": 1, "filter": either, "cursor": {"batchSize": 10_000}}
+    found = await first_batch(collection, listing)
+    views = [other for other in found if other["name"] != name]
+    return next((one for one in found if one["name"] == name), {}), views
+
+
+async def ensure_view(
+    collection: Collection,
+    views: Iterable[Document],
+    policy: Policy | None,
+    *,
+    view: str | bool | None,
+) -> list[tuple[str, str]]:
+    """Make, correct and drop our views of a collection; return what was done to which.
+
+    Args:
+        collection: The collection, gated or not.
+        views: What listCollections says of its views.
+        policy: Its policy. Without one, or while TTL is off, ours are dropped.
+        view: The name of one that there shall be, True for the usual one, False for none, None to
+            keep what there is.
+    """
+    # The gate would put its condition before ours.
+    plain = collection.database.client[collection.database.name][collection.name]
+    is_over = policy is None or never_expires(policy) or view is False
+    needed = None if policy is None or is_over else _pipeline(policy)
+    ours = {each["name"]: each["options"]["pipeline"] for each in views if _is_ours(each)}
+    done = []
+    for name, pipeline in ours.items():
+        if needed is None:
+            await _drop(plain, name)
+            done.append(("removed", name))
+        elif pipeline == needed:
+            done.append(("unchanged", name))
+        else:
+            await run(plain, {"collMod": name, "viewOn": plain.name, "pipeline": needed})
+            done.append(("changed", name))
+    wanted = f"{plain.name}_live" if view is True else view
+    if needed is not None and wanted and wanted not in ours:
+        await _create(plain, wanted, needed)
+        done.append(("created", wanted))
+    return done
+
+
+def _pipeline(policy: Policy) -> Pipeline:
+    """The pipeline as the server gives it back."""
+    stages = [{"$match": {"$comment": LIVE_VIEW, "$expr": live_expr(policy)}}]
+    stored: Pipeline = bson.decode(bson.encode({"stages": stages}), _AS_STORED)["stages"]
+    return stored
+
+
+def _is_ours(view: Document) -> bool:
+    stages: Pipeline = view["options"].get("pipeline", [])
+    return any(stage.get("$match", {}).get("$comment") == LIVE_VIEW for stage in stages[:1])
+
+
+async def _create(plain: Collection, name: str, pipeline: Pipeline) -> None:
+    try:
+        await run(plain, {"create": name, "viewOn": plain.name, "pipeline": pipeline})
+    except OperationFailure as error:
+        if error.code != _NAMESPACE_EXISTS:
+            raise
+        options = (await details_of(plain.database[name])).get("options", {})
+        if (options.get("viewOn"), options.get("pipeline")) != (plain.name, pipeline):
+            raise TTLConfigurationError(
+                f"view={name!r}: {plain.database.name!r} has a collection or a view of that name, "
+                f"which is none that ttl_odm made of {plain.name!r}. Give another name."
+            ) from error
+
+
+async def _drop(plain: Collection, name: str) -> None:
+    try:
+        await run(plain, {"drop": name})
+    except OperationFailure as error:
+        if error.code != NAMESPACE_NOT_FOUND:  # somebody else was faster
+            raise

@@ -1,0 +1,41 @@
+"""How a session keeps what it writes from replicas and subscribers, and which rights that takes.
+
+On PostgreSQL what it writes has an origin, and a subscriber with ``origin = none`` gets what has
+none. MariaDB marks what it logs, and a replica that is set to skips that. MySQL logs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ORIGIN: Final = "('ttl_odm:' || current_database())"
+"""The origin's name. All databases of a server share their origins, and one session has one."""
+
+FIND_ORIGIN: Final = (
+    f"SELECT count(*) FROM pg_catalog.pg_replication_origin WHERE roname = {ORIGIN}"
+)
+MAKE_ORIGIN: Final = f"SELECT pg_replication_origin_create({ORIGIN})"
+TAKE_ORIGIN: Final = f"SELECT pg_replication_origin_session_setup({ORIGIN})"
+GIVE_ORIGIN_BACK: Final = "SELECT pg_replication_origin_session_reset()"
+"""None of the last two is undone with its transaction."""
+
+CHECK_DEFERRED: Final = "SET CONSTRAINTS ALL IMMEDIATE"
+"""What has deferred triggers write before the origin is given back, and not at the commit."""
+
+_POSTGRESQL_RIGHTS: Final = (
+    "It takes a superuser, who may GRANT EXECUTE ON FUNCTION "
+    "pg_replication_origin_session_setup(text), pg_replication_origin_session_reset() to another "
+    f"(PostgreSQL 14 or later), after {MAKE_ORIGIN} was run once in this database."
+)
+_MYSQL_RIGHTS: Final = "It takes SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_ADMIN or SUPER."
+
+
+def unlogged_setting(*, is_mariadb: bool) -> tuple[str, int]:
+    """The setting of a session of MariaDB or MySQL; neither takes it within a transaction."""
+    return ("skip_replication", 1) if is_mariadb else ("sql_log_bin", 0)
+
+
+def denial(message: str, *, is_postgresql: bool) -> str:
+    """What to say to a user who has no right to it; MariaDB wants none."""
+    rights = _POSTGRESQL_RIGHTS if is_postgresql else _MYSQL_RIGHTS
+    return f"replicate=False: {message}. {rights}"
