@@ -210,6 +210,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "referring": {},
             "left": [],
             "notes": [],
+            "workers": 1,
         },
         {
             "table": "orders",
@@ -227,6 +228,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "referring": {},
             "left": [],
             "notes": [],
+            "workers": 1,
         },
     ]
     assert plain == {

@@ -21,7 +21,7 @@ from ttl_odm.sweeper.store import TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from datetime import datetime
 
     from ttl_odm.sweeper.commands import Command, Plan
@@ -96,19 +96,28 @@ class Budget:
             return size
         return min(size, self._rows, self._rows_of_turn)
 
-    def spend(self, result: BatchResult, *, is_whole: bool = False) -> tuple[str, float]:
-        """Count a batch in, and return why to wait before the next one, and how many seconds.
+    def shares(self, sizes: Sequence[int]) -> list[int]:
+        """Return the rows that batches may have which run at once; the last may have none."""
+        left, shares = self.cap(sum(sizes)), []
+        for number, size in enumerate(sizes):
+            shares.append(min(size, math.ceil(left / (len(sizes) - number))))
+            left -= shares[-1]
+        return shares
+
+    def spend(self, *results: BatchResult, is_whole: bool = False) -> tuple[str, float]:
+        """Count batches in that ran at once, and return why and how many seconds to wait then.
 
         What is dropped as a whole costs no time by its rows.
         """
-        rows = result.deleted + sum(result.referring.values())
+        rows = sum(result.deleted + sum(result.referring.values()) for result in results)
         self._is_new_turn = False
         if self._rows is not None and self._rows_of_turn is not None:
             self._rows -= rows
             self._rows_of_turn -= rows
-        rest = result.elapsed * self._rest
+        seconds = [result.elapsed for result in results]
+        rest = sum(seconds) * self._rest
         rate = self._limits.max_rows_per_second
-        owed = 0.0 if rate is None or is_whole else rows / rate - result.elapsed
+        owed = 0.0 if rate is None or is_whole else rows / rate - max(seconds)
         return ("rate", owed) if owed > rest else ("rest", rest)
 
     @property
@@ -149,12 +158,16 @@ class BatchGate:
         """Return the rows that the next batch may have, which would otherwise have `size`."""
         return self._budget.cap(size)
 
-    def spend(self, result: BatchResult, *, is_whole: bool = False) -> None:
-        """Count a batch in, or a partition that is whole.
+    def shares(self, sizes: Sequence[int]) -> list[int]:
+        """The same for batches that run at once."""
+        return self._budget.shares(sizes)
 
-        What it costs in rest is waited for before the next one.
+    def spend(self, *results: BatchResult, is_whole: bool = False) -> None:
+        """Count a batch in, or those that ran at once, or a partition that is whole.
+
+        What they cost in rest is waited for before the next one.
         """
-        self._owed = self._budget.spend(result, is_whole=is_whole)
+        self._owed = self._budget.spend(*results, is_whole=is_whole)
 
     def begin_turn(self, share: float) -> Plan[None]:
         """Let a target have a share, from 0 to 1, of what the limits have left."""

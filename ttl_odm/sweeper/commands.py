@@ -96,6 +96,24 @@ class PurgeBatch(Command[BatchResult]):
 
 
 @dataclass(frozen=True, slots=True)
+class Divide(Command[Sequence[object]]):
+    """Let a `Dividing` store cut what is left of a stretch, of which a batch would be next."""
+
+    request: BatchRequest
+    shares: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeTogether(Command[Sequence[BatchResult | Exception]]):
+    """Let the store delete batches of disjoint stretches of one target at once.
+
+    The reply has what came of each, in their order: one that fails says nothing of the others.
+    """
+
+    requests: Sequence[BatchRequest]
+
+
+@dataclass(frozen=True, slots=True)
 class CallHooks(Command[None]):
     """Call the hooks that run after the commit."""
 

@@ -16,12 +16,14 @@ import asyncio
 import inspect
 import logging
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.sweeper import commands as c
+from ttl_odm.sweeper.crew import MOST_WORKERS
 from ttl_odm.sweeper.hooks import Hooks
 from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
@@ -30,11 +32,13 @@ from ttl_odm.sweeper.store import Hooking, TransientStoreError, backend_of
 from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import ThreadPoolExecutor
 
     from ttl_odm.sweeper.leases import Lease
     from ttl_odm.sweeper.options import OnProgress, OnReport, Throttle
     from ttl_odm.sweeper.phases import Stopwatch
+    from ttl_odm.sweeper.store import BatchRequest
 
 T = TypeVar("T")
 
@@ -50,6 +54,7 @@ class Ports:
         lease: The one that is held.
         cancelled: The cancellation that is to be obeyed when the plan has come to its end.
         trouble: What the database has said since it last answered.
+        threads: Where batches run that run at once; None until there are some.
     """
 
     store: Any
@@ -61,6 +66,7 @@ class Ports:
     lease: Lease | None = None
     cancelled: asyncio.CancelledError | None = None
     trouble: str = ""
+    threads: ThreadPoolExecutor | None = None
 
     def is_stopping(self) -> bool:
         """Whether anything wants the plan to come to its end."""
@@ -99,17 +105,21 @@ class Ports:
                 asks = partial(self.store.count, target)
             case c.PurgeBatch(request):
                 asks = partial(self.store.purge, request)
+            case c.Divide(request, shares):
+                asks = partial(self.store.divide, request, shares)
+        return asks or self._of_leases(command)
+
+    def _of_leases(self, command: c.Command[Any]) -> Callable[[], Any]:
+        match command:
             case c.Acquire(name, holder, duration):
-                asks = partial(self.leases.acquire, name, holder, duration)
+                return partial(self.leases.acquire, name, holder, duration)
             case c.Renew(lease):
-                asks = partial(self.leases.renew, lease)
+                return partial(self.leases.renew, lease)
             case c.ReadLease(name):
-                asks = partial(self.leases.read, name)
+                return partial(self.leases.read, name)
             case c.Record(lease, history):
-                asks = partial(self.leases.record, lease, history)
-        if asks is None:
-            raise TypeError(f"No driver knows the command {command!r}.")
-        return asks
+                return partial(self.leases.record, lease, history)
+        raise TypeError(f"No driver knows the command {command!r}.")
 
     def noted(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
         """Remember the lease, and write down how long a batch took, and for what."""
@@ -165,11 +175,18 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
                     ports.refused(command, error)
                     step = partial(plan.throw, error)
     finally:
-        if ports.lease is not None:
-            try:
-                ports.leases.release(ports.lease)
-            except Exception as error:  # noqa: BLE001 (see there)
-                _not_released(error)
+        with ExitStack() as ending:
+            ending.callback(_release, ports)
+            if ports.threads is not None:
+                ports.threads.shutdown()  # waits: what is under way needs the lease
+
+
+def _release(ports: Ports) -> None:
+    if ports.lease is not None:
+        try:
+            ports.leases.release(ports.lease)
+        except Exception as error:  # noqa: BLE001 (see there)
+            _not_released(error)
 
 
 def _do(command: c.Command[Any], ports: Ports) -> object:
@@ -182,12 +199,36 @@ def _do(command: c.Command[Any], ports: Ports) -> object:
         case c.CallHooks(hooks, purged):
             hooks.call(purged, "commit")
             return None
+        case c.PurgeTogether(requests):
+            return _do_together(requests, ports)
     local = ports.local(command)
     if local is not None:
         return local()
+    return _ask(command, ports)
+
+
+def _ask(command: c.Command[Any], ports: Ports) -> Any:
     with timed() as watch:
         reply = ports.remote(command)()
     return ports.noted(command, reply, watch)
+
+
+def _do_together(requests: Sequence[BatchRequest], ports: Ports) -> Sequence[Any]:
+    """Run batches in a thread each, and wait for all of them."""
+    if ports.threads is None:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (few sweepers need it)
+
+        ports.threads = ThreadPoolExecutor(MOST_WORKERS, thread_name_prefix="ttl_odm-sweeper")
+
+    def purge(request: BatchRequest) -> Any:
+        try:
+            return _ask(c.PurgeBatch(request), ports)
+        except Exception as error:  # noqa: BLE001 (the plan decides)
+            return error
+
+    # What the caller's context holds (a trace, a tenant) is there as it is for one worker.
+    batches = [ports.threads.submit(copy_context().run, purge, request) for request in requests]
+    return [batch.result() for batch in batches]
 
 
 async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
@@ -237,14 +278,27 @@ async def _do_async(command: c.Command[Any], ports: Ports) -> object:
             return ports.throttle and await _interruptible(ports.throttle, ports)
         case c.CallHooks(hooks, purged):
             return await _undivided(hooks.call_async(purged, "commit"), ports)
-
-    async def ask() -> object:
-        with timed() as watch:
-            reply = await ports.remote(command)()
-        return ports.noted(command, reply, watch)
-
     local = ports.local(command)
-    return local() if local is not None else await _undivided(ask(), ports)
+    return local() if local is not None else await _undivided(_ask_async(command, ports), ports)
+
+
+async def _ask_async(command: c.Command[Any], ports: Ports) -> Any:
+    if isinstance(command, c.PurgeTogether):
+        return await _together(command.requests, ports)
+    with timed() as watch:
+        reply = await ports.remote(command)()
+    return ports.noted(command, reply, watch)
+
+
+async def _together(requests: Sequence[BatchRequest], ports: Ports) -> Sequence[Any]:
+    """Run batches in a task each, and wait for all of them."""
+    batches = (_ask_async(c.PurgeBatch(request), ports) for request in requests)
+    # Otherwise it would be over with the first that is cancelled, while others are under way.
+    replies: list[Any] = await asyncio.gather(*batches, return_exceptions=True)
+    for reply in replies:
+        if isinstance(reply, BaseException) and not isinstance(reply, Exception):
+            raise reply
+    return replies
 
 
 async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:

@@ -6,40 +6,48 @@ is the target's own, and goes into its report; the other targets go on.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.sweeper.commands import CallHooks, CountDue, Emit, FindDue, Now, PurgeBatch
-from ttl_odm.sweeper.culprits import CulpritSearch
+from ttl_odm.sweeper.commands import (
+    CallHooks,
+    CountDue,
+    Divide,
+    Emit,
+    FindDue,
+    Now,
+    PurgeBatch,
+    PurgeTogether,
+)
+from ttl_odm.sweeper.crew import SLOW, Crew
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
+from ttl_odm.sweeper.places import Place, Places
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
-from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, Part, StoreError
+from ttl_odm.sweeper.store import (
+    BatchRequest,
+    BatchResult,
+    MissingTargetError,
+    Part,
+    StoreError,
+    TransientStoreError,
+)
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ttl_odm.sweeper.batch_gate import BatchGate
     from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.culprits import CulpritSearch
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import BatchResult, Counted, Due, RefusedError, Skip
+    from ttl_odm.sweeper.store import Counted, Due, RefusedError, Skip
     from ttl_odm.sweeper.tenure import History
 
 NAMED: Final = 10
 """Rows that a report names, of those that had to stay."""
-
-
-@dataclass(slots=True)
-class _Place:
-    """How far a part has been purged."""
-
-    part: Part
-    resume: object = None
-    search: CulpritSearch = field(default_factory=CulpritSearch)
 
 
 class TargetSweep:
@@ -61,8 +69,10 @@ class TargetSweep:
         self._gate = gate
         self._history = history
         self._due: Due | None = None
-        self._places: deque[_Place] | None = None
-        """The parts that are left, once it is known that they may be purged."""
+        self._places: Places | None = None
+        """What is left of the parts, once it is known that they may be purged."""
+        self._crew = Crew(settings.workers)
+        self._workers = 1
         self._size = settings.pace.start
         self._duration = 0.0
         self._deleted = 0
@@ -122,6 +132,7 @@ class TargetSweep:
             rows=None if counted is None else counted.rows,
             error=self._problem,
             missing=self._is_missing,
+            workers=self._workers,
         )
         self._remember()
 
@@ -163,8 +174,8 @@ class TargetSweep:
             if not (yield from self._gate.clear()):
                 return
             self._pause = 0.0
-            if (yield from self._purge_next(self._places[0])):
-                self._places.popleft()
+            places = yield from self._next_places(self._places)
+            yield from (self._purge_next if len(places) == 1 else self._purge_together)(*places)
             yield from self._gate.wait(self._pause, "retry")
         if self._skips:
             rest = yield from self._gate.persist(self._look)
@@ -190,7 +201,7 @@ class TargetSweep:
     def _look(self) -> FindDue:
         return FindDue(self._target)
 
-    def _prepare(self) -> Plan[deque[_Place]]:
+    def _prepare(self) -> Plan[Places]:
         """List the parts to purge, none for a dry run.
 
         Where the fuse or a dry run wants it, the rows are counted first, and the fuse decides.
@@ -206,32 +217,92 @@ class TargetSweep:
                 self._notes[str(self._counted.partitions)] = None
             if due.oldest is None and self._counted is not None:
                 self._after = self._counted.oldest
-            return deque()
+            return Places()
         self._loads = due.loads_rows or self._hooks.wants_rows(self._target)
         if self._loads:
             self._size = min(self._size, FIRST_LOADED)
-        return deque(map(_Place, due.parts))
+        return Places(map(Place, due.parts))
 
-    def _purge_next(self, place: _Place) -> Plan[bool]:
-        """Purge a batch of a part, and return whether it was the last one."""
+    def _next_places(self, places: Places) -> Plan[Sequence[Place]]:
+        """Where the next batches are: one place, or as many as there are workers for."""
+        workers = self._crew.size
+        chosen = places.of_next(workers)
+        last, lacking = chosen[-1], workers - len(chosen)
+        if lacking and last.may_have_company and last.asks_to_be_divided():
+            try:
+                marks = yield from Divide(self._request(last, self._size), lacking + 1)
+            except TransientStoreError:
+                marks = ()
+            places.divide(last, marks)
+        return places.of_next(workers)
+
+    def _purge_next(self, place: Place) -> Plan[None]:
+        """Purge a batch of a part."""
         size, result = yield from self._purge_batch(place)
+        done = [(place, size, result)]
+        self._learn_of_crew(done)
+        self._go_past(*done[0], result.elapsed)
+
+    def _purge_together(self, *places: Place) -> Plan[None]:
+        """Purge a batch of each of some stretches at once.
+
+        One that has failed is the next one's to try again, alone.
+        """
+        sizes = self._gate.shares([place.search.cap(self._size) for place in places])
+        batches = [(place, size) for place, size in zip(places, sizes, strict=True) if size]
+        self._workers = max(self._workers, len(batches))
+        began = yield from Now()
+        replies = yield from PurgeTogether([self._request(*batch) for batch in batches])
+        elapsed = (yield from Now()) - began
+        done = [
+            (place, size, reply)
+            for (place, size), reply in zip(batches, replies, strict=True)
+            if isinstance(reply, BatchResult)
+        ]
+        if done:
+            self._gate.spend(*(result for _, _, result in done))
+        for _, size, result in done:
+            yield from self._count(size, result)
+        for (place, size), reply in zip(batches, replies, strict=True):
+            if isinstance(reply, Exception):
+                yield from self._emit_failure(size, elapsed, reply)
+                place.error = place.error or reply
+        self._learn_of_crew(done)
+        slowest = max((result.elapsed for _, _, result in done), default=0.0)
+        for place, size, result in done:
+            self._go_past(place, size, result, slowest)
+
+    def _learn_of_crew(self, done: Sequence[tuple[Place, int, BatchResult]]) -> None:
+        """Choose how many work at once, by batches that were as large as they may be."""
+        are_full = len(done) == self._crew.size and all(
+            place.may_have_company and size == self._size and result.resume is not None
+            for place, size, result in done
+        )
+        if are_full:
+            seconds = max(result.elapsed for _, _, result in done)
+            rows = sum(result.deleted for _, _, result in done)
+            is_slow = self._settings.pace.next(self._size, seconds) < self._size * SLOW
+            self._crew.learn(rows, seconds, is_slow=is_slow)
+
+    def _go_past(self, place: Place, size: int, result: BatchResult, elapsed: float) -> None:
+        """Go on after a batch that took so long, or those at its side."""
         search, failure = place.search, result.failure
         if failure is None:
-            self._learn(size, result, place)
+            self._learn(size, result, place, elapsed)
         elif search.leaves(place.resume, size, result):
             self._leave(failure, result, search)
         else:
-            return False
+            return
         place.resume = result.resume
         has_gone = result.deleted and failure is None
         back = search.go_back() if has_gone or place.resume is None else None
-        if back is None:
-            return place.resume is None
-        place.resume, left = back
-        self._skips -= Counter(left.skipped)
-        return False
+        if back is not None:
+            place.resume, left = back
+            self._skips -= Counter(left.skipped)
+        elif place.resume is None and self._places is not None:
+            self._places.remove(place)
 
-    def _learn(self, size: int, result: BatchResult, place: _Place) -> None:
+    def _learn(self, size: int, result: BatchResult, place: Place, elapsed: float) -> None:
         """Count what a batch skipped, and choose the size of the next one by it."""
         began, search = place.resume, place.search
         if not result.deleted and not result.skipped and result.resume == began is not None:
@@ -240,7 +311,7 @@ class TargetSweep:
         # a limit made small only whether even that was too many.
         is_sized = place.part is not Part.PARTITIONS  # which go whole, and in no time
         if is_sized and result.resume is not None and search.limit is None:
-            fit = self._settings.pace.next(size, result.elapsed)
+            fit = self._settings.pace.next(size, elapsed)
             if size >= self._size or fit < size:
                 self._size = fit
             if self._loads:
@@ -267,15 +338,20 @@ class TargetSweep:
             if search.cap(self._size) == self._size:
                 raise failure  # whatever rows there are
 
-    def _purge_batch(self, place: _Place) -> Plan[tuple[int, BatchResult]]:
-        """Purge one batch, with fewer rows if that fails, count it, and call the hooks."""
+    def _purge_batch(self, place: Place) -> Plan[tuple[int, BatchResult]]:
+        """Purge one batch, with fewer rows if that fails, and count it."""
 
         def shrink() -> None:
             self._size = self._settings.pace.shrunk(self._size)
 
         size, result = yield from self._gate.persist(lambda: self._attempt(place), shrink)
         self._gate.spend(result, is_whole=place.part is Part.PARTITIONS)
-        self._pause = result.pause
+        yield from self._count(size, result)
+        return size, result
+
+    def _count(self, size: int, result: BatchResult) -> Plan[None]:
+        """Count a batch that came back, call the hooks, and report it."""
+        self._pause = max(self._pause, result.pause)
         self._history.last = self._target
         self._batches += 1
         self._deleted += result.deleted
@@ -298,12 +374,22 @@ class TargetSweep:
                 error=result.failure,
             )
         )
-        return size, result
 
-    def _attempt(self, place: _Place) -> Plan[tuple[int, BatchResult]]:
+    def _attempt(self, place: Place) -> Plan[tuple[int, BatchResult]]:
         """Purge as many rows as a batch may have now; return that number too."""
+        if place.error is not None:  # of a batch beside others, which was the first attempt
+            error, place.error = place.error, None
+            raise error
         size = self._gate.cap(place.search.cap(self._size))
-        request = BatchRequest(
+        began = yield from Now()
+        try:
+            return size, (yield from PurgeBatch(self._request(place, size)))
+        except Exception as error:
+            yield from self._emit_failure(size, (yield from Now()) - began, error)
+            raise
+
+    def _request(self, place: Place, size: int) -> BatchRequest:
+        return BatchRequest(
             self._target,
             place.part,
             size,
@@ -311,15 +397,12 @@ class TargetSweep:
             hooks=self._hooks,
             timeout=self._settings.statement_timeout,
             force=self._settings.force,
+            until=place.until,
         )
-        began = yield from Now()
-        try:
-            return size, (yield from PurgeBatch(request))
-        except Exception as error:
-            elapsed = (yield from Now()) - began
-            counts = (0, self._deleted, size)
-            yield from Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
-            raise
+
+    def _emit_failure(self, size: int, elapsed: float, error: Exception) -> Emit:
+        counts = (0, self._deleted, size)
+        return Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
 
     def _call_hooks(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
         """Call the hooks after the commit; a failure is reported, and undoes nothing."""

@@ -298,8 +298,8 @@ class PartIndex:
         }[self._part]
         return passed(self._binding, self._binding.columns_of(source))
 
-    def next_range(self, connection: Connection, size: int, resume: Any) -> KeyRange | None:
-        """Find the range of the next batch, by reading only; None when nothing is left."""
+    def entries(self, resume: Any, until: Any) -> Select[Any] | None:
+        """The ends that a stretch has in the index; None if nothing in it ever expires."""
         # The shortest of the defaults bounds the stretch; whose rows live longer is left to the
         # predicate.
         seconds = self.shortest
@@ -318,6 +318,15 @@ class PartIndex:
             entries = entries.where(
                 end > bound.value if isinstance(bound, _After) else end >= bound
             )
+        return entries if until is None else entries.where(end < self._bound(until))
+
+    def next_range(
+        self, connection: Connection, size: int, resume: Any, until: Any = None
+    ) -> KeyRange | None:
+        """Find the range of the next batch, by reading only; None when nothing is left."""
+        entries, end = self.entries(resume, until), self.end(self._source)
+        if entries is None:
+            return None
         # Three look-ups rather than an aggregate, which takes twice as long.
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
         last_of_all = downward.limit(1)

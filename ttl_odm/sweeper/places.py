@@ -1,0 +1,88 @@
+"""Where a target is to be purged: its parts, and the stretches into which workers have cut them.
+
+This module must not know what a store's marks mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.sweeper.culprits import CulpritSearch
+from ttl_odm.sweeper.store import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_LONGEST: Final = 64
+"""Batches after which to ask again, at the most, whether a stretch can be divided."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """How far a part, or a stretch of one, has been purged.
+
+    Attributes:
+        resume: Where its next batch begins; None at the beginning of a part.
+        until: Where the next stretch begins; None at the end of a part.
+        error: Why its last batch has failed, beside those of others.
+    """
+
+    part: Part
+    resume: object = None
+    until: object = None
+    search: CulpritSearch = field(default_factory=CulpritSearch)
+    error: Exception | None = None
+    _patience: int = 1
+    _batches: int = 0
+
+    @property
+    def may_have_company(self) -> bool:
+        """Whether batches of other stretches may run beside its next one.
+
+        The first batch of a part is alone: a store may have to look at what is the same for all.
+        """
+        is_begun = self.resume is not None or self.until is not None
+        return is_begun and self.part is not Part.PARTITIONS and self.error is None
+
+    def asks_to_be_divided(self) -> bool:
+        """Whether it is time to ask the store; not for each batch of what can't be divided."""
+        if self.search.limit is not None:
+            return False
+        self._batches += 1
+        if self._batches < self._patience:
+            return False
+        self._batches, self._patience = 0, min(self._patience * 2, _LONGEST)
+        return True
+
+
+class Places:
+    """The places that are left, in their order."""
+
+    def __init__(self, places: Iterable[Place] = ()) -> None:
+        self._places = list(places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def of_next(self, most: int) -> Sequence[Place]:
+        """Those whose batches are next, of which so many may run at once.
+
+        One that has failed beside others comes first, and alone.
+        """
+        first = next((place for place in self._places if place.error), self._places[0])
+        if most == 1 or not first.may_have_company:
+            return [first]
+        return [place for place in self._places if place.part is first.part][:most]
+
+    def divide(self, place: Place, marks: Sequence[object]) -> None:
+        """Cut a place by marks that lie in it."""
+        ends = [*marks, place.until]
+        place.until = ends[0]
+        number = self._places.index(place) + 1
+        self._places[number:number] = [Place(place.part, *stretch) for stretch in pairwise(ends)]
+
+    def remove(self, place: Place) -> None:
+        """Take away one in which nothing is left."""
+        self._places.remove(place)
