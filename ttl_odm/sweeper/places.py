@@ -5,12 +5,13 @@ This module must not know what a store's marks mean.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper.culprits import CulpritSearch
-from ttl_odm.sweeper.store import Part
+from ttl_odm.sweeper.store import Part, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +28,9 @@ class Place:
         resume: Where its next batch begins; None at the beginning of a part.
         until: Where the next stretch begins; None at the end of a part.
         error: Why its last batch has failed, beside those of others.
+        skips: Rows that were left so far, by reason.
+        begin: Where a stretch begins that was cut off; None for a part.
+        is_again: Whether it is gone through once more; that is done as a whole.
     """
 
     part: Part
@@ -34,6 +38,9 @@ class Place:
     until: object = None
     search: CulpritSearch = field(default_factory=CulpritSearch)
     error: Exception | None = None
+    skips: Counter[Skip] = field(default_factory=Counter)
+    begin: object = None
+    is_again: bool = False
     _patience: int = 1
     _batches: int = 0
 
@@ -48,7 +55,7 @@ class Place:
 
     def asks_to_be_divided(self) -> bool:
         """Whether it is time to ask the store; not for each batch of what can't be divided."""
-        if self.search.limit is not None:
+        if self.is_again or self.search.limit is not None:
             return False
         self._batches += 1
         if self._batches < self._patience:
@@ -78,11 +85,24 @@ class Places:
 
     def divide(self, place: Place, marks: Sequence[object]) -> None:
         """Cut a place by marks that lie in it."""
+        if not marks:
+            return
         ends = [*marks, place.until]
-        place.until = ends[0]
+        place.begin, place.until = place.begin or place.resume, ends[0]
         number = self._places.index(place) + 1
-        self._places[number:number] = [Place(place.part, *stretch) for stretch in pairwise(ends)]
+        self._places[number:number] = [
+            Place(place.part, begin, end, begin=begin) for begin, end in pairwise(ends)
+        ]
 
-    def remove(self, place: Place) -> None:
-        """Take away one in which nothing is left."""
+    def end(self, place: Place) -> Counter[Skip]:
+        """Take one away that was gone through; return what of its skips is not to be counted.
+
+        Where workers are neighbours, one may have skipped rows that the other had locked, such as
+        the first one behind its own end on InnoDB. Such a stretch is gone through once more.
+        """
         self._places.remove(place)
+        if place.begin is None or not place.skips[Skip.LOCKED]:
+            return Counter()
+        number = sum(other.part is place.part for other in self._places)
+        self._places.insert(number, Place(place.part, place.begin, place.until, is_again=True))
+        return place.skips

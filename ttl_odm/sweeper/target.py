@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper.batch_gate import BatchGate
     from ttl_odm.sweeper.commands import Plan
-    from ttl_odm.sweeper.culprits import CulpritSearch
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
@@ -78,7 +77,7 @@ class TargetSweep:
         self._deleted = 0
         self._archived = 0
         self._skips: Counter[Skip] = Counter()
-        self._left: list[str] = []
+        self._left: dict[str, None] = {}
         self._notes: dict[str, None] = {}
         self._pause = 0.0
         self._referring: Counter[str] = Counter()
@@ -290,7 +289,7 @@ class TargetSweep:
         if failure is None:
             self._learn(size, result, place, elapsed)
         elif search.leaves(place.resume, size, result):
-            self._leave(failure, result, search)
+            self._leave(failure, result, place)
         else:
             return
         place.resume = result.resume
@@ -299,8 +298,9 @@ class TargetSweep:
         if back is not None:
             place.resume, left = back
             self._skips -= Counter(left.skipped)
+            place.skips -= Counter(left.skipped)
         elif place.resume is None and self._places is not None:
-            self._places.remove(place)
+            self._skips -= self._places.end(place)
 
     def _learn(self, size: int, result: BatchResult, place: Place, elapsed: float) -> None:
         """Count what a batch skipped, and choose the size of the next one by it."""
@@ -316,26 +316,25 @@ class TargetSweep:
                 self._size = fit
             if self._loads:
                 self._size = fitting(self._size, result.deleted, result.loaded)
-        self._count_skips(result)
+        self._count_skips(result, place)
         if result.deleted and is_sized:
             search.goes_on(self._size)
 
-    def _count_skips(self, result: BatchResult) -> None:
+    def _count_skips(self, result: BatchResult, place: Place) -> None:
         self._skips.update(result.skipped)
+        place.skips.update(result.skipped)
         if result.skipped and result.oldest is not None:
             self._oldest_left = max(self._oldest_left or 0.0, result.oldest)
 
-    def _leave(
-        self, failure: HookError | RefusedError, result: BatchResult, search: CulpritSearch
-    ) -> None:
+    def _leave(self, failure: HookError | RefusedError, result: BatchResult, place: Place) -> None:
         """Count the rows of a batch that has to stay, and name the one that was found."""
-        self._count_skips(result)
+        self._count_skips(result, place)
         if sum(result.skipped.values()) == 1 and len(self._left) < NAMED:
             key = ", ".join(map(repr, result.left[0])) if result.left else "?"
-            self._left.append(f"({key}): {in_one_line(failure)}")
+            self._left.setdefault(f"({key}): {in_one_line(failure)}")
         if isinstance(failure, HookError):
             self._problem = self._problem or failure
-            if search.cap(self._size) == self._size:
+            if place.search.cap(self._size) == self._size:
                 raise failure  # whatever rows there are
 
     def _purge_batch(self, place: Place) -> Plan[tuple[int, BatchResult]]:
