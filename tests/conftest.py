@@ -5,6 +5,7 @@
 | `backend` | `Backend` with a fresh database, once for every database with a synchronous driver |
 | `async_backend` | the same, once for every asynchronous driver |
 | `engine`, `async_engine` | an engine on it; fails the test if a connection was not given back |
+| `noon` | nothing: it is noon by `ttl_clock`, so that no day ends during the test |
 | `postgres_url`, `mariadb_url`, `mysql_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from tests.backends import Backend
+    from ttl_odm.testing import TTLClock
 
 # The same examples in every run, however slow the machine: a change fails for what it does, never
 # for what chance found that day. Who goes looking for more says --hypothesis-profile=long.
@@ -247,6 +250,13 @@ def mongodb_url() -> Iterator[str]:
         client.admin.command("setParameter", 1, ttlMonitorEnabled=False)
         yield url
         client.admin.command("setParameter", 1, ttlMonitorEnabled=True)
+
+
+@pytest.fixture
+def noon(ttl_clock: TTLClock) -> None:
+    """Let it be noon in UTC by the clock that decides over rows: no day ends during the test."""
+    now = datetime.now(timezone.utc)
+    ttl_clock.advance(now.replace(hour=12, minute=0, second=0, microsecond=0) - now)
 
 
 @pytest.fixture

@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = ROOT / "pyproject.toml"
 _STAMP = "ttl-odm-stamp"
-_LOWEST_EXTRAS = ("sqlalchemy", "motor", "alembic", "flask", "fastapi", "django", "cli", "metrics")
+_LOWEST_EXTRAS = (
+    "sqlalchemy",
+    "motor",
+    "alembic",
+    "flask",
+    "fastapi",
+    "django",
+    "cli",
+    "metrics",
+    "guard",
+)
 _BOUND = re.compile(r'"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)')
 _LOWEST_MINOR = 10
 _BEYOND_ANY_MINOR = 30

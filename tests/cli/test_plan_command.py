@@ -17,6 +17,7 @@ from tests.migrations.projects import is_mysql
 from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.connect import connect
+from ttl_odm.cli.source import Source
 from ttl_odm.core import TTL
 from ttl_odm.forecast import Drawn, Estimate, Measured, parse_policy
 from ttl_odm.forecast.sql import measure
@@ -49,6 +50,13 @@ def planned(app: list[str], *options: str, model: str = "WebSession") -> dict[st
     assert finished.exit_code == 0, finished.output
     forecast: dict[str, Any] = json.loads(finished.stdout)
     return forecast
+
+
+@sqlite
+@pytest.mark.parametrize("default", ["2w", "14d", "336h", str(14 * 24 * HOUR)])
+def test_a_default_may_be_typed_as_a_duration(app: list[str], default: str) -> None:
+    policy = planned(app, "--default-ttl", default)["planned"]["policy"]
+    assert policy == "TTL(1209600)"
 
 
 @sqlite
@@ -143,7 +151,7 @@ class _Tags(HTMLParser):
 def test_a_default_that_is_none_is_refused(app: list[str], default: str) -> None:
     finished = CliRunner().invoke(cli, ["plan", "Cart", *app, "--default-ttl", default])
     assert finished.exit_code == 2
-    assert "give whole seconds from 1 to 2147483647, -1 or off" in finished.stderr
+    assert "give whole seconds from 1 to 2147483647, -1 or off, or as in 90d" in finished.stderr
 
 
 def fill_carts(engine: Engine, rows: int) -> None:
@@ -301,7 +309,7 @@ async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongo
     database["texts"].insert_many(
         {"_id": str(key), "_ts": now - timedelta(hours=2 * (key % 2))} for key in range(count)
     )
-    async with connect("tests.cli.documents:MODELS", url) as application:
+    async with connect(Source("tests.cli.documents:MODELS", url)) as application:
         kinds = {}
         for name in ("events", "texts"):
             measured = await counting.measure(application.engine[name], None, TTL(3600), big=100)

@@ -49,6 +49,18 @@ def test_what_inspect_prints_is_read(policy: Policy, prefix: str) -> None:
         ('ExpireAfter("at", 30 * 86400)', ExpireAfter("at", 30 * 86400)),
         ('ExpireAfter("at", seconds=2 * timedelta(hours=1))', None),
         ("TTL(-1, never=(0, -2))", TTL(-1, never=(0, -2))),
+        ("90d", TTL(90 * 86400)),
+        ("-1", TTL(-1)),
+        ('ExpireAfter("at", "12h")', ExpireAfter("at", 12 * 3600)),
+        ('ExpireAfter("at", seconds="0.5 m")', ExpireAfter("at", 30)),
+        (
+            'TTL("30m", max_lifetime="2w", created="at")',
+            TTL(1800, max_lifetime=14 * 86400, created="at"),
+        ),
+        (
+            'TTL({"cart": "1h"}, by="kind", other="1d")',
+            TTL({"cart": 3600}, by="kind", other=86400),
+        ),
     ],
 )
 def test_what_a_model_may_declare_is_read(source: str, policy: Policy | None) -> None:
@@ -67,6 +79,8 @@ def test_what_a_model_may_declare_is_read(source: str, policy: Policy | None) ->
         *("ExpireAt(field)", "ExpireAt()", "ExpireAt(1)", "TTL(**{})", "TTL(*(1,))", "TTL(x=1)"),
         *("TTL(9 ** 9)", "TTL({}, by=1)", "TTL({1: 2, **{}}, by='a')", "TTL(1e999 * -1)"),
         *("TTL({(1, 2): 3}, by='a')", "timedelta(days=1e300)", "enable(1, 2, 3)"),
+        *("9x", "1h 30m", "d", "-1d", "0d", "1e999", "nan", "0.1s", "99999999w"),
+        *("TTL('1d', override='2d', by='30m x'", "ExpireAfter('a', '9x')", "timedelta(days='1d')"),
         *("__ttl__ = __ttl__ = 1", "__ttl__", "__ttl__: int", "-True", "-" * 950 + "1"),
         *("'x'", "1e999", "...", "b'x'", "0", "-2", "1.5"),
     ],

@@ -42,8 +42,8 @@ from sybil import Document, Region
 from sybil.parsers.markdown import SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer
 
+from ttl_odm.cli import configuration
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.configuration import defaults
 from ttl_odm.testing import TTLClock
 
 if sys.version_info >= (3, 11):
@@ -203,7 +203,7 @@ class Page:
             os.chdir(self._folder / "read")
             try:
                 with mock.patch.dict(os.environ, self.environment):
-                    defaults(cli)
+                    configuration.read(cli, None)
             finally:
                 os.chdir(here)
         return ""

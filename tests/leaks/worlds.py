@@ -56,7 +56,7 @@ class TimelessWorld:
         self._models = make_models(self.mixin, type("Base", (DeclarativeBase,), {}))
         self.engine: Engine = create_engine(url)
         if self.engine.dialect.name == "sqlite":
-            event.listen(self.engine, "connect", _enforce_foreign_keys)
+            event.listen(self.engine, "connect", enforce_foreign_keys)
         for base in (self._models.Base, self._models.Elsewhere):
             base.metadata.create_all(self.engine)
         with self.engine.begin() as connection:
@@ -112,7 +112,7 @@ class TimelessWorld:
 World = TimelessWorld
 
 
-def _enforce_foreign_keys(connection: Any, _: object) -> None:
+def enforce_foreign_keys(connection: Any, _: object) -> None:
     """Let SQLite do as the others do."""
     connection.execute("PRAGMA foreign_keys = ON")
 

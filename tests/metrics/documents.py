@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.cli.documents import Event
 from ttl_odm.cli.connect import connect
+from ttl_odm.cli.source import Source
 from ttl_odm.sweeper import Hook, Progress
 
 if TYPE_CHECKING:
@@ -25,5 +26,5 @@ async def hooked() -> AsyncIterator[Any]:
     """Connect as the command line does, with a purge that hooks are told of."""
     Event.__ttl_purge__ = "sweeper"
     hooks = [Hook(lambda _: None), Hook(lambda _: None, when="commit")]
-    async with connect("tests.cli.documents:MODELS", os.environ["EVENTS_URL"]) as app:
+    async with connect(Source("tests.cli.documents:MODELS", os.environ["EVENTS_URL"])) as app:
         yield app.engine, [Event], {"on_purged": hooks, "on_progress": tell}

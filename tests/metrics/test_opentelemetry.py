@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.cli import shop
 from ttl_odm.metrics.opentelemetry import SweeperTelemetry
 from ttl_odm.sweeper import (
+    PartitionsCounted,
     Purged,
     StoreError,
     Sweeper,
@@ -141,6 +142,17 @@ def test_what_is_not_known_any_more_is_absent() -> None:
     assert collected.value("ttl_odm.oldest_expired_age", table="carts") is None
     assert collected.value("ttl_odm.target_failing", table="carts") == 1
     assert collected.value("ttl_odm.runs", outcome="failed") == 1
+
+
+def test_partitions_are_counted_where_a_table_has_any() -> None:
+    collected = Collected()
+    counted = PartitionsCounted(9, over=3, missing=2, dead=1)
+    targets = [TargetReport("logs", partitions=counted), TargetReport("carts")]
+    collected.telemetry.on_report(SweepReport(targets))
+    names = ("partitions", "partitions_over", "partitions_missing", "partitions_dead")
+    values = {name: collected.value(f"ttl_odm.{name}", table="logs") for name in names}
+    assert tuple(values.values()) == (9, 3, 2, 1)
+    assert collected.value("ttl_odm.partitions", table="carts") is None
 
 
 def test_without_an_sdk_nothing_is_collected_and_nothing_fails() -> None:

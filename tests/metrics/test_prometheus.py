@@ -18,7 +18,16 @@ from tests.cli.running import CliRunner, command, variables
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.metrics.prometheus import SweeperMetrics
-from ttl_odm.sweeper import Ending, FuseError, Skip, Sweeper, SweepReport, TargetReport
+from ttl_odm.sweeper import (
+    Ending,
+    FuseError,
+    PartitionsCounted,
+    Skip,
+    StoreError,
+    Sweeper,
+    SweepReport,
+    TargetReport,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -78,6 +87,18 @@ def test_what_was_left_failed_and_waited_for_is_counted(registry: CollectorRegis
     assert value(registry, "ttl_odm_target_failing", table="carts") == 1
     # What isn't known any more is absent.
     assert value(registry, "ttl_odm_oldest_expired_age_seconds", table="carts") is None
+
+
+def test_partitions_are_counted_where_a_table_has_any(registry: CollectorRegistry) -> None:
+    metrics = SweeperMetrics("sqlite", registry)
+    counted = PartitionsCounted(9, over=3, missing=2, dead=1)
+    metrics.on_report(SweepReport([TargetReport("logs", partitions=counted), TargetReport("a")]))
+    names = ("partitions", "partitions_over", "partitions_missing", "partitions_dead")
+    for name, number in zip(names, (9, 3, 2, 1), strict=True):
+        assert value(registry, f"ttl_odm_{name}", table="logs") == number
+        assert value(registry, f"ttl_odm_{name}", table="a") is None
+    metrics.on_report(SweepReport([TargetReport("logs", error=StoreError("no"))]))
+    assert value(registry, "ttl_odm_partitions_dead", table="logs") is None
 
 
 def test_standing_by_is_neither_a_success_nor_a_run(registry: CollectorRegistry) -> None:

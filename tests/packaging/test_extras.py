@@ -31,6 +31,7 @@ EXTRAS = {
     "django": "ttl_odm.integrations.django",  # the rest only within a project: use_django.py
     "cli": "ttl_odm.cli",
     "metrics": "ttl_odm.metrics",
+    "guard": "ttl_odm.sqlalchemy",
 }
 
 

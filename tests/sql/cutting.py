@@ -1,4 +1,8 @@
-"""What the tests of partitions share: tables that are cut by days, and rows of any age in them."""
+"""What the tests of partitions share: tables that are cut by days, and rows of any age in them.
+
+It is noon in them, see the fixture of that name: whatever a test calls today stays it until its
+end, and a row that lives for an hour has expired the day after.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ DAILY = Partitions("1 day", ahead=2)
 MOVING = Partitions("1 day", ahead=2, survivors="move")
 
 
-def log(days: int = 2, cut: Partitions = DAILY, **declared: Any) -> Any:
+def log(days: int = 2, cut: Partitions | None = DAILY, **declared: Any) -> Any:
     """Declare a table of events that all live equally long."""
 
     class Base(DeclarativeBase):
@@ -73,13 +77,13 @@ def is_mysql(engine: Engine | Connection) -> bool:
 
 
 def ago(connection: Connection, days: int) -> datetime:
-    """The beginning of a day in UTC, by the database's clock."""
-    question = "SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'"
+    """The beginning of a day in UTC, by the clock that decides over the rows."""
+    question = "SELECT statement_timestamp()"
     if is_mysql(connection):
-        question = "SELECT CAST(UTC_DATE() AS DATETIME)"
-    today: datetime = connection.scalar(text(question))
-    aware = today.replace(tzinfo=today.tzinfo or timezone.utc)
-    return aware.astimezone(timezone.utc) - timedelta(days=days)
+        question = "SELECT UTC_TIMESTAMP(6)"
+    now: datetime = connection.scalar(text(question))
+    now = now.replace(tzinfo=now.tzinfo or timezone.utc).astimezone(timezone.utc)
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
 
 
 def instant(connection: Engine | Connection, moment: datetime) -> str:
@@ -327,7 +331,6 @@ def kill_at_every_statement(engine: Engine, other: Engine, scene: Any) -> Any:
 
 def race_with_drops(engine: Engine, other: Engine, survivors: Any) -> None:
     """Drop partitions while rows of them are renewed and read: none that lives is lost."""
-    # Not yesterday's rows: in the first hour of a day they wait for their partition.
     model = visits(3600, cut=Partitions("1 day", ahead=2, survivors=survivors))
     create(engine, model, *range(2, 10))
     for days in range(2, 10):

@@ -42,10 +42,9 @@ import ttl_odm
 from tests.clocks import age
 from tests.sql.models import web_session
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
+from ttl_odm.sqlalchemy.gate.raw_leaks import meant_by
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing import assert_no_leaks
-from ttl_odm.testing.leaks import _meant_by
-from ttl_odm.testing.raw_sql import names_in, tables_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -300,44 +299,6 @@ def test_nothing_listens_after_the_end_not_even_after_an_error(
     assert (leaks, len(seen)) == ([], 2)
 
 
-@pytest.mark.parametrize(
-    ("sql", "found"),
-    [
-        ('SELECT * FROM "Tokens"', {("tokens",)}),
-        ("SELECT * FROM `app`.`tokens`", {("app", "tokens")}),
-        ("SELECT * FROM app . tokens t", {("app", "tokens")}),
-        ("SELECT tokens FROM users", {("users",)}),
-        ("SELECT u.tokens, tokens FROM users u", {("users",)}),
-        ("SELECT * FROM users u, tokens t WHERE u.a = t.b", {("users",), ("tokens",)}),
-        ("SELECT * FROM users JOIN tokens USING (tokens)", {("users",), ("tokens",)}),
-        ("SELECT * FROM (users JOIN tokens ON a = b)", {("users",), ("tokens",)}),
-        ("SELECT extract(epoch FROM tokens) FROM users", {("users",)}),
-        ("SELECT a FROM users WHERE a IS DISTINCT FROM tokens", {("users",)}),
-        ("SELECT * FROM unnest(tokens)", {("unnest",)}),
-        ("DELETE FROM users USING tokens WHERE 1 = 1", {("users",), ("tokens",)}),
-        ("DELETE FROM ONLY tokens", {("tokens",)}),
-        ("UPDATE LOW_PRIORITY tokens SET a = 1", {("tokens",)}),
-        ("UPDATE users SET tokens = 1, a = (SELECT 1 FROM b)", {("users",), ("b",)}),
-        ("INSERT INTO tokens (a) VALUES (1) ON CONFLICT DO UPDATE SET a = 2", set()),
-        ("INSERT INTO a (b) VALUES (1) ON DUPLICATE KEY UPDATE tokens = 2", set()),
-        ("SELECT 1 FROM a WHERE b = 'it''s FROM tokens'", {("a",)}),
-        ("SELECT $$ FROM tokens $$, $x$ FROM tokens $x$ FROM a", {("a",)}),
-        ("SELECT E'it\\'s FROM tokens' FROM a", {("a",)}),
-        ("SELECT 'a\\' FROM tokens", {("tokens",)}),
-        ("SELECT 1; DELETE FROM tokens", {("tokens",)}),
-        ("SELECT 1 FROM a WHERE x = :tokens AND y = %(tokens)s AND z::int = 1", {("a",)}),
-        ("SELECT 1 FROM a UNION SELECT 2 FROM tokens ORDER BY b, c", {("a",), ("tokens",)}),
-    ],
-)
-def test_tables_are_told_from_other_names(sql: str, found: set[tuple[str, ...]]) -> None:
-    assert tables_in(sql) == found
-
-
-def test_literals_and_comments_of_mysql_are_its_own() -> None:
-    assert tables_in("SELECT 'a\\' FROM tokens' # FROM tokens", mysql=True) == set()
-    assert names_in("SELECT a.b # c", mysql=True) == {"select", "a", "b"}
-
-
 def test_a_schema_tells_tables_of_one_name_apart() -> None:
     class Base(DeclarativeBase):
         pass
@@ -349,10 +310,10 @@ def test_a_schema_tells_tables_of_one_name_apart() -> None:
         id: Mapped[int] = mapped_column(primary_key=True)
 
     lodgers = Lodger.__table__
-    assert _meant_by(("lodgers",)) == [lodgers]
-    assert _meant_by(("db", "app", "lodgers")) == [lodgers]
-    assert _meant_by(("other", "lodgers")) == []
-    assert _meant_by(("app", "old_lodgers")) == []
+    assert meant_by(("lodgers",)) == [lodgers]
+    assert meant_by(("db", "app", "lodgers")) == [lodgers]
+    assert meant_by(("other", "lodgers")) == []
+    assert meant_by(("app", "old_lodgers")) == []
 
     class Guest(TTLMixin, Base):
         __tablename__ = "lodgers"
@@ -360,9 +321,9 @@ def test_a_schema_tells_tables_of_one_name_apart() -> None:
         id: Mapped[int] = mapped_column(primary_key=True)
 
     guests = Guest.__table__
-    assert _meant_by(("lodgers",)) == [guests]
-    assert _meant_by(("main", "lodgers")) == [guests]
-    assert _meant_by(("app", "lodgers")) == [lodgers]
+    assert meant_by(("lodgers",)) == [guests]
+    assert meant_by(("main", "lodgers")) == [guests]
+    assert meant_by(("app", "lodgers")) == [lodgers]
 
 
 def test_importing_the_test_kit_brings_in_neither_sqlalchemy_nor_pytest() -> None:

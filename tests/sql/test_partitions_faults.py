@@ -44,7 +44,7 @@ from ttl_odm.sweeper import BatchRequest, Part, Sweeper
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-pytestmark = pytest.mark.databases("postgres")
+pytestmark = [pytest.mark.databases("postgres"), pytest.mark.usefixtures("noon")]
 
 
 def making(engine: Engine) -> tuple[Any, list[int], set[str]]:
@@ -241,10 +241,10 @@ def test_writers_and_readers_race_with_drops_and_lose_nothing(
 
 LIVES = """
 INSERT INTO visits (id, began, _ts, ttl)
-SELECT i, b, CASE WHEN r < 0.5 THEN b ELSE b + s * (now() - b) END,
+SELECT i, b, CASE WHEN r < 0.5 THEN b ELSE b + s * (statement_timestamp() - b) END,
     CASE WHEN r < 0.002 THEN -1 WHEN r < 0.1 THEN (1 + t * 5 * 86400)::int END
-FROM (SELECT i, now() - random() * interval '9 days' AS b, random() r, random() s, random() t
-      FROM generate_series(1, :rows) i) x
+FROM (SELECT i, statement_timestamp() - random() * interval '9 days' AS b,
+        random() r, random() s, random() t FROM generate_series(1, :rows) i) x
 """
 EXPIRED = """
 SELECT count(*) FROM visits WHERE began < :today AND (began + interval '7 days' <= :now
@@ -268,7 +268,7 @@ def test_rows_of_random_lives_go_neither_early_nor_never(
     with engine.begin() as connection:
         connection.execute(text(LIVES), {"rows": rows})
         # Who lives on for so long does so whatever happens in this test.
-        minute = connection.scalar(text("SELECT now() + interval '10 minutes'"))
+        minute = connection.scalar(text("SELECT statement_timestamp() + interval '10 minutes'"))
         live = set(connection.scalars(text(LIVE), {"now": minute}))
         young = text("SELECT id FROM visits WHERE began + interval '7 days' > :now")
         may_live = set(connection.scalars(young, {"now": minute}))
@@ -296,6 +296,6 @@ def test_rows_of_random_lives_go_neither_early_nor_never(
     assert live | (renewed & may_live) <= set(keys(engine, model))
     Sweeper(engine, model, lease=False).run_once().raise_for_failures()
     with engine.connect() as connection:
-        today = ago(connection, 1)  # yesterday may be over, or not, by an hour
-        now = connection.scalar(text("SELECT now() - interval '1 minute'"))
+        today = ago(connection, 0)
+        now = connection.scalar(text("SELECT statement_timestamp() - interval '1 minute'"))
         assert connection.scalar(text(EXPIRED), {"now": now, "today": today}) == 0

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-pytestmark = pytest.mark.databases("mariadb", "mysql")
+pytestmark = [pytest.mark.databases("mariadb", "mysql"), pytest.mark.usefixtures("noon")]
 
 
 def number(engine: Engine, question: str) -> int:

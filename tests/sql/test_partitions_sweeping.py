@@ -41,7 +41,7 @@ from ttl_odm.sqlalchemy import Archive, enable, include_expired
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper import AsyncSweeper, Hook, Part, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, Hook, Part, PartitionsCounted, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.databases("postgres", "mariadb", "mysql"),
     pytest.mark.every_driver,
+    pytest.mark.usefixtures("noon"),
 ]
 POSTGRES = pytest.mark.databases("postgres")
 
@@ -237,6 +238,67 @@ def test_epoch_numbers_are_cut(engine: Engine, unit: Any, per_second: int) -> No
         connection.execute(table.insert(), [{"id": 1, "at": first}, {"id": 2, "at": last - 1}])
     assert Sweeper(engine, table).run_once().deleted == 2
     assert partitions(engine, "events") == days(engine, "events", 0, 1, 2)
+
+
+# --- how many there are --------------------------------------------------------------------------
+
+
+def test_a_report_says_how_many_partitions_a_sweep_has_left(engine: Engine) -> None:
+    model = log(days=2)
+    create(engine, model, 2, 5, 6)
+    unmake(engine, "events", day(engine, "events", -1), day(engine, "events", -2))
+    add(engine, model, 5, range(5))
+    before = swept(engine, model, dry_run=True)
+    assert before.partitions == PartitionsCounted(4, over=2, missing=2, dead=2)
+    assert swept(engine, model).partitions == PartitionsCounted(4, over=0, missing=0)
+    assert swept(engine, model).partitions == PartitionsCounted(4, over=0, missing=0)
+
+
+def test_a_partition_that_is_kept_by_a_row_is_over_and_not_dead(engine: Engine) -> None:
+    model = visits(3600)
+    create(engine, model, 3, 4)
+    add(engine, model, 3, range(5))
+    add(engine, model, 4, [500], ttl="-1")
+    assert swept(engine, model).partitions == PartitionsCounted(4, over=1, missing=0)
+
+
+def test_a_partition_that_goes_by_batches_is_dead_until_it_is_empty(engine: Engine) -> None:
+    model = log(days=2)
+    create(engine, model, 5)
+    add(engine, model, 5, range(5))
+    report = swept(engine, model, on_purged=hook)
+    assert report.partitions == PartitionsCounted(4, over=1, missing=0, dead=1)
+    assert swept(engine, model, on_purged=hook).partitions == PartitionsCounted(3, 0, 0)
+
+
+def test_partitions_that_others_make_are_never_missing(engine: Engine) -> None:
+    model = log(days=2, cut=Partitions("1 day", made_by="others"))
+    create(engine, model, 4, 5)
+    assert swept(engine, model, dry_run=True).partitions == PartitionsCounted(2, 2, 0, dead=2)
+
+
+def test_a_table_that_is_not_cut_has_none(engine: Engine) -> None:
+    model = log(days=2, cut=None)
+    model.metadata.create_all(engine)
+    assert swept(engine, model).partitions is None
+
+
+def test_nothing_is_read_to_count_them(engine: Engine) -> None:
+    model = log(days=2)
+    create(engine, model)
+    store = SQLAlchemyStore(engine, model)
+    catalogue = "information_schema.partitions" if is_mysql(engine) else "pg_inherits"
+    reads: list[str] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if catalogue in statement:
+            reads.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    report = Sweeper(store, lease=False).run_once()
+    event.remove(engine, "before_cursor_execute", note)
+    assert report.targets[0].partitions == PartitionsCounted(3, 0, 0)
+    assert len(reads) == 1  # to see whether there is anything to do
 
 
 # --- what lives longer ---------------------------------------------------------------------------
@@ -577,7 +639,7 @@ def test_the_clock_of_a_test_decides(engine: Engine, ttl_clock: Any) -> None:
     ttl_clock.advance(4 * DAY)
     assert swept(engine, model).deleted == 5
     assert today not in partitions(engine, "events")
-    assert day(engine, "events", -6) in partitions(engine, "events")
+    assert day(engine, "events", -2) in partitions(engine, "events")
 
 
 @POSTGRES

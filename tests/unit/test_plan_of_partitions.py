@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.unit.scripted import NOTHING, Script, due, full, last
-from ttl_odm.sweeper import BatchResult, Counted, Due, Ending, Part, PartitionsCounted
-from ttl_odm.sweeper.commands import CountDue, PurgeBatch
+from ttl_odm.sweeper import BatchResult, Due, Ending, Part, PartitionsCounted, StoreError
+from ttl_odm.sweeper.commands import PurgeBatch
 
 BOTH = due(Part.PARTITIONS, Part.INHERITING)
 
@@ -51,10 +51,32 @@ def test_notes_are_reported_once_each() -> None:
     assert "a: x is in use" in str(report)
 
 
-def test_a_dry_run_says_how_many_there_are() -> None:
-    counted = Counted(5, 10, partitions=PartitionsCounted(3, 1, 0))
-    script = Script({"a": [Due((Part.PARTITIONS,), 60.0)]})
-    script.instead = {CountDue: [counted]}
-    report = script.run(dry_run=True)
-    assert report.targets[0].notes == ("3 partitions, 1 over",)
+BEFORE = PartitionsCounted(3, 1, 2, dead=1)
+AFTER = PartitionsCounted(4, 0, 0)
+
+
+def test_a_report_says_how_many_partitions_there_are() -> None:
+    report = Script({"a": [Due((), 0.0, partitions=AFTER)], "b": [NOTHING]}).run()
+    assert [target.partitions for target in report.targets] == [AFTER, None]
+    counts = {"there": 4, "over": 0, "missing": 0, "dead": 0}
+    assert [target["partitions"] for target in report.to_dict()["targets"]] == [counts, None]
+    assert "a: 4 partitions, 0 over" in str(report)
     assert str(PartitionsCounted(1, 0, 2)) == "1 partition, 0 over, 2 more to be made"
+
+
+def test_it_is_what_the_last_step_has_left() -> None:
+    there = Due((Part.PARTITIONS, Part.INHERITING), 60.0, partitions=BEFORE)
+    steps = [BatchResult(0, 1, partitions=BEFORE), BatchResult(9, partitions=AFTER)]
+    report = Script({"a": [there, NOTHING]}, [*steps, last(3)]).run()
+    assert report.targets[0].partitions == AFTER
+
+
+def test_a_dry_run_says_what_there_is_to_do() -> None:
+    report = Script({"a": [Due((Part.PARTITIONS,), 60.0, partitions=BEFORE)]}).run(dry_run=True)
+    assert report.targets[0].partitions == BEFORE
+    assert "a: 3 partitions, 1 over, 2 more to be made" in str(report)
+
+
+def test_of_a_target_that_nobody_could_read_it_is_not_known() -> None:
+    script = Script({"a": [StoreError("no")]})
+    assert script.run().targets[0].partitions is None

@@ -211,6 +211,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "left": [],
             "notes": [],
             "workers": 1,
+            "partitions": None,
         },
         {
             "table": "orders",
@@ -229,6 +230,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "left": [],
             "notes": [],
             "workers": 1,
+            "partitions": None,
         },
     ]
     assert plain == {

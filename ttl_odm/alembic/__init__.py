@@ -21,6 +21,8 @@ What they do:
 - `target_schema`: what a table has once it has TTL
 - `reflection`: what of that it has at this moment
 - `steps`: what there is to do; `postgresql`, `mysql`, `sqlite`: how, without stalling writers
+- `partitioning`: what `partition=` means for a table; `postgresql_cut`, `postgresql_swap`,
+  `postgresql_table`: how a table in use becomes one in partitions
 - `enforcement`: the view and the row-level security that hide expired rows
 - `backfill`: the life that old rows have behind them, in batches
 - `progress`: how far an operation is, for a run after a failure

@@ -22,6 +22,7 @@ from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
 from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
+from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy.schema import SchemaItem
 
     from ttl_odm.alembic.reflection import ExistingSchema
+    from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
@@ -103,6 +105,18 @@ class _Comparison:
                 self._compare_dates(op, declared.get((op.schema, op.table_name)))
             elif isinstance(op, ops.DropTableOp):
                 self._compare_lost(op)
+        for key, table in declared.items():
+            binding = binding_of(table)
+            if binding is not None and self._makes_partitions(binding):
+                self._compare_cut(key, table, binding)
+
+    def _makes_partitions(self, binding: Binding) -> bool:
+        partitioning, name = binding.partitioning, self._connection.dialect.name
+        return (
+            partitioning is not None
+            and partitioning.declared.made_by != "others"
+            and partition_ddl(name) is not None
+        )
 
     def _partitions(self) -> Iterator[tuple[str | None, str]]:
         """The partitions of tables that are cut by time: no model has them, and none is to go."""
@@ -139,16 +153,18 @@ class _Comparison:
             position = self._strip(modified, target) + 1
         if operation is None:
             return
-        if not changed:
-            # Alembic had nothing to say of the table, so it didn't ask the filters of env.py.
-            schema, name = key
-            if not self._context.run_name_filters(name, "table", {"schema_name": schema}):
-                return
-            reflected = Table(name, MetaData(), schema=schema)
-            self._context.inspector.reflect_table(reflected, None, resolve_fks=False)
-            if not self._context.run_object_filters(table, name, "table", False, reflected):  # noqa: FBT003
-                return
+        if not changed and not self._is_asked_for(key, table):
+            return
         self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
+
+    def _is_asked_for(self, key: tuple[str | None, str], table: Table) -> bool:
+        """Ask the filters of env.py, as Alembic does where it has something to say of a table."""
+        schema, name = key
+        if not self._context.run_name_filters(name, "table", {"schema_name": schema}):
+            return False
+        reflected = Table(name, MetaData(), schema=schema)
+        self._context.inspector.reflect_table(reflected, None, resolve_fks=False)
+        return self._context.run_object_filters(table, name, "table", False, reflected)  # noqa: FBT003
 
     def _add_to_created(
         self, created: ops.CreateTableOp, target: TargetSchema, binding: Binding
@@ -165,6 +181,59 @@ class _Comparison:
             in_transaction=True,
         )
         self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
+
+    # --- tables that are to be cut by time --------------------------------------------------
+
+    def _compare_cut(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+        """A table that isn't cut yet is, by the operation that it gets in any case, or its own."""
+        every = (op for op in self._upgrade.ops if isinstance(op, ops.CreateTableOp))
+        created = next((op for op in every if _creates(op, key)), None)
+        if created is None and not self._is_uncut(key, table, binding):
+            return
+        assert binding.partitioning is not None  # noqa: S101 (that is why it is compared)
+        op = self._added(key, table, binding)
+        if op is None and created is None:
+            op = AlterTTLOp(table.name, _policy(binding), schema=table.schema)
+            op.existing_ttl = op.default_ttl
+        elif op is None:
+            op = AddTTLOp(table.name, None, schema=table.schema, sweep=binding.sweep)
+            op.in_transaction = True
+        else:
+            self._upgrade.ops.remove(op)
+        op.default_ttl, op.partition = _policy(binding), binding.partitioning.declared
+        # Behind the indexes, which are built without a lock as long as it isn't cut.
+        position = len(self._upgrade.ops)
+        if created is not None:
+            position = self._upgrade.ops.index(created) + 1
+            target = TargetSchema.of(table.name, _policy(binding), table.schema)
+            for modified in self._modifications(table.name, created.schema, table.schema):
+                self._strip(modified, target)
+        self._upgrade.ops.insert(position, op)
+
+    def _is_uncut(self, key: tuple[str | None, str], table: Table, binding: Binding) -> bool:
+        return (
+            key[0] in self._schemas
+            and self._context.inspector.has_table(table.name, schema=key[0])
+            and read_leaves(self._connection, binding) is None
+            and self._is_asked_for(key, table)
+        )
+
+    def _added(
+        self, key: tuple[str | None, str], table: Table, binding: Binding
+    ) -> AddTTLOp | AlterTTLOp | None:
+        """The operation that a table gets, for its columns, or for the index on its dates."""
+        is_ttl = isinstance(_policy(binding), TTL)
+        return next(
+            (
+                op
+                for op in self._upgrade.ops
+                if isinstance(op, AddTTLOp)
+                and op.table_name == table.name
+                and op.schema in (key[0], table.schema)
+                and is_ttl is not isinstance(op.default_ttl, (ExpireAfter, ExpireAt))
+            ),
+            None,
+        )
 
     # --- tables that don't, or are no longer there -----------------------------------------
 
@@ -254,6 +323,18 @@ class _Comparison:
             return position
         del self._upgrade.ops[position]
         return position - 1
+
+
+def _policy(binding: Binding) -> Policy:
+    """What an operation is told of a policy by which a table is cut: its numbers at this moment."""
+    policy, limit = binding.policy, binding.max_lifetime
+    if not isinstance(policy, TTL):
+        return binding.default.policy
+    assert limit is not None  # noqa: S101 (else no table is cut)
+    created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
+    if adds_columns(binding):
+        return TTL(binding.default(), max_lifetime=seconds, created=created, timezone=zone)
+    return ExpireAfter(created, seconds, timezone=zone, unit=policy.unit)
 
 
 def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:

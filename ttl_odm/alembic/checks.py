@@ -128,17 +128,13 @@ def refuse_expiring(
         )
 
 
-def refuse_partitioned(connection: Connection, target: TargetSchema) -> None:
-    """Refuse indexes that PostgreSQL can't build while others write."""
-    if connection.dialect.name != "postgresql":
-        return
-    kind = text("SELECT relkind FROM pg_class WHERE oid = CAST(:table AS regclass)")
-    names = {"table": target.plain(connection.dialect)}
-    if connection.scalar(kind, names) in ("p", b"p"):
+def refuse_partitioned(target: TargetSchema, existing: ExistingSchema) -> None:
+    """Refuse indexes that are not built while others write."""
+    if existing.is_nested and not all(map(existing.has_index, target.index_names)):
         raise MigrationRefusedError(
-            f"Table {target.label} is partitioned, and PostgreSQL builds or drops no index of such "
-            "a table while others write. Write in_transaction=True, which locks it until the "
-            "transaction ends, or do without indexes (sweep='scan')."
+            f"Table {target.label} is in partitions that are partitioned themselves, or foreign "
+            "tables, and its indexes are not built while others write. Write in_transaction=True, "
+            "which locks it until the transaction ends, or do without indexes (sweep='scan')."
         )
 
 

@@ -49,8 +49,11 @@ class Enforcement:
         self._passing = steps.quote(passing)
         self._passing_name = "'" + passing.replace("'", "''") + "'"
         self._oid = "'" + steps.table.replace("'", "''") + "'::regclass"
-        self._live = target.live(steps.dialect)
         self._seconds = target.seconds
+
+    @property
+    def _live(self) -> str:
+        return self._steps.target.live(self._steps.dialect)
 
     def change(self, enforce: str | None) -> None:
         """Make it, or take it "off", or make anew what is there, with another default ttl."""

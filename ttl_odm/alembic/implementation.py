@@ -18,6 +18,7 @@ from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp, written
+from ttl_odm.alembic.partitioning import declared_by, stand_in
 from ttl_odm.alembic.postgresql import PostgreSQLSteps
 from ttl_odm.alembic.progress import Progress
 from ttl_odm.alembic.reflection import ExistingSchema, read_schema
@@ -25,6 +26,7 @@ from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
 from ttl_odm.alembic.target_schema import TargetSchema
 from ttl_odm.core.policy import as_policy
+from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.entry_points import PAGE
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.alembic.steps import Steps
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _STEPS: Final[dict[str, type[Steps[Any]]]] = {
     "postgresql": PostgreSQLSteps,
@@ -52,6 +55,7 @@ class _Migration:
         except (InvalidTTL, TTLConfigurationError) as error:
             raise MigrationRefusedError(str(error)) from error
         self._op = op
+        self._declared = declared_by(getattr(op, "partition", None))
         self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
         self.dialect = self.runner.dialect
 
@@ -81,8 +85,36 @@ class _Migration:
         steps: Steps[Any] = _STEPS[clock_of(self.dialect).family](
             self.runner, self.target, self.existing
         )
-        steps.may_copy = is_new or getattr(op, "copy_table", False)
+        steps.may_copy = is_new or op.copy_table
+        steps.refuse_copies(getattr(op, "sweep", "scan"))
         return steps
+
+    @cached_property
+    def cut(self) -> Binding | None:
+        """The policy of a table that is to be cut; None where it isn't, or others see to that."""
+        op, declared = self._op, self._declared
+        if declared is None or declared.made_by == "others":
+            return None
+        if partition_ddl(self.dialect.name) is None:
+            return None
+        if self.runner.offline and not op.in_transaction:
+            raise MigrationRefusedError(
+                f"Table {self.target.label}: partition= asks the database what the table is, which "
+                "--sql can't. Run this migration online. (For a table that the same revision "
+                "creates in partitions, write in_transaction=True.)"
+            )
+        where = f"op.{op.verb}_ttl({op.table_name!r}) partition"
+        return stand_in(self.target, self.existing, declared, where)
+
+    def refuse_uncuttable(self) -> None:
+        """Refuse a table that can't be cut, where it is to be."""
+        if self.cut is not None:
+            self.steps().refuse_uncuttable(self.cut)
+
+    def cut_by(self, steps: Steps[Any]) -> None:
+        """Cut the table, where it is to be."""
+        if self.cut is not None:
+            steps.cut(self.cut)
 
     @contextmanager
     def unfinished(self) -> Iterator[Steps[Any] | None]:
@@ -106,7 +138,8 @@ class _Migration:
         To add it again does no harm.
         """
         target, runner = self.target, self.runner
-        misplaced = self._op.options("sweep", "in_transaction")
+        copying = () if self._declared is None else ("copy_table",)
+        misplaced = self._op.options("sweep", "in_transaction", "partition", *copying)
         if misplaced:
             raise MigrationRefusedError(
                 f"Table {target.label}: {written(target.policy)} adds nothing but an index, so "
@@ -119,11 +152,16 @@ class _Migration:
                     f"{', '.join(self.existing.columns)}."
                 )
             checks.refuse_without_rights(runner.connection, target)
+            if sweep == "index" and not runner.in_transaction:
+                checks.refuse_partitioned(target, self.existing)
+        self.refuse_uncuttable()
         with runner.outside_transactions():
+            steps = self.steps()
             if sweep == "index":
-                self.steps().add_indexes()
+                steps.add_indexes()
             elif sweep == "scan":
-                self.steps().drop_indexes()
+                steps.drop_indexes()
+            self.cut_by(steps)
 
 
 @Operations.implementation_for(AddTTLOp)
@@ -138,6 +176,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         return
     progress = migration.progress
     source = _check_add(runner, target, migration.existing, op, resumes=progress.resumes)
+    migration.refuse_uncuttable()
     with migration.unfinished() as steps:
         if steps is None:
             return
@@ -157,6 +196,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
             steps.add_indexes()
         if op.touch_trigger:
             steps.add_trigger()
+        migration.cut_by(steps)
         if op.enforce:
             Enforcement(steps).change(op.enforce)
 
@@ -177,7 +217,7 @@ def _check_add(
     if not resumes:
         checks.refuse_existing(target, existing, keep_ttl=op.keep_ttl)
         if op.sweep == "index" and not runner.in_transaction:
-            checks.refuse_partitioned(runner.connection, target)
+            checks.refuse_partitioned(target, existing)
         checks.refuse_without_rights(runner.connection, target)
     kept = op.keep_ttl and target.own_ttl.name in existing.columns
     if kept and not resumes:
@@ -224,12 +264,13 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             checks.refuse_unchecked(runner.connection, target)
         checks.refuse_without_rights(runner.connection, target)
         if op.sweep == "index" and not runner.in_transaction:
-            checks.refuse_partitioned(runner.connection, target)
+            checks.refuse_partitioned(target, migration.existing)
         quote = runner.dialect.identifier_preparer.quote
         own, stamp = quote(target.own_ttl.name), quote(target.last_modified.name)
         # Rows with a ttl of their own don't follow the default.
         instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
         checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
+    migration.refuse_uncuttable()
     with runner.outside_transactions():
         steps = migration.steps()
         if runner.offline:
@@ -243,6 +284,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             steps.drop_indexes()
         if op.touch_trigger is not None:
             steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
+        migration.cut_by(steps)
         Enforcement(steps).change(op.enforce)
 
 
@@ -256,9 +298,6 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
     if not runner.offline and not migration.progress.resumes:
         checks.refuse_missing(target, migration.existing)
         checks.refuse_without_rights(runner.connection, target)
-        has_index = migration.existing.indexes.keys() & set(target.index_names)
-        if has_index and not runner.in_transaction:
-            checks.refuse_partitioned(runner.connection, target)
     with migration.unfinished() as steps:
         if steps is None:
             return

@@ -6,8 +6,13 @@ Why, stands in `ttl_odm.dialects.mysql`. What is INSTANT waits briefly and is tr
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import text
+
+from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.mysql_partitioning import COPY, PARTITIONED, Partitioning
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
 from ttl_odm.dialects.definitions import column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
@@ -15,6 +20,9 @@ from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, swe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ttl_odm.alembic.target_schema import Sweep
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -107,6 +115,33 @@ class MySQLSteps(Steps[MySQL]):
         check = self.target.check_sql(self.dialect)
         self._alter(f"MODIFY COLUMN {line.replace('%', '%%')} {check}")
 
+    @cached_property
+    def _copies_virtual(self) -> bool:
+        """Whether virtual columns come and go by a copy: MariaDB's do, of a partitioned table."""
+        if self.run.offline or not self.run.is_mariadb:
+            return False
+        table = self.target.table
+        names = {"schema": table.schema, "table": table.name}
+        return bool(self.run.connection.execute(text(PARTITIONED), names).all())
+
+    def _alter_virtual(self, *parts: str) -> None:
+        if not self._copies_virtual:
+            self._alter(*parts)
+            return
+        self.run.at_length(f"ALTER TABLE {self.table} {', '.join(parts)}, {COPY}")
+
+    def refuse_copies(self, sweep: Sweep | None) -> None:
+        """Refuse to add or drop virtual columns of a partitioned table of MariaDB."""
+        there, every = len(self.existing.virtual), len((INHERITED_END, OWN_END))
+        changes = there < every if sweep == "index" else there and sweep == "scan"
+        if self.target.dates is None and changes and not self.may_copy and self._copies_virtual:
+            raise MigrationRefusedError(
+                f"Table {self.target.label} is partitioned, and MariaDB copies such a table to add "
+                "or drop the columns that the sweeper's indexes are on; whoever writes waits until "
+                "it is copied. Write copy_table=True if that will do. (To add TTL without them, "
+                "write sweep='scan'.)"
+            )
+
     def add_indexes(self) -> None:
         """Virtual columns at once, then their indexes while others write."""
         if self.target.dates is None:
@@ -115,7 +150,7 @@ class MySQLSteps(Steps[MySQL]):
             columns = sweep_columns(virtual, preparer).items()
             missing = [sql for name, sql in columns if name not in self.existing.virtual]
             if missing:
-                self._alter(*missing)
+                self._alter_virtual(*missing)
             indexes = sweep_indexes(virtual, preparer)
         else:
             column = self.quote(self.target.dates)
@@ -132,9 +167,15 @@ class MySQLSteps(Steps[MySQL]):
             if self.is_there(name in self.existing.indexes):
                 drop = f"DROP INDEX {self.quote(name)}"
                 self.run.briefly([f"ALTER TABLE {self.table} {drop}, {self._without_copy}"])
-        for name in () if self.target.dates is not None else (OWN_END, INHERITED_END):
-            if self.is_there(name in self.existing.virtual):
-                self._alter(f"DROP COLUMN {name}")
+        names = () if self.target.dates is not None else (OWN_END, INHERITED_END)
+        drops = [
+            f"DROP COLUMN {name}" for name in names if self.is_there(name in self.existing.virtual)
+        ]
+        if drops and self._copies_virtual:
+            self._alter_virtual(*drops)
+            return
+        for drop in drops:
+            self._alter(drop)
 
     def drop_columns(self, *, keep_ttl: bool) -> None:
         """At once; the CHECK goes with its column."""
@@ -149,3 +190,11 @@ class MySQLSteps(Steps[MySQL]):
         stamping = f"SET {new} = IF({new} <=> {old}, {self.family.stamp}, {new})"
         head = f"CREATE TRIGGER {self.schema}{self.trigger} BEFORE UPDATE ON {self.table}"
         return [f"{head} FOR EACH ROW {stamping}"]
+
+    def refuse_uncuttable(self, cut: Binding) -> None:
+        """Refuse what neither cuts, and what they cut by a copy only."""
+        Partitioning(self, cut).check()
+
+    def cut(self, cut: Binding) -> None:
+        """Copy the table into partitions; what one lacks that has some, the sweeper makes."""
+        Partitioning(self, cut).make()

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from alembic.autogenerate import renderers
 from alembic.operations import BatchOperations, MigrateOperation, Operations
 
-from ttl_odm.core.policy import ExpireAfter, ExpireAt, Policy
+from ttl_odm.core.partitions import Partitions
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 
 if TYPE_CHECKING:
     from alembic.autogenerate.api import AutogenContext
@@ -108,23 +109,40 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
     in_batch = getattr(autogen_context, "_has_batch", False)
     table = [] if in_batch else [repr(str(op.table_name))]
     schema = [] if in_batch or op.schema is None else [f"schema={str(op.schema)!r}"]
-    if isinstance(op.default_ttl, (ExpireAfter, ExpireAt)):
+    if "ttl_odm." in "".join(op.arguments()):
         autogen_context.imports.add("import ttl_odm")
     prefix = "batch_op." if in_batch else autogen_context.opts.get("alembic_module_prefix", "op.")
     return f"{prefix}{op.verb}_ttl({', '.join([*table, *op.arguments(), *schema])})"
 
 
-def written(default_ttl: object) -> str:
-    """A declaration as it stands in a revision."""
-    if isinstance(default_ttl, ExpireAfter):
-        return f"ttl_odm.ExpireAfter({default_ttl.field!r}, {default_ttl.seconds})"
-    if isinstance(default_ttl, ExpireAt):
-        return f"ttl_odm.ExpireAt({default_ttl.field!r})"
-    return repr(default_ttl)
+def written(value: object) -> str:
+    """A declaration, or an option, as it stands in a revision."""
+    if isinstance(value, TTL):
+        return f"ttl_odm.{value!r}"
+    if isinstance(value, Partitions):
+        rest = _but_defaults(value, "span")
+        if not rest:
+            return repr(value.span)
+        return f"ttl_odm.Partitions({', '.join([repr(value.span), *rest])})"
+    if isinstance(value, (ExpireAfter, ExpireAt)):
+        first = [value.field, value.seconds] if isinstance(value, ExpireAfter) else [value.field]
+        arguments = [*map(repr, first), *_but_defaults(value, "field", "seconds")]
+        return f"ttl_odm.{type(value).__name__}({', '.join(arguments)})"
+    return repr(value)
+
+
+def _but_defaults(value: Partitions | ExpireAfter | ExpireAt, *without: str) -> list[str]:
+    usual = {"ahead": 7, "survivors": "sweep", "made_by": "sweeper"}
+    usual |= {"timezone": "UTC", "unit": None, "null": "never"}
+    return [
+        f"{name}={getattr(value, name)!r}"
+        for name in (field.name for field in fields(value))
+        if name not in without and getattr(value, name) != usual[name]
+    ]
 
 
 def _as_keywords(options: dict[str, Any]) -> list[str]:
-    return [f"{name}={value!r}" for name, value in options.items()]
+    return [f"{name}={written(value)}" for name, value in options.items()]
 
 
 @_register
@@ -147,6 +165,9 @@ class AddTTLOp(_Operation):
         keep_ttl: Take over a column ``ttl`` that is there, with its values.
         max_expired_now: Refuse if more than this part of the rows (0 to 1) would expire at
             once.
+        partition: Cut the table by time: the model's ``__ttl_partition__``, or only its span
+            ("1 day"). A table that is there becomes the first partition of the new one, while
+            others read and write it. On a database without partitions it is a table like any.
         copy_table: Let MySQL enforce the CHECK of rows' own ttl, for which it copies the table
             and keeps writers out meanwhile; otherwise it is added as NOT ENFORCED, at once.
             The other databases enforce it without a copy.
@@ -169,6 +190,7 @@ class AddTTLOp(_Operation):
     enforce: Enforce | None = None
     keep_ttl: bool = False
     max_expired_now: float | None = None
+    partition: str | Partitions | None = None
     copy_table: bool = False
     in_transaction: bool = False
 
@@ -211,6 +233,7 @@ class AlterTTLOp(_Operation):
         enforce: Put "view" or "rls", or take both "off".
         max_expired_now: Refuse if more than this part of the rows (0 to 1) would be expired
             under the new default.
+        partition: Cut the table by time, as for ``add_ttl``.
         copy_table: Let MySQL enforce a CHECK that is NOT ENFORCED, for which it copies the table.
         in_transaction: As for ``add_ttl`` on PostgreSQL.
 
@@ -230,6 +253,7 @@ class AlterTTLOp(_Operation):
     touch_trigger: bool | None = None
     enforce: Enforce | Literal["off"] | None = None
     max_expired_now: float | None = None
+    partition: str | Partitions | None = None
     copy_table: bool = False
     in_transaction: bool = False
     existing_ttl: Declared = field(default=None, init=False)
@@ -238,7 +262,11 @@ class AlterTTLOp(_Operation):
     def reverse(self) -> AlterTTLOp:
         """Back to what autogenerate saw."""
         op = replace(
-            self, default_ttl=self.existing_ttl, sweep=self.existing_sweep, copy_table=False
+            self,
+            default_ttl=self.existing_ttl,
+            sweep=self.existing_sweep,
+            partition=None,
+            copy_table=False,
         )
         op.existing_ttl, op.existing_sweep = self.default_ttl, self.sweep
         return op
@@ -249,7 +277,8 @@ class AlterTTLOp(_Operation):
 class DropTTLOp(_Operation):
     """Take TTL off a table, with all that ``add_ttl`` and ``alter_ttl`` put on it.
 
-    No row is deleted: those that were expired and not purged yet can be seen again.
+    No row is deleted: those that were expired and not purged yet can be seen again. A table that is
+    cut by time stays cut.
 
     Args:
         table_name: The table.
@@ -257,6 +286,8 @@ class DropTTLOp(_Operation):
         schema: The table's schema.
         keep_ttl: Leave the column ``ttl`` where it is, with rows' own ttl, for a later
             ``add_ttl(..., keep_ttl=True)``.
+        copy_table: Let MariaDB copy a table that is cut by time, as it does to drop the columns
+            that the sweeper's indexes are on.
         in_transaction: As for ``add_ttl``.
 
     Raises:
@@ -270,6 +301,7 @@ class DropTTLOp(_Operation):
     _: KW_ONLY
     schema: str | None = None
     keep_ttl: bool = False
+    copy_table: bool = False
     in_transaction: bool = False
     added: AddTTLOp | None = field(default=None, init=False)
 

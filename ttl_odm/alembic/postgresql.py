@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
+from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
 from ttl_odm.alembic.steps import Steps
-from ttl_odm.dialects.postgresql import PostgreSQL
+from ttl_odm.dialects.partitions import leaf_name
+from ttl_odm.dialects.postgresql import PostgreSQL, relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import Index
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
 class PostgreSQLSteps(Steps[PostgreSQL]):
@@ -69,25 +72,54 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             self.run.at_length(f"ALTER TABLE {self.table} {validate}")
 
     def add_indexes(self) -> None:
-        """Without locking writers out; one that an earlier try left invalid is replaced."""
+        """Without locking writers out."""
         for index in self.target.indexes:
             name = str(index.name)
             if self.existing.has_index(name):
                 continue
-            if name in self.existing.indexes:
-                self._drop_index(name)
-            self.run.patiently(partial(self._create_index, index), "a lock on the table")
+            if self.existing.is_partitioned and not self.run.in_transaction:
+                self._index_partitions(name, str(CreateIndex(index).compile(dialect=self.dialect)))
+                continue
+            index.dialect_options["postgresql"]["concurrently"] = not self.run.in_transaction
+            self.build_index(name, str(CreateIndex(index).compile(dialect=self.dialect)))
 
-    def _create_index(self, index: Index) -> None:
-        index.dialect_options["postgresql"]["concurrently"] = not self.run.in_transaction
+    def _index_partitions(self, name: str, statement: str) -> None:
+        """Each partition by itself; the table's index is valid once all have theirs."""
+        _, _, rest = statement.partition(f" ON {self.table} ")
+        if name not in self.existing.indexes:
+            only = f"CREATE INDEX {self.quote(name)} ON ONLY {self.table} {rest}"
+            self.run.briefly([only])
+        whole = relation(self.target.table.schema, name)
+        names = {"table": self.target.plain(self.dialect), "index": whole}
+        suffix = name.removeprefix(f"ix_{self.target.table.name}_")
+        for schema, leaf in self.run.connection.execute(_WITHOUT_INDEX, names).all():
+            own = leaf_name(leaf, suffix)
+            place = f"{self.quote(schema)}."
+            there = {"index": relation(schema, own)}
+            is_valid = self.run.connection.scalar(_IS_VALID, there)
+            if is_valid is False:  # A run that was killed left it so.
+                self.run.at_length(f"DROP INDEX CONCURRENTLY {place}{self.quote(own)}")
+            if not is_valid:
+                on = f"{self.quote(own)} ON {place}{self.quote(leaf)} {rest}"
+                self.run.at_length(f"CREATE INDEX CONCURRENTLY {on}")
+            attach = f"ATTACH PARTITION {place}{self.quote(own)}"
+            self.run.briefly([f"ALTER INDEX {self.schema}{self.quote(name)} {attach}"])
+
+    def build_index(self, name: str, statement: str) -> None:
+        """Build an index; one that an earlier try left invalid is replaced."""
+        if name in self.existing.indexes:
+            self._drop_index(name)
+        self.run.patiently(partial(self._create_index, name, statement), "a lock on the table")
+
+    def _create_index(self, name: str, statement: str) -> None:
         try:
-            self.run.at_once(str(CreateIndex(index).compile(dialect=self.dialect)))
+            self.run.at_once(statement)
         except Exception:
             if not self.run.in_transaction and not self.run.offline:
                 # What it leaves behind costs every write and serves no read.
                 # Whether it can be dropped or not: the next run replaces it.
                 with suppress(DBAPIError):
-                    self._drop_index(str(index.name))
+                    self._drop_index(name)
             raise
 
     def drop_indexes(self) -> None:
@@ -98,6 +130,9 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
 
     def _drop_index(self, name: str) -> None:
         qualified = f"{self.schema}{self.quote(name)}"
+        if self.existing.is_partitioned:  # not concurrently; it reads no row, either
+            self.run.briefly([f"DROP INDEX IF EXISTS {qualified}"])
+            return
         in_transaction = self.run.in_transaction
         self.run.at_length(self.family.drop_index(qualified, in_transaction=in_transaction))
 
@@ -127,3 +162,21 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         if self.is_there(self.existing.trigger):
             drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
             self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])
+
+    def refuse_uncuttable(self, cut: Binding) -> None:
+        """Refuse what can't be carried over to a table in partitions, or rows that fit in none."""
+        PostgreSQLCut(self, cut, self.build_index).refuse()
+
+    def cut(self, cut: Binding) -> None:
+        """Let the table become the first partition of another in its place."""
+        PostgreSQLCut(self, cut, self.build_index).cut()
+
+
+_WITHOUT_INDEX: Final = text(
+    "SELECT n.nspname::text, c.relname::text FROM pg_inherits i "
+    "JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE i.inhparent = CAST(:table AS regclass) AND NOT EXISTS ("
+    "SELECT FROM pg_index x JOIN pg_inherits h ON h.inhrelid = x.indexrelid "
+    "WHERE x.indrelid = c.oid AND h.inhparent = CAST(:index AS regclass)) ORDER BY 1, 2"
+)
+_IS_VALID: Final = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:index)")

@@ -41,6 +41,8 @@ class ExistingSchema:
         check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
         without_rowid: SQLite knows its rows by the primary key only.
+        is_partitioned: PostgreSQL has its rows in partitions.
+        is_nested: Some of these are partitioned themselves, or are foreign tables.
     """
 
     columns: dict[str, Column[Any]] = field(default_factory=dict)
@@ -55,6 +57,8 @@ class ExistingSchema:
     view: bool = False
     policies: bool = False
     without_rowid: bool = False
+    is_partitioned: bool = False
+    is_nested: bool = False
 
     def has_index(self, name: str) -> bool:
         """Whether a valid index of this name is there."""
@@ -127,13 +131,17 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "policy": target.name_of("rls_", "ttl_live"),
     }
     indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
-    validated, trigger, view, policy = connection.execute(_POSTGRESQL_OTHERS, names).one()
+    validated, trigger, view, policy, cut, nested = connection.execute(
+        _POSTGRESQL_OTHERS, names
+    ).one()
     return {
         "indexes": {name: bool(valid) for name, valid in indexes},
         "check": {None: "missing", False: "unvalidated", True: "there"}[validated],
         "trigger": trigger,
         "view": view,
         "policies": policy,
+        "is_partitioned": cut,
+        "is_nested": cut and nested,
     }
 
 
@@ -148,7 +156,9 @@ _POSTGRESQL_OTHERS: Final = text(
     "EXISTS (SELECT 1 FROM pg_class v "
     "WHERE v.relnamespace = t.relnamespace AND v.relname = :live AND v.relkind = 'v' "
     "AND obj_description(v.oid, 'pg_class') LIKE 'ttl_odm: %'), "
-    "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy) "
+    "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy), "
+    "t.relkind = 'p', EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+    "WHERE i.inhparent = t.oid AND c.relkind <> 'r') "
     "FROM pg_class t WHERE t.oid = CAST(:table AS regclass)"
 )
 

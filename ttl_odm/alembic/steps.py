@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
-    from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.alembic.target_schema import Sweep, TargetSchema
     from ttl_odm.dialects import Family
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 ENOUGH_FOR_OLD_ROWS = "-1"
 """The ttl that rows get which are to be left alone."""
@@ -119,3 +120,32 @@ class Steps(ABC, Generic[F]):
         """Take that off."""
         if self.is_there(self.existing.trigger):
             self.run.briefly([f"DROP TRIGGER IF EXISTS {self.schema}{self.trigger}"])
+
+    def refuse_copies(self, sweep: Sweep | None) -> None:
+        """Refuse what takes a copy of the table, where nobody asked for that; this only reads.
+
+        Args:
+            sweep: What becomes of the indexes; None where they stay as they are.
+
+        Raises:
+            MigrationRefusedError: With what to write.
+        """
+
+    def refuse_uncuttable(self, cut: Binding) -> None:
+        """Refuse a table that can't be cut; nothing was changed yet, and this only reads.
+
+        Where the table is cut by the column already, all is well.
+
+        Args:
+            cut: The table's policy; its `partitioning` says how the table is to be cut.
+
+        Raises:
+            MigrationRefusedError: With the reason, and what to do.
+        """
+
+    def cut(self, cut: Binding) -> None:
+        """Cut the table by time, as the last of the steps; one that is cut gets what it lacks.
+
+        It has its columns and its indexes already. On a database without partitions, it is a table
+        like any.
+        """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -14,22 +13,15 @@ from ttl_odm.cli.application import Application, Target, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.findings import Finding, Severity, fix_of_unreadable, overdue, print_findings
-from ttl_odm.cli.options import (
-    Seconds,
-    app_options,
-    json_option,
-    lease_name_option,
-    selection_options,
-)
+from ttl_odm.cli.options import Seconds, json_option, lease_name_option, selection_options
 from ttl_odm.cli.output import Output
+from ttl_odm.cli.source import Source, source_options
 from ttl_odm.cli.status import lease_of
 from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ttl_odm.sweeper import Due
 
 DAY: Final = 86_400.0
@@ -39,7 +31,7 @@ _UNSEARCHABLE: Final = ("missing-table", "missing-column")
 
 
 @click.command()
-@app_options
+@source_options
 @selection_options
 @click.option(
     "--max-age",
@@ -54,8 +46,7 @@ _UNSEARCHABLE: Final = ("missing-table", "missing-column")
 @lease_name_option
 @json_option
 def check(  # noqa: PLR0913 (click's)
-    app: str | None,
-    url: str | None,
+    source: Source,
     models: list[str],
     excepted: list[str],
     *,
@@ -75,7 +66,7 @@ def check(  # noqa: PLR0913 (click's)
     """
 
     async def work() -> tuple[int, list[Finding]]:
-        async with connect(app, url) as application:
+        async with connect(source) as application:
             selected = application.select(models, excepted)
             findings = await _of_database(selected, max_age, deep=deep)
             broken = {finding.target for finding in findings if finding.code in _UNSEARCHABLE}
@@ -85,9 +76,9 @@ def check(  # noqa: PLR0913 (click's)
                     findings += await _of_oldest(selected, target, max_age)
             findings += await _of_lease(selected, lease_name, max_age)
             findings += await _of_clock(selected)
-            shown = url if url == application.database else "..."  # it has a password
-            words = _typed({"app": app, "url": shown, "lease_name": lease_name})
-            return len(targets), [finding.repeating(words) for finding in findings]
+            words = _typed(source, application.database, lease_name)
+            file = _config_file()
+            return len(targets), [finding.repeating(words, file) for finding in findings]
 
     checked, findings = in_loop(work)
     output = Output(as_json=as_json)
@@ -103,17 +94,25 @@ def check(  # noqa: PLR0913 (click's)
         raise SystemExit(Status.FAILED)
 
 
-def _typed(options: Mapping[str, str | None]) -> str:
+def _config_file() -> str | None:
+    """The file that was typed for this command."""
+    program = click.get_current_context().find_root()
+    is_typed = program.get_parameter_source("config") is click.core.ParameterSource.COMMANDLINE
+    return str(program.params["config"]) if is_typed else None
+
+
+def _typed(source: Source, public_url: str | None, lease_name: str | None) -> list[str]:
     """Return the options that were typed for this command, as another one takes them.
 
-    Those of the environment and of pyproject.toml hold for that one, too.
+    Those of the environment and of a file hold for that one, too.
     """
-    source = click.get_current_context().get_parameter_source
-    return " ".join(
-        f"--{name.replace('_', '-')} {shlex.quote(value)}"
-        for name, value in options.items()
-        if value is not None and source(name) is click.core.ParameterSource.COMMANDLINE
-    )
+    words = [*source.words]
+    if source.url is not None and source.is_url_typed:
+        words += ["--url", source.url if source.url == public_url else "..."]  # it has a password
+    is_typed = click.get_current_context().get_parameter_source("lease_name")
+    if lease_name is not None and is_typed is click.core.ParameterSource.COMMANDLINE:
+        words += ["--lease-name", lease_name]
+    return words
 
 
 async def _of_database(app: Application, max_age: float, *, deep: bool) -> list[Finding]:

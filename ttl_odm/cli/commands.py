@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -48,10 +49,16 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="ttl-odm")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Read [tool.ttl_odm] in this TOML file, in place of pyproject.toml.",
+)
 @click.pass_context
-def cli(context: click.Context) -> None:
-    """Time-to-live for SQLAlchemy models and Beanie documents."""
-    context.default_map = configuration.defaults(cli)
+def cli(context: click.Context, config: Path | None) -> None:
+    """Time-to-live for SQLAlchemy models, Beanie documents, and tables without a model."""
+    context.default_map, context.obj = configuration.read(cli, config)
 
 
 @cli.command()

@@ -1,8 +1,9 @@
-"""``[tool.ttl_odm]`` in pyproject.toml, as defaults of the commands' options.
+"""``[tool.ttl_odm]`` in a file, pyproject.toml or another one: defaults of the commands' options.
 
 A key is the name of an option with underscores. What stands in ``[tool.ttl_odm]`` itself holds for
-every command that has the option, and ``[tool.ttl_odm.sweep]`` for that command. Options win over
-environment variables, these over the file. A password has no place in it: ``url =
+every command that has the option, and ``[tool.ttl_odm.sweep]`` for that command;
+``[tool.ttl_odm.tables]`` has the policies of tables without a model. Options win over environment
+variables, these over the file. A password has no place in it: ``url =
 "$DATABASE_URL"`` names the environment variable that has the URL.
 """
 
@@ -13,31 +14,42 @@ import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from ttl_odm.cli import tables
 from ttl_odm.cli.errors import UsageError
+from ttl_odm.cli.options import Duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ttl_odm.cli.tables import Declared
+
 FILE: Final = "pyproject.toml"
 
 
-def defaults(group: click.Group) -> dict[str, Any]:
-    """Read the file, and return click's ``default_map``; a key that no command knows is refused."""
+class Configuration(NamedTuple):
+    """What the file says: click's ``default_map``, and tables with their policies."""
+
+    defaults: dict[str, Any]
+    tables: dict[str, Declared]
+
+
+def read(group: click.Group, file: Path | None) -> Configuration:
+    """Read the file, or pyproject.toml, here or above; a key that no command knows is refused."""
     options = {
         name: {option.name: option for option in command.params if option.name}
         for name, command in group.commands.items()
     }
     _check_environment(options)
-    here = working_directory()
-    files = (folder / FILE for folder in (here, *here.parents))
-    path = next((file for file in files if file.is_file()), None)
+    path = _nearest() if file is None else file
     if path is None:
-        return {}
-    settings = _read(path)
+        return Configuration({}, {})
+    settings = {**_read(path)}
+    where = f"{path}: [tool.ttl_odm.{tables.SECTION}]"
+    declared = tables.of_file(settings.pop(tables.SECTION, {}), where)
     shared = {key: value for key, value in settings.items() if not isinstance(value, dict)}
     own = {key: value for key, value in settings.items() if isinstance(value, dict)}
     every = {name for names in options.values() for name in names}
@@ -45,7 +57,7 @@ def defaults(group: click.Group) -> dict[str, Any]:
     _check(own, options, f"{path}: [tool.ttl_odm], as the name of a command,")
     for command, table in own.items():
         _check(table, options[command], f"{path}: [tool.ttl_odm.{command}]")
-    return {
+    defaults = {
         command: {
             key: _resolved(value, names[key], f"{path}: {key}")
             for key, value in {**shared, **own.get(command, {})}.items()
@@ -53,6 +65,13 @@ def defaults(group: click.Group) -> dict[str, Any]:
         }
         for command, names in options.items()
     }
+    return Configuration(defaults, declared)
+
+
+def _nearest() -> Path | None:
+    here = working_directory()
+    files = (folder / FILE for folder in (here, *here.parents))
+    return next((file for file in files if file.is_file()), None)
 
 
 def working_directory() -> Path:
@@ -112,7 +131,7 @@ def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
     is_path = isinstance(option.type, click.Path)
     kinds = (str, bool) if is_flag else (str,) if is_path else (str, int, float)
     is_whole = isinstance(option.type, type(click.INT))
-    is_number = is_whole or isinstance(option.type, type(click.FLOAT))
+    is_number = is_whole or isinstance(option.type, (type(click.FLOAT), Duration))
     wanted = "true or false" if is_flag else "a number" if is_number else "a text"
     if not isinstance(value, kinds) or (isinstance(value, bool) and not is_flag):
         raise UsageError(f"{where} = {value!r}: give {wanted}.")

@@ -11,6 +11,7 @@ import traceback
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -19,19 +20,22 @@ from ttl_odm.cli import urls
 from ttl_odm.cli.application import Application, Target, answer
 from ttl_odm.cli.configuration import working_directory
 from ttl_odm.cli.errors import UsageError, in_one_line
+from ttl_odm.cli.tables import document_classes, reflected
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
+    from ttl_odm.cli.source import Source
+    from ttl_odm.cli.tables import Declared
     from ttl_odm.sweeper import SweepOptions
 
 _APP_NEEDED: Final = (
     "Say what to work on: --app module:Base (a declarative base, a list of models or of document "
     "classes, or a function that returns an engine and these), TTL_ODM_APP, or app in "
-    "[tool.ttl_odm] of pyproject.toml."
+    "[tool.ttl_odm] of pyproject.toml. Or, without models, --table NAME --policy POLICY, or "
+    "[tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
 )
-_TYPED: Final = click.core.ParameterSource.COMMANDLINE
 _PAIR: Final = (
     "has to return an engine (for MongoDB: what ttl_database() gave) and what to sweep, and "
     "perhaps a dict of sweeper options: return engine, Base"
@@ -39,31 +43,34 @@ _PAIR: Final = (
 
 
 @asynccontextmanager
-async def connect(
-    app: str | None, url: str | None, *, with_ttl: bool = True
-) -> AsyncIterator[Application]:
+async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[Application]:
     """Give the application that was named, and close what was opened for it.
 
     Its targets are what has a TTL; or every table or document class, and then a URL alone will do.
+    The source's own tables come after them.
     """
-    if app is None and (with_ttl or url is None):
+    app, url, tables = source.app, source.url, source.tables
+    if app is None and not tables and (with_ttl or url is None):
         raise UsageError(_APP_NEEDED)
     models = None if app is None else load(app, "--app")
     async with AsyncExitStack() as stack:
         if app is not None and callable(models) and not isinstance(models, type):
             # The variable and the file may hold one for others; who types it means this command.
-            if click.get_current_context().get_parameter_source("url") is _TYPED:
+            if source.is_url_typed:
                 raise UsageError(f"--url: --app {app!r} is a function, which says where to work.")
-            yield await _from_factory(models, app, stack, with_ttl=with_ttl)
+            made = await _from_factory(models, app, stack, with_ttl=with_ttl)
+            yield await _with_tables(made, tables, stack)
         elif url is None:
+            what = f"--app {app!r} doesn't say" if app is not None else "Nothing says"
             raise UsageError(
-                f"--app {app!r} doesn't say where the database is: give --url, TTL_ODM_URL, or url "
-                "in [tool.ttl_odm]; or let --app name a function that returns an engine and models."
+                f"{what} where the database is: give --url, TTL_ODM_URL, or url in [tool.ttl_odm]; "
+                "or let --app name a function that returns an engine and models."
             )
         elif urls.is_mongodb(url):
             database = await _mongodb(url, models, app, stack)
-            targets = _documents(models, with_ttl=with_ttl)
-            yield Application(database, targets, database=urls.public_url(url))
+            targets = [] if app is None else _documents(models, with_ttl=with_ttl)
+            made = Application(database, targets, database=urls.public_url(url))
+            yield await _with_tables(made, tables, stack)
         else:
             engine = urls.sql_engine(url)
 
@@ -71,8 +78,36 @@ async def connect(
                 await answer(engine.dispose())
 
             stack.push_async_callback(dispose)
-            targets = _tables(models, with_ttl=with_ttl)
-            yield Application(engine, targets, database=urls.public_url(url))
+            targets = [] if app is None else _tables(models, with_ttl=with_ttl)
+            made = Application(engine, targets, database=urls.public_url(url))
+            yield await _with_tables(made, tables, stack)
+
+
+async def _with_tables(
+    made: Application, tables: Mapping[str, Declared], stack: AsyncExitStack
+) -> Application:
+    """Add the tables and collections that no model stands for; whose model does is refused."""
+    if not tables:
+        return made
+    if made.is_store:
+        raise UsageError("[tool.ttl_odm.tables] can't be used with a store of one's own.")
+    if made.is_mongodb:
+        classes = document_classes(tables, stack)
+        from beanie import init_beanie  # noqa: PLC0415 (needs the extra)
+
+        await init_beanie(database=made.engine, document_models=classes)
+        own = _documents(classes, with_ttl=True)
+    else:
+        found = await made.ask(partial(reflected, tables=tables, ending=stack))
+        own = _tables(found, with_ttl=True)
+    for target in own:
+        if known := made.named(target.name):
+            raise UsageError(
+                f"{tables[target.name].where}: --app has a model of it, "
+                f"{known[0].model or known[0].name}, which declares its policy."
+            )
+    own = [replace(target, model=None) for target in own]  # its class is none of the user's
+    return replace(made, targets=[*made.targets, *own])
 
 
 def load(spec: str, option: str) -> Any:

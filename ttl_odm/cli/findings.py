@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.sweeper.text import age, counted, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ttl_odm.cli.output import Output
 
 AHEAD: Final = 3_600
@@ -45,12 +48,20 @@ class Finding:
         """Return plain values, for JSON."""
         return {**asdict(self), "severity": self.severity.value}
 
-    def repeating(self, words: str) -> Finding:
-        """Return it with words that a command of ours, if it is fixed by one, needs as well."""
-        if not words or not self.fix or not self.fix.startswith("ttl-odm "):
+    def repeating(self, words: Sequence[str], file: str | None = None) -> Finding:
+        """Return it with what a command of ours, if it is fixed by one, needs as well.
+
+        Args:
+            words: Options of the command.
+            file: What ``--config`` names; None where nobody has typed it.
+        """
+        if not self.fix or not self.fix.startswith("ttl-odm "):
             return self
         program, command, *rest = self.fix.split(" ", 2)
-        return replace(self, fix=" ".join([program, command, words, *rest]))
+        config = [] if file is None else ["--config", shlex.quote(file)]
+        return replace(
+            self, fix=" ".join([program, *config, command, *map(shlex.quote, words), *rest])
+        )
 
     @property
     def annotation(self) -> str:

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,9 +16,10 @@ from rich.console import Console
 from ttl_odm.cli import urls
 from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import load
-from ttl_odm.cli.errors import UsageError, in_one_line, readable_errors
+from ttl_odm.cli.errors import FailedError, UsageError, in_one_line, readable_errors
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
+from ttl_odm.cli.tables import as_file
 from ttl_odm.core import ExpireAt, expires_at
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import Estimate
@@ -98,8 +100,22 @@ class Inspection:
     "Without a URL, judge by their columns alone.",
 )
 @click.option("--schema", help="The schema to look at, in place of the connection's own.")
+@click.option(
+    "--write",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the policies into a new TOML file, by which ttl-odm --config FILE sweeps without "
+    "models.",
+)
 @json_option
-def inspect(url: str | None, models: str | None, schema: str | None, *, as_json: bool) -> None:
+def inspect(
+    url: str | None,
+    models: str | None,
+    schema: str | None,
+    *,
+    write: Path | None,
+    as_json: bool,
+) -> None:
     """Propose policies for tables whose rows look as if they expire.
 
     Reads names, types, keys, indexes, sizes and a few hundred rows of each table, counts what a
@@ -120,11 +136,28 @@ def inspect(url: str | None, models: str | None, schema: str | None, *, as_json:
             inspection = in_loop(partial(_of_mongodb, url, declared))
         else:
             inspection = in_loop(partial(_of_sql, url, declared, schema))
+    if write is not None:
+        _write(inspection, write)
     output = Output(as_json=as_json)
     if as_json:
         output.json(inspection.to_dict())
-    else:
-        _print(inspection, output)
+        return
+    _print(inspection, output)
+    if write is not None:
+        output.line(f"Written to {write}. To go by it:", style="bold")
+        output.code(f"ttl-odm --config {shlex.quote(str(write))} sweep --dry-run")
+
+
+def _write(inspection: Inspection, file: Path) -> None:
+    """Write what was proposed, and nothing over what is there."""
+    proposals = [each.proposal for each in inspection.verdicts if each.proposal is not None]
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(as_file(proposals))
+    except FileExistsError as error:
+        raise UsageError(f"--write {str(file)!r}: it is there already; name a new file.") from error
+    except OSError as error:
+        raise FailedError(f"--write {str(file)!r}: {error.strerror}.") from error
 
 
 def _described(models: Any) -> Iterable[Table]:

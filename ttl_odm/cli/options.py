@@ -6,11 +6,11 @@ commands have theirs too.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from ttl_odm.core.durations import duration
 from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, LIMITS
 
 if TYPE_CHECKING:
@@ -19,17 +19,33 @@ if TYPE_CHECKING:
 Command: TypeAlias = "Callable[..., None]"
 
 
-class Seconds(click.FloatRange):
-    """A number of seconds, of which there is an end; a range alone would take ``nan``."""
+class Duration(click.ParamType):  # type: ignore[type-arg] # (of one release of click)
+    """A duration in seconds, as `duration` reads it."""
+
+    name = "seconds"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Read it."""
-        seconds = float(super().convert(value, param, ctx))
-        if not math.isfinite(seconds):
-            self.fail(f"{value} is no number of seconds.", param, ctx)
-        return seconds
+        return _seconds(value, param, ctx)
+
+
+class Seconds(click.FloatRange):
+    """The same within a range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        return float(super().convert(_seconds(value, param, ctx), param, ctx))
+
+
+def _seconds(value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    try:
+        return duration(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from error
 
 
 def sweep_option(name: str, parameter: str | None = None) -> Callable[[Command], Command]:
@@ -43,7 +59,8 @@ def sweep_option(name: str, parameter: str | None = None) -> Callable[[Command],
     if option.type is list:
         settings.update(multiple=True, metavar=option.metavar)
     elif option.type is not bool:
-        settings.update(type=option.type, metavar=option.metavar)
+        kind: Any = Duration() if option.type is duration else option.type
+        settings.update(type=kind, metavar=option.metavar)
     elif option.is_negatable:
         flag, settings["default"] = f"{flag}/--no-{flag}", None
     else:
@@ -73,21 +90,3 @@ def sweep_options(command: Command) -> Command:
 def selection_options(command: Command) -> Command:
     """Add ``--model`` and ``--except`` to a command."""
     return sweep_option("model", "models")(sweep_option("except", "excepted")(command))
-
-
-def app_options(command: Command) -> Command:
-    """Add ``--app`` and ``--url`` to a command."""
-    command = click.option(
-        "--url",
-        envvar="TTL_ODM_URL",
-        metavar="URL",
-        help="The database, where --app doesn't say: postgresql://user@host/database, "
-        "mysql://..., sqlite:///file, mongodb://host/database.",
-    )(command)
-    return click.option(
-        "--app",
-        envvar="TTL_ODM_APP",
-        metavar="MODULE:NAME",
-        help="What to work on: a declarative base, a list of models or of document classes, or a "
-        "function that returns an engine and these.",
-    )(command)

@@ -16,9 +16,10 @@ import click
 from ttl_odm.cli.application import Application, Target, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import FailedError, UsageError
-from ttl_odm.cli.options import app_options, json_option
+from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.plan_page import page
+from ttl_odm.cli.source import Source, app_options
 from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import InvalidTTL
 from ttl_odm.forecast import Forecast, planned_policy
@@ -52,8 +53,7 @@ def policy_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @json_option
 def plan(  # noqa: PLR0913 (click's)
-    app: str | None,
-    url: str | None,
+    source: Source,
     model: str,
     default_ttl: str | None,
     policy: str | None,
@@ -76,8 +76,9 @@ def plan(  # noqa: PLR0913 (click's)
         raise UsageError(f"--html {public_url(str(html))!r}: there is no such folder.")
 
     async def work() -> Forecast:
-        async with connect(app, url, with_ttl=False) as application:
-            target = _target(application, model, is_any=app is None or policy is not None)
+        async with connect(source.only(model), with_ttl=False) as application:
+            is_any = source.app is None or policy is not None
+            target = _target(application, model, is_any=is_any)
             most = math.inf if deep else SMALL
             return await forecast_target(application, target, default_ttl, policy, most)
 

@@ -12,8 +12,9 @@ import click
 from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import printable
-from ttl_odm.cli.options import app_options, selection_options, sweep_options
+from ttl_odm.cli.options import Duration, selection_options, sweep_options
 from ttl_odm.cli.output import echo, json_text, report_dict
+from ttl_odm.cli.source import Source, source_options
 from ttl_odm.cli.telemetry import Listeners, Metrics, opentelemetry, prometheus
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
@@ -22,11 +23,11 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 
 
 @click.command()
-@app_options
+@source_options
 @selection_options
 @click.option(
     "--interval",
-    type=float,
+    type=Duration(),
     metavar="SECONDS",
     default=INTERVAL,
     show_default=True,
@@ -55,8 +56,7 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 )
 @sweep_options
 def run(  # noqa: PLR0913 (click's)
-    app: str | None,
-    url: str | None,
+    source: Source,
     models: list[str],
     excepted: list[str],
     *,
@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913 (click's)
         echo(json_text(report_dict(report)))
 
     async def work() -> SweepReport | None:
-        async with connect(app, url) as application:
+        async with connect(source) as application:
             selected = application.select(models, excepted)
             with suppress(TTLError):  # it may come up later; and now it says which database it is
                 await selected.check_connection()

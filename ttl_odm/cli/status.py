@@ -12,14 +12,9 @@ import click
 from ttl_odm.cli.application import Application, Target, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import in_one_line
-from ttl_odm.cli.options import (
-    Seconds,
-    app_options,
-    json_option,
-    lease_name_option,
-    selection_options,
-)
+from ttl_odm.cli.options import Seconds, json_option, lease_name_option, selection_options
 from ttl_odm.cli.output import Output, aligned
+from ttl_odm.cli.source import Source, source_options
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError, stop_on_signals
 from ttl_odm.sweeper.command_line import Status
@@ -114,7 +109,7 @@ class Snapshot:
 
 
 @click.command()
-@app_options
+@source_options
 @selection_options
 @click.option(
     "--watch",
@@ -127,8 +122,7 @@ class Snapshot:
 @lease_name_option
 @json_option
 def status(  # noqa: PLR0913 (click's)
-    app: str | None,
-    url: str | None,
+    source: Source,
     models: list[str],
     excepted: list[str],
     *,
@@ -148,7 +142,7 @@ def status(  # noqa: PLR0913 (click's)
     output = Output(as_json=as_json)
 
     async def work() -> bool:
-        async with connect(app, url) as application:
+        async with connect(source) as application:
             selected = application.select(models, excepted)
             if watch is None:
                 return _print(await _snapshot(selected, lease_name), output)

@@ -20,8 +20,9 @@ from rich.text import Text
 
 from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import connect
-from ttl_odm.cli.options import app_options, selection_options, sweep_option, sweep_options
+from ttl_odm.cli.options import selection_options, sweep_option, sweep_options
 from ttl_odm.cli.output import Output, printable_report, report_dict
+from ttl_odm.cli.source import Source, source_options
 from ttl_odm.cli.telemetry import Listeners, opentelemetry
 from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
@@ -39,14 +40,12 @@ _LINE_SECONDS: Final = 10.0
 
 
 @click.command()
-@app_options
+@source_options
 @selection_options
 @sweep_option("dry_run")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask before deleting, on a terminal.")
 @sweep_options
-def sweep(
-    app: str | None, url: str | None, models: list[str], excepted: list[str], **options: Any
-) -> None:
+def sweep(source: Source, models: list[str], excepted: list[str], **options: Any) -> None:
     """Delete the rows that have expired, in small batches, once.
 
     On a terminal it counts first, asks, and shows a progress bar; elsewhere it begins at once.
@@ -57,7 +56,7 @@ def sweep(
     """
 
     async def work() -> SweepReport | None:
-        async with connect(app, url) as application:
+        async with connect(source) as application:
             selected = application.select(models, excepted)
             await selected.check_connection()
             return await _sweep(selected, **options)

@@ -9,6 +9,7 @@ This module must not know a database, nor what a partition is in one.
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final, Literal
@@ -121,6 +122,20 @@ class Partitions:
         for _ in range(self.ahead):
             stretch = self.at(stretch.end)
             yield stretch
+
+    def covering(self, oldest: datetime, now: datetime, most: int) -> list[Stretch]:
+        """List the stretches from an aware instant on, up to the last one that `wanted` lists.
+
+        There are `most` at most, unless more are wanted: what is older than these is in one stretch
+        then, the first, however long that is.
+        """
+        stretches = deque(self.wanted(now))
+        while oldest < stretches[0].start and len(stretches) < most - 1:
+            stretches.appendleft(self.at(stretches[0].start - timedelta(microseconds=1)))
+        first = stretches[0].start
+        if oldest < first:
+            stretches.appendleft(Stretch(self.at(oldest).start, first))
+        return list(stretches)
 
     def _read(self) -> tuple[int, str]:
         span: object = self.span

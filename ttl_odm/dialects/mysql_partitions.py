@@ -45,6 +45,10 @@ class MySQLPartitions(PartitionDDL):
 
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
         """By one statement, once the table has all that is added to it when it is created."""
+        return [f"ALTER TABLE {self.table(cut)} {self.clause(cut, ranges)}"]
+
+    def clause(self, cut: Cut, ranges: Sequence[Range]) -> str:
+        """How a table is cut: the lowest partition, these, and the one for the rest."""
         start = self.bound(cut, ranges[0].start)
         leaves = [
             f"PARTITION {self.quoted(None, cut.past)} VALUES LESS THAN ({start})",
@@ -52,7 +56,7 @@ class MySQLPartitions(PartitionDDL):
             self._rest(cut.rest),
         ]
         by = f"RANGE COLUMNS ({self.quoted(None, cut.column)})"
-        return [f"ALTER TABLE {self.table(cut)} PARTITION BY {by} ({', '.join(leaves)})"]
+        return f"PARTITION BY {by} ({', '.join(leaves)})"
 
     def make(self, cut: Cut, leaf: Range, rest: str | None) -> str:
         """Make a partition above all others; its rows come from the one for the rest, if any."""

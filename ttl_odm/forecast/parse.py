@@ -8,11 +8,13 @@ calls of the four names below by keyword or position. Pure, so that it can be fu
 from __future__ import annotations
 
 import ast
+import inspect
 import warnings
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.core.durations import duration
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, as_policy
 from ttl_odm.core.values import NEVER, default_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
@@ -28,12 +30,13 @@ POLICY_OPTION: Final = "--policy"
 """How command lines call them."""
 
 HELP: Final = (
-    "The default that is planned: seconds, -1 (rows never expire by default), or off. Without it, "
+    "The default that is planned: seconds, or as in 90d, 12h, 30m; -1 (rows never expire by "
+    "default), or off. Without it, "
     "only what expires as things are."
 )
 POLICY_HELP: Final = (
     "The policy that is planned, as it would be declared or as inspect prints it: "
-    "'ExpireAt(\"expires_at\")', 'ExpireAfter(\"created_at\", 30 * 86400)', 'TTL(3600, "
+    '\'ExpireAt("expires_at")\', \'ExpireAfter("created_at", "30d")\', \'TTL(3600, '
     'last_modified="updated_at", override=None)\'.'
 )
 
@@ -44,8 +47,11 @@ _OFF: Final = ("off", "none")
 _CALLS: Final[dict[str, Callable[..., Any]]] = {
     call.__name__: call for call in (TTL, ExpireAfter, ExpireAt, timedelta)
 }
+_DURATIONS: Final = {"default", "other", "seconds", "max_lifetime"}
+"""The arguments of policies that are seconds."""
+
 _EXAMPLES: Final = (
-    "ExpireAt('expires_at'), ExpireAfter('created_at', 30 * 86400) or "
+    "ExpireAt('expires_at'), ExpireAfter('created_at', '30d') or "
     "TTL(3600, last_modified='updated_at', override=None)"
 )
 
@@ -77,30 +83,40 @@ def planned_policy(
         )
     try:
         if isinstance(current, ExpireAfter):
-            return replace(current, seconds=int(default))
-        value = None if default in _OFF else default_ttl(int(default), where=OPTION)
+            seconds: Any = duration(default)  # which may be no whole number
+            return replace(current, seconds=seconds)
+        value = None if default in _OFF else default_ttl(duration(default), where=OPTION)
         return current.with_default(value)
     except (ValueError, InvalidTTL) as error:
         also = "" if isinstance(current, ExpireAfter) else ", -1 or off"
-        raise InvalidTTL(f"{where}: give whole seconds from 1 to 2147483647{also}.") from error
+        fix = f"give whole seconds from 1 to 2147483647{also}, or as in 90d"
+        raise InvalidTTL(f"{where}: {fix}.") from error
 
 
 def parse_policy(source: str) -> Policy:
     """Return the policy that a source declares.
 
     That is a policy, a number of seconds, a line ``__ttl__ = policy``, or a line ``enable(target,
-    policy)``, of which the target is not looked at. What can't be is refused by `InvalidTTL` (a
-    number) or `TTLConfigurationError`.
+    policy)``, of which the target is not looked at. Seconds may be a `duration` in quotes, and
+    stand alone without. What can't be is refused by `InvalidTTL` (a number) or
+    `TTLConfigurationError`.
     """
     try:
-        declared = _value(_declaration(source))
+        declared = duration(source)
+    except ValueError:
+        declared = _read(source)
+    return as_policy(declared, where="the policy")
+
+
+def _read(source: str) -> Any:
+    try:
+        return _value(_declaration(source))
     except _UnreadableError as error:
         raise _refused(source, str(error)) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, (InvalidTTL, TTLConfigurationError)):
             raise
         raise _refused(source, "it is no declaration") from error
-    return as_policy(declared, where="the policy")
 
 
 class _UnreadableError(Exception):
@@ -151,11 +167,32 @@ def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
             if len(options) != len(keywords):
                 raise _UnreadableError("** can't be read")
             try:
-                return _CALLS[name](*map(_value, args), **options)
+                return _called(_CALLS[name], list(map(_value, args)), options)
             except (TypeError, OverflowError) as error:
                 raise _UnreadableError(str(error)) from error
         case _:
             raise _UnreadableError(f"{ast.unparse(node)} can't be read")
+
+
+def _called(call: Callable[..., Any], args: list[Any], options: dict[str, Any]) -> Any:
+    """Make a policy, with durations that are texts in seconds; a timedelta as it is."""
+    if call is timedelta:
+        return timedelta(*args, **options)
+    given = inspect.signature(call).bind(*args, **options)
+    for name in _DURATIONS & given.arguments.keys():
+        given.arguments[name] = _seconds(given.arguments[name])
+    return call(*given.args, **given.kwargs)
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {kind: _seconds(each) for kind, each in value.items()}
+    if not isinstance(value, str):
+        return value
+    try:
+        return duration(value)
+    except ValueError as error:
+        raise _UnreadableError(str(error)) from error
 
 
 def _number(node: ast.expr) -> Any:

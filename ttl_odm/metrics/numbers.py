@@ -42,6 +42,14 @@ class Number:
     buckets: Sequence[float] = ()
 
 
+_PARTITIONS: Final = {
+    "partitions": "there",
+    "partitions_over": "over",
+    "partitions_dead": "dead",
+    "partitions_missing": "missing",
+}
+"""Gauges by what `PartitionsCounted` has for each."""
+
 _BATCHES: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _RUNS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 
@@ -72,6 +80,20 @@ NUMBERS: Final = (
     Number(
         "expired_rows", "gauge", "Expired rows that were left, where they were counted.", ("table",)
     ),
+    Number("partitions", "gauge", "Partitions that a table that is cut by time has.", ("table",)),
+    Number(
+        "partitions_over",
+        "gauge",
+        "Partitions of these whose default life is over; some rows may live longer.",
+        ("table",),
+    ),
+    Number(
+        "partitions_dead",
+        "gauge",
+        "Partitions of these in which nothing can live: they wait to be dropped.",
+        ("table",),
+    ),
+    Number("partitions_missing", "gauge", "Partitions that are still to be made.", ("table",)),
     Number("target_failing", "gauge", "1 if the last sweep failed there.", ("table",)),
     Number(
         "last_success_timestamp_seconds",
@@ -112,6 +134,9 @@ def of_report(report: SweepReport) -> Changes:
         yield "oldest_expired_age_seconds", labels, target.oldest_after
         left = None if target.due is None else max(target.due - target.deleted, 0)
         yield "expired_rows", labels, left
+        partitions = target.partitions
+        for name, field in _PARTITIONS.items():
+            yield name, labels, None if partitions is None else getattr(partitions, field)
     if report.ended in _STANDING_BY:
         return
     yield "run_duration_seconds", {}, report.duration

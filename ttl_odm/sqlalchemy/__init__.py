@@ -8,8 +8,10 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import disable, enable
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
+from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
+from ttl_odm.sqlalchemy.gate.guard import guard
 from ttl_odm.sqlalchemy.objects import arrivals, bulk, flush, identity_map
 from ttl_odm.sqlalchemy.objects.ends import ExpiredError
 from ttl_odm.sqlalchemy.objects.lifetime import (
@@ -53,6 +55,8 @@ __all__ = [
     "Archive",
     "AsyncAdvisoryLeases",
     "ExpiredError",
+    "RawSQLError",
+    "RawSQLWarning",
     "TTLMixin",
     "disable",
     "enable",
@@ -60,6 +64,7 @@ __all__ = [
     "expire_in",
     "expired",
     "expires_at",
+    "guard",
     "include_expired",
     "inherit_ttl",
     "is_expired",

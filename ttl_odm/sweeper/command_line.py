@@ -9,12 +9,15 @@ cron, systemd and CI. This module must not know click, argparse, a framework.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ttl_odm.core.durations import duration
 from ttl_odm.sweeper.fuse import FuseError
 from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ttl_odm.sweeper.report import SweepReport
 
 
@@ -22,11 +25,12 @@ class CommandOption(NamedTuple):
     """An option of a command.
 
     Its ``type`` is bool for a flag, whose opposite ``--no-...`` makes it ``is_negatable``, and list
-    for names of which there may be any number; a flag has no ``metavar``.
+    for names of which there may be any number; otherwise it reads what was typed. A flag has no
+    ``metavar``.
     """
 
     help: str
-    type: type
+    type: Callable[..., Any]
     metavar: str | None = None
     is_negatable: bool = False
 
@@ -37,7 +41,7 @@ COMMAND_OPTIONS: Final = {
     "json": CommandOption("Print JSON.", bool),
     "dry_run": CommandOption("Count what has expired; delete nothing.", bool),
     "max_rows": CommandOption("Delete at most so many rows in a sweep.", int, "ROWS"),
-    "max_seconds": CommandOption("Begin no further batch after so long.", float, "SECONDS"),
+    "max_seconds": CommandOption("Begin no further batch after so long.", duration, "SECONDS"),
     "max_rows_per_second": CommandOption("Delete no faster than that.", float, "ROWS"),
     "batch_size": CommandOption("The first batch; the next ones adapt to its time.", int, "ROWS"),
     "nice": CommandOption(
@@ -48,7 +52,7 @@ COMMAND_OPTIONS: Final = {
         "Let so many batches of a table run at once (default: 1).", int, "NUMBER"
     ),
     "statement_timeout": CommandOption(
-        "The longest that a statement of a batch may take.", float, "SECONDS"
+        "The longest that a statement of a batch may take.", duration, "SECONDS"
     ),
     "window": CommandOption("Sweep only in these hours of the day.", str, "HH:MM-HH:MM"),
     "timezone": CommandOption("The time zone of --window (default: UTC).", str, "NAME"),
@@ -69,7 +73,7 @@ COMMAND_OPTIONS: Final = {
     ),
     "lease_name": CommandOption("Sweepers of one name take turns (default: ttl_odm).", str, "NAME"),
     "lease_duration": CommandOption(
-        "How long a sweeper that has died keeps others waiting (default: 60).", float, "SECONDS"
+        "How long a sweeper that has died keeps others waiting (default: 60).", duration, "SECONDS"
     ),
 }
 """By their names in Python: ``max_rows`` is ``--max-rows``."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ttl_odm.sweeper.phases import Phase
+    from ttl_odm.sweeper.store import PartitionsCounted
 
 
 class Ending(Enum):
@@ -132,6 +133,8 @@ class TargetReport:
             and why. The next sweep tries them again.
         notes: What else there is to know, a sentence each: such as why a partition was not dropped.
         workers: How many batches ran at once, at the most.
+        partitions: How many partitions there were when the sweep left the target; None for one
+            that isn't cut by time, or where nothing was read.
     """
 
     table: str
@@ -150,6 +153,7 @@ class TargetReport:
     left: Sequence[str] = ()
     notes: Sequence[str] = ()
     workers: int = 1
+    partitions: PartitionsCounted | None = None
 
     @property
     def skipped(self) -> int:
@@ -180,6 +184,7 @@ class TargetReport:
             "left": list(self.left),
             "notes": list(self.notes),
             "workers": self.workers,
+            "partitions": None if self.partitions is None else self.partitions.to_dict(),
         }
 
     @property
@@ -198,6 +203,8 @@ class TargetReport:
             yield f"{table}: {self.workers} batches at once"
         for row in self.left:
             yield f"{table}: left {text.visible(row)}"
+        if self.partitions is not None:
+            yield f"{table}: {self.partitions}"
         for note in self.notes:
             yield f"{table}: {text.visible(note)}"
         if self.error is not None:

@@ -105,6 +105,37 @@ class Skip(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsCounted:
+    """How many partitions a target has, and what the next sweep has to do with them.
+
+    Attributes:
+        there: All that are there, without one for what belongs in no other.
+        over: Those of them whose default life is over: they are dropped if nothing in them lives.
+        missing: Those that are to be made.
+        dead: Those of the `over` ones in which nothing can live, so that nothing keeps them but
+            what a report's notes say.
+    """
+
+    there: int
+    over: int
+    missing: int
+    dead: int = 0
+
+    def __str__(self) -> str:
+        to_make = f", {self.missing} more to be made" if self.missing else ""
+        return f"{counted(self.there, 'partition')}, {self.over} over{to_make}"
+
+    def to_dict(self) -> dict[str, int]:
+        """Return plain values, for JSON."""
+        return {
+            "there": self.there,
+            "over": self.over,
+            "missing": self.missing,
+            "dead": self.dead,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Due:
     """What there is to do in a target.
 
@@ -115,34 +146,13 @@ class Due:
             say what they have seen.
         loads_rows: Whether the rows themselves will come to Python, to be archived or deleted
             there, so that a batch has to be small if they are wide.
+        partitions: How many partitions there are; None for a target that isn't cut by time.
     """
 
     parts: tuple[Part, ...]
     oldest: float | None
     loads_rows: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionsCounted:
-    """How many partitions a target has, and what the next sweep has to do with them.
-
-    Attributes:
-        there: All that are there, without one for what belongs in no other.
-        over: Those of them whose default life is over: they are dropped if nothing in them lives.
-        missing: Those that are to be made.
-    """
-
-    there: int
-    over: int
-    missing: int
-
-    def __str__(self) -> str:
-        to_make = f", {self.missing} more to be made" if self.missing else ""
-        return f"{counted(self.there, 'partition')}, {self.over} over{to_make}"
-
-    def to_dict(self) -> dict[str, int]:
-        """Return plain values, for JSON."""
-        return {"there": self.there, "over": self.over, "missing": self.missing}
+    partitions: PartitionsCounted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +228,7 @@ class BatchResult:
             `Due.oldest` is None; None if it met none, or nobody can tell.
         notes: What whoever reads the report should know of the target, a sentence each.
         pause: Seconds to wait before the next batch, such as for a lock that others have.
+        partitions: How many partitions there are now; None where that wasn't looked at.
     """
 
     deleted: int
@@ -234,6 +245,7 @@ class BatchResult:
     oldest: float | None = None
     notes: Sequence[str] = ()
     pause: float = 0.0
+    partitions: PartitionsCounted | None = None
 
 
 def weight(values: Iterable[object]) -> int:

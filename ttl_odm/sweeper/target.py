@@ -42,7 +42,13 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import Counted, Due, RefusedError, Skip
+    from ttl_odm.sweeper.store import (
+        Counted,
+        Due,
+        PartitionsCounted,
+        RefusedError,
+        Skip,
+    )
     from ttl_odm.sweeper.tenure import History
 
 NAMED: Final = 10
@@ -87,6 +93,7 @@ class TargetSweep:
         """What the batches have met, where only reading the table tells: of all, and of those that
         have left rows behind."""
         self._counted: Counted | None = None
+        self._partitions: PartitionsCounted | None = None
         self._problem: Exception | None = None
         self._after: float | None = None
         """Seconds since the first of the rows that are left expired."""
@@ -132,6 +139,7 @@ class TargetSweep:
             error=self._problem,
             missing=self._is_missing,
             workers=self._workers,
+            partitions=self._partitions,
         )
         self._remember()
 
@@ -163,6 +171,7 @@ class TargetSweep:
     def _begin(self) -> Plan[None]:
         self._due = yield from self._gate.persist(self._look)
         self._is_off = self._due is None
+        self._partitions = None if self._due is None else self._due.partitions
         self._after = self.overdue
         self.is_over = self._due is None or not self._due.parts
 
@@ -212,8 +221,6 @@ class TargetSweep:
             if fuse is not None and not settings.force:
                 fuse.check(self._target, self._counted, self._history.of(self._target))
         if settings.dry_run:
-            if self._counted is not None and self._counted.partitions is not None:
-                self._notes[str(self._counted.partitions)] = None
             if due.oldest is None and self._counted is not None:
                 self._after = self._counted.oldest
             return Places()
@@ -357,6 +364,7 @@ class TargetSweep:
         self._archived += result.archived
         self._referring.update(result.referring)
         self._notes.update(dict.fromkeys(result.notes))
+        self._partitions = result.partitions or self._partitions
         if result.oldest is not None:
             self._oldest = max(self._oldest or 0.0, result.oldest)
         after: Mapping[Phase, float] = yield from self._call_hooks(result)

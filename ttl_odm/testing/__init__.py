@@ -5,7 +5,8 @@
 - `sqlalchemy_rig`: `SQLAlchemyRig`, which is that of SQLAlchemy's store on any database
 - `contract.families`: `FamilyContract`, what a family of databases has to bring, on SQLAlchemy
 - `memory`, `memory_leases`: a store in memory, and its leases
-- `leaks`: `assert_no_leaks`, which finds SQL that goes around the gate; `raw_sql`: its words
+- `leaks`: `assert_no_leaks`, which finds SQL that goes around the gate (with sqlglot, which the
+  extra ``guard`` brings)
 
 Importing this package imports neither pytest nor a database library: each name is loaded when it
 is first asked for, and only `StoreContract` needs pytest. (``ttl_odm.testing.plugin``, which pytest

@@ -9,47 +9,41 @@ of raw SQL inside is still found.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import Insert, Join, Select, Table, TableClause, TextClause, event
+from sqlalchemy import Insert, Join, Select, TableClause, TextClause, event
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause
 
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.compat import from_elements
-from ttl_odm.sqlalchemy.policy.binding import binding_of, bound_tables, sub_binding_of
+from ttl_odm.sqlalchemy.gate.callers import line_of_user
+from ttl_odm.sqlalchemy.gate.raw_leaks import (
+    is_unknown,
+    may_name_tables,
+    meant_by,
+    stamp_of,
+    tables_named,
+)
+from ttl_odm.sqlalchemy.policy.binding import bound_tables
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
-from ttl_odm.sqlalchemy.policy.second_tables import is_plain
-from ttl_odm.testing.raw_sql import names_in, tables_in
+from ttl_odm.sqlalchemy.rewrite.raw_sql import parse
+from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Table
+
+    from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind
 
 _SQL_LENGTH: Final = 300
 """Characters of a statement that a report has."""
-
-# A listener runs before the driver does, so no driver is on the stack. The last three are thin
-# layers over SQLAlchemy: the line that matters is the one that called them.
-_LIBRARIES: Final = {
-    "sqlalchemy",
-    "ttl_odm",
-    "greenlet",
-    "flask_sqlalchemy",
-    "sqlmodel",
-    "advanced_alchemy",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +81,10 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
     """
     leaks: list[Leak] = []
 
-    def look(conn: Connection, _cursor: Any, sql: str, _values: Any, context: Any, _: Any) -> None:
-        tables = _leaking(sql, context, mysql=conn.dialect.name in MYSQL_FAMILY)
+    def look(_conn: Connection, _cursor: Any, sql: str, _values: Any, context: Any, _: Any) -> None:
+        tables = _leaking(sql, context)
         if tables:
-            leaks.append(Leak(tables, sql, _line_of_user()))
+            leaks.append(Leak(tables, sql, line_of_user()))
 
     targets = _targets(watched)
     for target in targets:
@@ -138,52 +132,44 @@ class _Raw(NamedTuple):
     """A piece of SQL that no compiler has looked into."""
 
     sql: str
-    from_clause: bool = False
+    kind: Kind = "statement"
+    marks: Marks = Marks.NAMED
 
 
-def _leaking(sql: str, context: Any, *, mysql: bool) -> tuple[str, ...]:
+def _leaking(sql: str, context: Any) -> tuple[str, ...]:
     """The TTL tables that a statement reads behind the gate's back."""
     if context.execution_options.get(INCLUDE_EXPIRED):
         return ()
-    pieces = [_Raw(sql)] if context.compiled is None else _raw_pieces(context.compiled)
-    tables = set()
+    dialect = context.dialect
+    driver = _Raw(sql, marks=Marks.of_driver(dialect.paramstyle))
+    pieces = [driver] if context.compiled is None else _raw_pieces(context.compiled)
+    tables: set[Table] = set()
     for piece in pieces:
-        names = tables_in(piece.sql, mysql=mysql, from_clause=piece.from_clause)
-        for table in {table for name in names for table in _meant_by(name)}:
-            sub = sub_binding_of(table)
-            binding = binding_of(table) if sub is None else sub.base
-            stamp = None if binding is None else binding.last_modified.name.lower()
-            if stamp not in names_in(piece.sql, mysql=mysql):
-                tables.add(table.fullname)
-    return tuple(sorted(tables))
+        if isinstance(piece, TableClause):
+            tables.update(meant_by(tuple(piece.fullname.lower().split("."))))
+        elif may_name_tables(piece.sql):
+            raw = parse(piece.sql, dialect.name, piece.kind, piece.marks)
+            named = tables_named(raw)
+            tables.update(table for table in named if stamp_of(table) not in raw.names)
+    return tuple(sorted({table.fullname for table in tables}))
 
 
-def _meant_by(name: tuple[str, ...]) -> list[Table]:
-    """The TTL tables that SQL means by a name.
-
-    A name without a schema is that of the table without one; where there is none, any will do:
-    a search path says which, and only the database knows it.
-    """
-    *qualifiers, last = name
-    tables = [table for table in bound_tables if table.name.lower() == last]
-    schema = qualifiers[-1] if qualifiers else None
-    exact = [table for table in tables if (table.schema and table.schema.lower()) == schema]
-    return exact or [table for table in tables if not (table.schema and schema)]
-
-
-def _raw_pieces(compiled: Any) -> Iterator[_Raw]:
-    """The raw parts of a compiled statement."""
+def _raw_pieces(compiled: Any) -> Iterator[_Raw | TableClause]:
+    """The raw parts of a compiled statement, but for those that `guard` has rewritten."""
     statement = compiled.statement
     if statement is None or (hasattr(statement, "_with_options") and includes_expired(statement)):
         return
-    yield from _raw_within(statement)
+    rewritten = getattr(compiled, "ttl_rewritten", ())
     # The ORM's own version of it has what mappers and relationships bring along.
     by_orm = getattr(getattr(compiled, "compile_state", None), "statement", None)
-    if by_orm is not None and by_orm is not statement:
-        yield from _raw_within(by_orm)
+    versions = [statement] if by_orm is None or by_orm is statement else [statement, by_orm]
+    for version in versions:
+        for piece in _raw_within(version):
+            if (piece.sql if isinstance(piece, _Raw) else piece.fullname) not in rewritten:
+                yield piece
 
 
-def _raw_within(statement: Any) -> Iterator[_Raw]:
+def _raw_within(statement: Any) -> Iterator[_Raw | TableClause]:
     elements: list[Any] = list(visitors.iterate(statement))
     joins = [element for element in elements if isinstance(element, Join)]
     selects = [element for element in elements if isinstance(element, Select)]
@@ -192,41 +178,11 @@ def _raw_within(statement: Any) -> Iterator[_Raw]:
     inserted = {id(element.table) for element in elements if isinstance(element, Insert)}
     for element in elements:
         if isinstance(element, TextClause):
-            yield _Raw(element.text, id(element) in sources)
+            whole: Kind = "statement" if element is statement else "piece"
+            yield _Raw(element.text, "from" if id(element) in sources else whole)
         elif isinstance(element, ColumnClause) and element.is_literal:
-            yield _Raw(element.name)
+            yield _Raw(element.name, "piece")
         elif (
-            isinstance(element, TableClause)
-            and id(element) not in inserted
-            # The gate doesn't know that it has a policy.
-            and binding_of(element) is None
-            and sub_binding_of(element) is None
-            and not (isinstance(element, Table) and is_plain(element))
+            isinstance(element, TableClause) and id(element) not in inserted and is_unknown(element)
         ):
-            yield _Raw('"' + element.fullname.replace(".", '"."') + '"', from_clause=True)
-
-
-def _line_of_user() -> str:
-    """The innermost line that is none of the libraries'."""
-    for frame in _frames():
-        root = str(frame.f_globals.get("__name__", "sqlalchemy")).partition(".")[0]
-        if root not in _LIBRARIES:  # (SQLAlchemy's generated functions have no module name)
-            code, here = frame.f_code, Path.cwd()
-            file = Path(code.co_filename)
-            path = file.relative_to(here) if file.is_relative_to(here) else file
-            return f"{path}:{frame.f_lineno} in {code.co_name}"
-    return "(sent by no Python code)"
-
-
-def _frames() -> Iterator[FrameType]:
-    """The stack from here outwards, through the greenlet that SQLAlchemy's asyncio runs in."""
-    frame, greenlet = inspect.currentframe(), sys.modules.get("greenlet")
-    running = None if greenlet is None else greenlet.getcurrent()
-    while True:
-        while frame is not None:
-            yield frame
-            frame = frame.f_back
-        running = None if running is None else running.parent
-        if running is None:
-            return
-        frame = running.gr_frame
+            yield element

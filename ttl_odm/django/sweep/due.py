@@ -183,11 +183,12 @@ class ExpiredRows:
 
     def next_range(self, resume: Any, size: int) -> KeyRange | None:
         """The next so many rows, by their order alone; None if there are none."""
-        ends = self.after(resume).order_by("ttl_end").values_list(self._bookmark)
-        # As scalar subqueries of one statement, which Django would give a FROM.
+        ends = self.after(resume).order_by("ttl_end").values_list("ttl_end")
+        # As scalar subqueries of one statement, which Django would give a FROM; and bookmarks of
+        # what they find, for PostgreSQL would make one of each row that it passes over.
         lookups = [ends[:1], ends[size : size + 1]]
         compiled = [lookup.query.get_compiler(self._using).as_sql() for lookup in lookups]
-        statement = "SELECT " + ", ".join(f"({sql})" for sql, _ in compiled)
+        statement = "SELECT " + ", ".join(self._as_bookmark(f"({sql})") for sql, _ in compiled)
         with connections[self._using].cursor() as cursor:
             cursor.execute(statement, [value for _, values in compiled for value in values])
             first, beyond = cursor.fetchone()
@@ -220,8 +221,10 @@ class ExpiredRows:
     @property
     def _bookmark(self) -> Func:
         """What orders a row, as any driver can read it; `_of_bookmark` is that again."""
-        template = self._family.bookmark(_ITSELF) if self._is_by_date else _ITSELF
-        return Func(F("ttl_end"), template=template, output_field=_AS_IT_IS)
+        return Func(F("ttl_end"), template=self._as_bookmark(_ITSELF), output_field=_AS_IT_IS)
+
+    def _as_bookmark(self, end: str) -> str:
+        return self._family.bookmark(end) if self._is_by_date else end
 
     def _of_bookmark(self, value: Any) -> Func:
         template = self._family.of_bookmark(_ITSELF) if self._is_by_date else _ITSELF

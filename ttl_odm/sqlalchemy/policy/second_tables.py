@@ -19,7 +19,7 @@ import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Table
+from sqlalchemy import Column, Table, TableClause
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.compat import original
@@ -32,16 +32,23 @@ from ttl_odm.sqlalchemy.policy.binding import (
     bound_tables,
     copying,
     may_be_second,
+    sub_binding_of,
 )
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import ColumnElement
     from sqlalchemy.engine import Dialect
 
     Bindings = Sequence[Binding | SubBinding]
+
+
+class BareTable(TableClause):
+    """A table's name, for what of ours has to reach every row; no raw SQL of an application."""
+
+    inherit_cache = True
 
 
 def is_plain(table: Table) -> bool:
@@ -124,18 +131,30 @@ def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding |
 
 def ambiguity(table: Table, declared: Bindings) -> str | None:
     """What is wrong with a Table that may be one of several, and what to do; None if they agree."""
+    owners = _owners_of_different(declared)
+    if owners is None:
+        return None
+    return (
+        f"Table {table.fullname!r} is none of a model with __ttl__, but {owners} have different "
+        "policies for a table of that name. Use the Table of the model that is meant; or say what "
+        f"holds by enable(table, ...), or that nothing does by table.info[{INFO_KEY!r}] = None."
+    )
+
+
+def names_of_different_policies(tables: Iterable[Table]) -> str | None:
+    """The models that declared the policies of some tables; None if they agree."""
+    bindings = (binding_of(table) or sub_binding_of(table) for table in tables)
+    return _owners_of_different([binding for binding in bindings if binding is not None])
+
+
+def _owners_of_different(declared: Bindings) -> str | None:
     meanings = [_meaning(binding) for binding in declared]
     if all(meaning == meanings[0] for meaning in meanings):
         return None
     bases = [binding.base if isinstance(binding, SubBinding) else binding for binding in declared]
     modules = [getattr(base.default.owner, "__module__", "") for base in bases]
     names = [f"{module}.{base.name}" for module, base in zip(modules, bases, strict=True)]
-    owners = " and ".join(dict.fromkeys(name.lstrip(".") for name in names))
-    return (
-        f"Table {table.fullname!r} is none of a model with __ttl__, but {owners} have different "
-        "policies for a table of that name. Use the Table of the model that is meant; or say what "
-        f"holds by enable(table, ...), or that nothing does by table.info[{INFO_KEY!r}] = None."
-    )
+    return " and ".join(dict.fromkeys(name.lstrip(".") for name in names))
 
 
 def _meaning(binding: Binding | SubBinding) -> object:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import column as bare_column
-from sqlalchemy import table as bare_table
 
 from ttl_odm.sqlalchemy.policy.binding import key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in, mode_of
 from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of, take_file
 
@@ -109,7 +109,7 @@ def _untie(
     """
     assert consequence.binding is not None  # noqa: S101 (see `ties`)
     part, table = parts[consequence.binding.table], consequence.table
-    bare = bare_table(
+    bare = BareTable(
         table.name, *(bare_column(one.name, one.type) for one in table.c), schema=table.schema
     )
     keys: list[Any] = [

@@ -65,14 +65,13 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
         return _rows_due(connection, binding) if is_on else None
     with prepared(connection), reading(connection):
         leaves = read_leaves(connection, binding)
-    has_work = leaves is not None and (
-        any(True for _ in leaves.missing()) or (is_on and any(map(leaves.is_over, leaves.every)))
-    )
+    counted = None if leaves is None else leaves.counted
+    has_work = counted is not None and (counted.missing or (is_on and counted.over))
     whole = (Part.PARTITIONS,) if has_work else ()
     if not is_on:  # rows are written all the same, and need their partitions
-        return Due(whole, 0.0) if whole else None
+        return Due(whole, 0.0, partitions=counted) if whole else None
     due = _rows_due(connection, binding, leaves)
-    return replace(due, parts=(*whole, *due.parts))
+    return replace(due, parts=(*whole, *due.parts), partitions=counted)
 
 
 def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = None) -> Due:

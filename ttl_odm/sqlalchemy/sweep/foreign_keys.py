@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, column, exists, inspect, or_, text
-from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import StoreError
 
@@ -230,7 +230,7 @@ def _joins(key: ReferringKey, parts: Mapping[Name, SubBinding]) -> bool:
 def _bare(name: Name, columns: set[str]) -> FromClause:
     """An alias of a table, which the gate knows nothing of."""
     schema, table = name
-    return bare_table(table, *map(column, sorted(columns)), schema=schema).alias()
+    return BareTable(table, *map(column, sorted(columns)), schema=schema).alias()
 
 
 def name_of(connection: Connection, table: Table) -> Name:

@@ -135,8 +135,10 @@ class Leaves:
     @property
     def counted(self) -> PartitionsCounted:
         """How many there are, and what there is to do."""
-        over = sum(map(self.is_over, self.every))
-        return PartitionsCounted(len(self.every), over, sum(1 for _ in self.missing()))
+        over, dead = (
+            sum(map(has_passed, self.every)) for has_passed in (self.is_over, self.is_dead)
+        )
+        return PartitionsCounted(len(self.every), over, sum(1 for _ in self.missing()), dead)
 
     def edges(self, leaf: Leaf) -> Edges:
         """Its bounds as datetimes."""

@@ -87,6 +87,7 @@ class LockingWork(PartitionWork):
             leaves = read_leaves(self.connection, self.binding)
             if leaves is not None and leaf in leaves.missing():
                 self._run(self._ddl.make(self._cut, leaf, name))
+                self.is_done = True
         return BatchResult(0)
 
     # --- purging ---------------------------------------------------------------------------------

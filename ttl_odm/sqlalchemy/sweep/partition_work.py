@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ttl_odm.dialects.partitions import Cut
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaf, Leaves
-    from ttl_odm.sweeper import BatchRequest
+    from ttl_odm.sweeper import BatchRequest, PartitionsCounted
 
 TRIES: Final = 5
 """How often a step is tried in a sweep."""
@@ -73,18 +73,30 @@ class Place:
         leaves: What they were when they were read.
         read: When that was, by the clock of `time.monotonic`.
         steps: What is left to do: partitions to make, and those that may go.
+        counted: How many there are, what was done since included.
         tries: How often the first of these was tried in vain.
     """
 
     leaves: Leaves
     read: float
     steps: tuple[Step, ...]
+    counted: PartitionsCounted
     tries: int = 0
 
     @property
     def rest(self) -> Place | None:
         """The place after the first step; None after the last one."""
         return replace(self, steps=self.steps[1:], tries=0) if len(self.steps) > 1 else None
+
+    def done(self) -> Place:
+        """The same, with the first step counted as done."""
+        step, counted = self.steps[0], self.counted
+        if isinstance(step, Range):
+            there, missing = counted.there + 1, counted.missing - 1
+            return replace(self, counted=replace(counted, there=there, missing=missing))
+        dead = counted.dead - self.leaves.is_dead(step)
+        there, over = counted.there - 1, counted.over - 1
+        return replace(self, counted=replace(counted, there=there, over=over, dead=dead))
 
     def anew(self, place: Place) -> Place:
         """The same with what another place has read; what is done stays done."""
@@ -95,7 +107,7 @@ class Place:
 
 
 def next_place(connection: Connection, binding: Binding, request: BatchRequest) -> Place | None:
-    """Where to go on; None if nothing is left to do. What was read long ago is read anew."""
+    """Where to go on; None for a table that isn't cut. What was read long ago is read anew."""
     before = request.resume if isinstance(request.resume, Place) else None
     # Elsewhere what one step does changes the bounds of others.
     fresh = FRESH if connection.dialect.name == "postgresql" else 0.0
@@ -109,12 +121,12 @@ def next_place(connection: Connection, binding: Binding, request: BatchRequest) 
         # Rows need a place before anything else.
         over = filter(leaves.is_over, leaves.every)
         steps: tuple[Step, ...] = (*leaves.missing(), *over)
-        place = Place(leaves, time.monotonic(), steps)
+        place = Place(leaves, time.monotonic(), steps, leaves.counted)
         if before is not None:
             place = before.anew(place)
     if all(default() is None for default in binding.defaults()):  # nothing goes any more
         place = replace(place, steps=tuple(s for s in place.steps if isinstance(s, Range)))
-    return place if place.steps else None
+    return place
 
 
 @dataclass(slots=True)
@@ -130,6 +142,8 @@ class PartitionWork(ABC):
     findings: Findings
     leaves: Leaves
     notes: list[str] = field(default_factory=list)
+    is_done: bool = False
+    """Whether the partition of the step has been made, or has gone."""
 
     @property
     def _cut(self) -> Cut:
@@ -241,6 +255,7 @@ class PartitionWork(ABC):
 
     def _forget(self, leaf: Leaf) -> None:
         """Forget what is known of a partition that is no more."""
+        self.is_done = True
         self.findings.looks.pop((self.binding.table.fullname, leaf.name), None)
         forget_leaf(self.binding.table, leaf.name)
 

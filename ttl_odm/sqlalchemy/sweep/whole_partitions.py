@@ -76,6 +76,8 @@ def purge_partition(
         place = next_place(connection, binding, request)
         if place is None:
             return BatchResult(0)
+        if not place.steps:
+            return BatchResult(0, partitions=place.counted)
         of_family = LockingWork if connection.dialect.name in MYSQL_FAMILY else _PostgreSQLWork
         work: PartitionWork = of_family(connection, binding, request, findings, place.leaves)
         step = place.steps[0]
@@ -84,8 +86,10 @@ def purge_partition(
         except (DBAPIError, InUseError) as error:
             if isinstance(error, DBAPIError) and is_away(error):
                 raise
-            return work.failed(step, place, error)
-        return replace(result, resume=place.rest, notes=work.notes)
+            return replace(work.failed(step, place, error), partitions=place.counted)
+        if work.is_done:
+            place = place.done()
+        return replace(result, resume=place.rest, notes=work.notes, partitions=place.counted)
 
 
 @dataclass(slots=True)
@@ -136,6 +140,7 @@ class _PostgreSQLWork(PartitionWork):
             self._run(*before)
             limit_statements(self.connection, HELD)
             self._run(last)
+        self.is_done = True
         return BatchResult(0)
 
     def _count(self, source: str, condition: str, limit: int) -> int:

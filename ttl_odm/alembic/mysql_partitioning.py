@@ -1,0 +1,255 @@
+"""Cutting a table that is there, on MariaDB and MySQL: by one statement, which copies the table.
+
+Neither knows another way, and whoever writes waits until the copy is made. So it is done only
+where that was asked for. The primary key gets the column by the same statement, for keys are unique
+within a partition only. It is done as a whole or not at all: whatever ends a run in the middle, the
+next one finds the table cut, or as it was.
+
+Nothing is changed before every check has passed. They only read.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sqlalchemy import TIMESTAMP, text
+
+from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.dialects import EPOCH
+from ttl_odm.dialects.mysql_partitions import MySQLPartitions
+from ttl_odm.dialects.partitions import PER_SECOND
+from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
+from ttl_odm.sqlalchemy.sweep.leaves import leaves_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects.mysql import MySQL
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+MOST: Final = 1_000
+"""Partitions that a table gets at most, of the 8,192 that one may have: each is a file that is
+open. What is older is in one of them, which is dropped when its youngest row has expired."""
+
+COPY: Final = "ALGORITHM=COPY, LOCK=SHARED"
+"""Readers go on while it is made, writers wait."""
+
+_OLDEST: Final = "1000-01-01"
+"""Nothing older is a date for these databases, least of all a zero date."""
+
+
+class _Key(NamedTuple):
+    """A key that has to be unique: its parts with the column behind them, if it lacks that."""
+
+    with_column: str
+    has_column: bool
+
+
+class Partitioning:
+    """How one table is cut."""
+
+    def __init__(self, steps: Steps[MySQL], binding: Binding) -> None:
+        """Take the names from the table's stand-in; nothing is read yet."""
+        assert binding.partitioning is not None  # noqa: S101 (else nothing is to be cut)
+        self._steps = steps
+        self._partitioning = binding.partitioning
+        self._ddl = MySQLPartitions()
+        self._column = binding.partitioning.column
+        self._names = {"schema": binding.table.schema, "table": binding.table.name}
+        self._cut = cut_of(binding.partitioning, binding.table.schema, self._ddl)
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether the table is cut by the column already."""
+        schema, table = self._names.values()
+        name = (schema, str(table))
+        return bool(leaves_of(self._steps.run.connection, self._partitioning, self._ddl, name))
+
+    # --- what is refused -------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse what can't be cut.
+
+        Raises:
+            MigrationRefusedError: With the reason, and what to do.
+        """
+        if self._steps.run.offline or self._is_cut:
+            return
+        reason = next(self._reasons(), None)
+        if reason is not None:
+            raise MigrationRefusedError(f"Table {self._steps.target.label}: {reason}")
+
+    def _reasons(self) -> Iterator[str]:
+        """What stands against it, one after the other: what is worse comes first."""
+        column, table = self._column.name, self._ddl.table(self._cut)
+        for method, expression in self._read(PARTITIONED):
+            yield (
+                f"it is partitioned by {method} ({expression}), and not by ranges of {column!r}. "
+                "Take its partitions away first, which copies it (ALTER TABLE "
+                f"{table} REMOVE PARTITIONING), or leave partition= out: its expired rows go by "
+                "batches then."
+            )
+        for feature in self._read(_FEATURES, is_mariadb=self._steps.run.is_mariadb):
+            yield f"{feature[0]}, which goes with no partitions here. Leave partition= out."
+        if isinstance(self._column.type, TIMESTAMP):
+            yield (
+                f"column {column!r} is a TIMESTAMP, which MariaDB and MySQL would cut in the time "
+                "zone of the session. Make it a DATETIME first, in a session with "
+                "time_zone = '+00:00', or leave partition= out."
+            )
+        if keys := self._read(_FOREIGN_KEYS):
+            lines = ", ".join(f"{key} of {of}" for of, key in keys)
+            yield (
+                f"it has foreign keys, or others have some to it ({lines}), which MariaDB and "
+                "MySQL don't take together with partitions. Drop them first, or leave partition= "
+                "out."
+            )
+        for index, key in self._keys().items():
+            if index != "PRIMARY" and not key.has_column:
+                quoted = self._ddl.quoted(None, index)
+                yield (
+                    f"its unique key {index!r} lacks {column!r}, and keys are unique within a "
+                    f"partition only. If that is enough for it: ALTER TABLE {table} DROP INDEX "
+                    f"{quoted}, ADD UNIQUE INDEX {quoted} ({key.with_column}). Otherwise leave "
+                    "partition= out."
+                )
+        if self._key and self._ask(_NULLS.format(table=table, column=self._quoted)) is not None:
+            yield (
+                f"column {column!r} is to be a part of the primary key, and is NULL in some rows. "
+                f"Give these a date, or delete them: SELECT * FROM {table} WHERE {self._quoted} "
+                "IS NULL"
+            )
+        if not self._steps.may_copy:
+            yield (
+                "MariaDB and MySQL cut a table that is there by copying it, and whoever writes "
+                "waits until it is copied. Write copy_table=True if that will do. Or let a tool "
+                "copy it while others write (pt-online-schema-change, gh-ost) and run this again, "
+                f"which then finds it cut: {self._example()}"
+            )
+
+    @property
+    def _quoted(self) -> str:
+        return self._ddl.quoted(None, self._column.name)
+
+    @property
+    def _key(self) -> list[str]:
+        """The clauses by which the primary key gets the column; none if it has it, or is none."""
+        key = self._keys().get("PRIMARY")
+        if key is None or key.has_column:
+            return []
+        return ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({key.with_column})"]
+
+    def _keys(self) -> dict[str, _Key]:
+        """Each key that has to be unique, by its name; a script knows none."""
+        parts: dict[str, list[str]] = {}
+        having: set[str] = set()
+        for index, name, length, is_descending in self._read(_UNIQUE):
+            part = "(...)" if name is None else self._ddl.quoted(None, name)
+            part += f"({length})" * bool(length) + " DESC" * bool(is_descending)
+            parts.setdefault(index, []).append(part)
+            if name == self._column.name:
+                having.add(index)
+        return {
+            index: _Key(", ".join([*columns, self._quoted]), index in having)
+            for index, columns in parts.items()
+        }
+
+    def _read(self, query: str, **values: object) -> list[Any]:
+        if self._steps.run.offline:
+            return []
+        return list(self._steps.run.connection.execute(text(query), {**self._names, **values}))
+
+    def _ask(self, query: str) -> Any:
+        """The first value of a query in which names stand as they are."""
+        return self._steps.run.connection.scalar(text(query.replace(":", r"\:")))
+
+    # --- what is done ----------------------------------------------------------------------------
+
+    def make(self) -> None:
+        """Cut the table. What one lacks that is cut already, the sweeper makes."""
+        run = self._steps.run
+        if not run.offline and self._is_cut:
+            return
+        how = ", ".join([*self._key, COPY])
+        sql = f"ALTER TABLE {self._ddl.table(self._cut)} {how} {self._clause(MOST)}"
+        doubled = getattr(self._steps.dialect.identifier_preparer, "_double_percents", False)
+        run.at_length(sql.replace("%", "%%") if doubled else sql)
+
+    def _example(self) -> str:
+        """The statement for a tool: all that is past is in one partition."""
+        clauses = f"{', '.join(self._key)} {self._clause(0)}".strip()
+        return f"ALTER TABLE {self._ddl.table(self._cut)} {clauses}"
+
+    def _clause(self, most: int) -> str:
+        """The partitions, of which there are `most` at most, unless more are wanted ahead."""
+        now = self._now()
+        stretches = self._partitioning.declared.covering(self._oldest() or now, now, most)
+        return self._ddl.clause(self._cut, [named(self._cut, stretch) for stretch in stretches])
+
+    def _now(self) -> datetime:
+        if self._steps.run.offline:
+            return datetime.now(timezone.utc)
+        return _instant(int(self._steps.now()))
+
+    def _oldest(self) -> datetime | None:
+        """The instant of the oldest row; None if there is none."""
+        if self._steps.run.offline:
+            return None
+        table, unit = self._ddl.table(self._cut), self._cut.unit
+        query = f"SELECT MIN({self._quoted}) FROM {table}"
+        if unit is None:
+            # As a number: what a driver makes of a date depends on the driver.
+            first = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN({self._quoted}))"
+            query = f"SELECT {first} FROM {table} WHERE {self._quoted} >= '{_OLDEST}'"
+        number = self._ask(query)
+        if number is None:
+            return None
+        return _instant(int(number) * (1 if unit is None else 1_000_000 // PER_SECOND[unit]))
+
+
+def _instant(microseconds: int) -> datetime:
+    """As a datetime, or the nearest one that these databases have."""
+    first, last = (
+        (datetime(year, 1, 1, tzinfo=timezone.utc) - EPOCH) // timedelta(microseconds=1)
+        for year in (1000, 9000)
+    )
+    return EPOCH + timedelta(microseconds=max(first, min(microseconds, last)))
+
+
+_HERE: Final = "COALESCE(:schema, DATABASE())"
+
+PARTITIONED: Final = f"""
+SELECT partition_method, partition_expression FROM information_schema.partitions
+WHERE table_schema = {_HERE} AND table_name = :table AND partition_name IS NOT NULL LIMIT 1
+"""
+
+_FOREIGN_KEYS: Final = f"""
+SELECT DISTINCT table_name, constraint_name FROM information_schema.key_column_usage
+WHERE referenced_table_name IS NOT NULL AND (
+  (table_schema = {_HERE} AND table_name = :table)
+  OR (referenced_table_schema = {_HERE} AND referenced_table_name = :table))
+ORDER BY 1, 2
+"""
+
+_UNIQUE: Final = f"""
+SELECT index_name, column_name, sub_part, collation = 'D' FROM information_schema.statistics
+WHERE table_schema = {_HERE} AND table_name = :table AND non_unique = 0
+ORDER BY index_name, seq_in_index
+"""
+"""A part that is an expression has no column."""
+
+_FEATURES: Final = f"""
+SELECT CONCAT('column ', column_name, ' is a ', data_type) FROM information_schema.columns
+WHERE table_schema = {_HERE} AND table_name = :table AND (data_type LIKE 'geom%'
+  OR data_type LIKE '%point' OR data_type LIKE '%linestring' OR data_type LIKE '%polygon')
+UNION ALL SELECT CONCAT('index ', index_name, ' is FULLTEXT') FROM information_schema.statistics
+WHERE table_schema = {_HERE} AND table_name = :table AND index_type = 'FULLTEXT'
+AND NOT :is_mariadb
+UNION ALL SELECT CONCAT('its engine is ', engine) FROM information_schema.tables
+WHERE table_schema = {_HERE} AND table_name = :table AND engine <> 'InnoDB' AND NOT :is_mariadb
+LIMIT 1
+"""
+
+_NULLS: Final = "SELECT 1 FROM {table} WHERE {column} IS NULL LIMIT 1"

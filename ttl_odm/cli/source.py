@@ -1,0 +1,127 @@
+"""`Source`: what a command works on, as its options, the environment and the file name it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ttl_odm.cli.errors import UsageError
+from ttl_odm.cli.tables import typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ttl_odm.cli.tables import Declared
+
+    Command = Callable[..., None]
+
+_TYPED: Final = click.core.ParameterSource.COMMANDLINE
+
+_OPTIONS: Final = (
+    click.option(
+        "--app",
+        envvar="TTL_ODM_APP",
+        metavar="MODULE:NAME",
+        help="What to work on: a declarative base, a list of models or of document classes, or a "
+        "function that returns an engine and these.",
+    ),
+    click.option(
+        "--url",
+        envvar="TTL_ODM_URL",
+        metavar="URL",
+        help="The database, where --app doesn't say: postgresql://user@host/database, "
+        "mysql://..., sqlite:///file, mongodb://host/database.",
+    ),
+)
+_TABLE_OPTIONS: Final = (
+    click.option(
+        "--table",
+        "tables",
+        multiple=True,
+        metavar="NAME",
+        help="In place of --app: this table or collection, by the next --policy; may be repeated.",
+    ),
+    click.option(
+        "--policy",
+        "policies",
+        multiple=True,
+        metavar="POLICY",
+        help="The policy of a --table, as inspect prints it.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a command works on.
+
+    Attributes:
+        app: What ``--app`` names.
+        url: The database's URL.
+        tables: The tables and collections that no model stands for, by their names.
+        words: The options of these three that were typed, and not the URL, as another command
+            takes them.
+    """
+
+    app: str | None = None
+    url: str | None = None
+    tables: Mapping[str, Declared] = field(default_factory=dict)
+    words: Sequence[str] = ()
+
+    def only(self, name: str) -> Source:
+        """The same, of whose own tables there is this one alone, if there is."""
+        return replace(
+            self, tables={each: self.tables[each] for each in self.tables if each == name}
+        )
+
+    @property
+    def is_url_typed(self) -> bool:
+        """Whether the URL was typed for this command, and not set for others too."""
+        return click.get_current_context().get_parameter_source("url") is _TYPED
+
+
+def app_options(command: Command) -> Command:
+    """Add ``--app`` and ``--url`` to a command, which gets a `Source`."""
+    return _with(command, _OPTIONS)
+
+
+def source_options(command: Command) -> Command:
+    """Add ``--table`` and ``--policy``, too."""
+    return _with(command, (*_OPTIONS, *_TABLE_OPTIONS))
+
+
+def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+    @wraps(command)
+    def wrapped(
+        app: str | None,
+        url: str | None,
+        tables: Sequence[str] = (),
+        policies: Sequence[str] = (),
+        **given: Any,
+    ) -> None:
+        command(source=_source(app, url, tables, policies), **given)
+
+    called: Command = wrapped
+    for option in reversed(options):
+        called = option(called)
+    return called
+
+
+def _source(
+    app: str | None, url: str | None, tables: Sequence[str], policies: Sequence[str]
+) -> Source:
+    context = click.get_current_context()
+    is_app_typed = context.get_parameter_source("app") is _TYPED
+    known: Mapping[str, Declared] = context.find_root().obj or {}
+    words = ["--app", app] if app is not None and is_app_typed else []
+    if not (tables or policies):
+        return Source(app, url, known, words)
+    if is_app_typed:
+        raise UsageError("--table is for a table without a model, --app for models: give one.")
+    words += (word for name in tables for word in ("--table", name))
+    words += (word for policy in policies for word in ("--policy", policy))
+    # What the environment or the file says of an application is for others then.
+    return Source(None, url, typed(tables, policies, known), words)

@@ -1,0 +1,254 @@
+"""Tables and collections that no model stands for: their policies are in a file, or typed.
+
+``[tool.ttl_odm.tables]`` has a policy for each, as a model would declare it and `inspect` prints
+it, or a table with that and what `enable` takes beside it. ``--table NAME --policy POLICY`` is the
+same for one command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.cli.errors import UsageError
+from ttl_odm.core.partitions import Partitions
+from ttl_odm.errors import TTLError
+from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.inspection import Confidence, as_source
+from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AsyncExitStack
+
+    from sqlalchemy import Connection, Inspector, MetaData
+
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.inspection import Proposal
+
+SECTION: Final = "tables"
+"""Its key in ``[tool.ttl_odm]``."""
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_KEYS: Final = ("policy", "purge", "sweep", "partition", "archive", "archived_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What is declared of a table or collection.
+
+    Attributes:
+        name: What it is called in the database, with its schema if it isn't the connection's own.
+        policy: Its policy.
+        options: What is declared besides, by the keys of the file.
+        where: The place of the declaration, for messages.
+    """
+
+    name: str
+    policy: Policy
+    options: Mapping[str, str] = field(default_factory=dict)
+    where: str = "--table"
+
+    @classmethod
+    def of(cls, name: str, value: object, where: str) -> Declared:
+        """Read a policy, or a table with a policy and options.
+
+        Raises:
+            UsageError: It is none.
+        """
+        where = f"{where} {name!r}"
+        given = {"policy": value} if isinstance(value, str) else value
+        if not isinstance(given, Mapping) or not isinstance(given.get("policy"), str):
+            raise UsageError(f"{where}: give it a policy, as in {name} = 'ExpireAt(\"...\")'.")
+        for key, option in given.items():
+            if key not in _KEYS:
+                near = get_close_matches(key, _KEYS, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise UsageError(f"{where} has {key!r}, which nothing knows{hint}.")
+            if not isinstance(option, str):
+                raise UsageError(f"{where}: {key} = {option!r}: give a text.")
+        try:
+            policy = parse_policy(given["policy"])
+            if "partition" in given:
+                Partitions(given["partition"])
+        except TTLError as error:
+            raise UsageError(f"{where}: {error}") from error
+        options = {key: option for key, option in given.items() if key != "policy"}
+        return cls(name, policy, options, where)
+
+    def enabling(self, archive: object) -> dict[str, Any]:
+        """What `enable` takes besides the policy; `archive` is the table or collection itself."""
+        options: dict[str, Any] = {
+            key: self.options.get(key) for key in ("purge", "sweep") if key in self.options
+        }
+        if archive is not None:
+            options["archive"] = Archive(archive, self.options.get("archived_at"))
+        if "partition" in self.options:
+            # Who made them goes on making them.
+            options["partition"] = Partitions(self.options["partition"])
+        return options
+
+
+def of_file(section: object, where: str) -> dict[str, Declared]:
+    """Read what a file has under `SECTION`, by the names.
+
+    Raises:
+        UsageError: Something in it can't be read.
+    """
+    if not isinstance(section, Mapping):
+        raise UsageError(f"{where} has to be a table of policies.")
+    return {name: Declared.of(name, value, where) for name, value in section.items()}
+
+
+def as_file(proposals: Sequence[Proposal]) -> str:
+    """What `of_file` reads, with the policies that `inspect` proposes.
+
+    Those that somebody has to think about first are comments.
+    """
+    lines = [
+        "# By ttl-odm inspect. Look at each policy before you sweep by it: ttl-odm plan TABLE.",
+        "[tool.ttl_odm]",
+        'url = "$DATABASE_URL"  # the environment variable that has it',
+        "",
+        f"[tool.ttl_odm.{SECTION}]",
+    ]
+    for proposal in proposals:
+        name = proposal.table.name
+        key = name if _BARE_KEY.fullmatch(name) else _quoted(name)
+        entry = f"{key} = {_text(as_source(proposal.policy))}"
+        if proposal.confidence is not Confidence.CLEAR:
+            doubts = "; ".join(proposal.cautions or proposal.reasons)
+            lines.append(f"# {proposal.confidence.value}: {visible(doubts)}")
+            entry = f"# {entry}"
+        lines.append(entry)
+    return "\n".join([*lines, ""])
+
+
+def _text(value: str) -> str:
+    """A text of TOML; as it stands if it may, for a policy has double quotes."""
+    return f"'{value}'" if "'" not in value and value.isprintable() else _quoted(value)
+
+
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def typed(
+    names: Sequence[str], policies: Sequence[str], known: Mapping[str, Declared]
+) -> dict[str, Declared]:
+    """Pair what was typed: the first ``--policy`` is that of the first ``--table``, and so on.
+
+    Without any policy the tables are those of a file.
+
+    Raises:
+        UsageError: There are more of one than of the other, or no file has the table.
+    """
+    if not policies:
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"--table {name!r}: say its policy by --policy, such as "
+                    "'ExpireAt(\"expires_at\")', or in [tool.ttl_odm.tables]. ttl-odm inspect "
+                    "proposes one."
+                )
+        return {name: known[name] for name in names}
+    if len(names) != len(policies) or len(set(names)) != len(names):
+        raise UsageError(
+            f"--table and --policy: give one policy for each table, not {len(policies)} for "
+            f"{len(set(names))}."
+        )
+    pairs = zip(names, policies, strict=True)
+    return {name: Declared.of(name, policy, "--table") for name, policy in pairs}
+
+
+def reflected(
+    connection: Connection, tables: Mapping[str, Declared], ending: AsyncExitStack
+) -> list[Any]:
+    """Read the tables from the database, and give them their policies until the command ends.
+
+    Raises:
+        UsageError: One isn't there, or can't have the policy.
+    """
+    from sqlalchemy import MetaData, inspect  # noqa: PLC0415 (needs the extra)
+
+    from ttl_odm.sqlalchemy import disable, enable  # noqa: PLC0415
+
+    # One for all: what refers to what decides in which order they are swept.
+    inspector, metadata = inspect(connection), MetaData()
+    found = []
+    for each in tables.values():
+        table = _read(inspector, metadata, each.name, each.where)
+        archive = each.options.get("archive")
+        into = None if archive is None else _read(inspector, metadata, archive, each.where)
+        try:
+            enable(table, each.policy, **each.enabling(into))
+        except TTLError as error:
+            raise UsageError(f"{each.where}: {error}") from error
+        ending.callback(disable, table)
+        found.append(table)
+    return found
+
+
+def _read(inspector: Inspector, metadata: MetaData, full_name: str, where: str) -> Any:
+    from sqlalchemy import Table  # noqa: PLC0415 (needs the extra)
+    from sqlalchemy.exc import SAWarning  # noqa: PLC0415
+
+    places: list[tuple[str | None, str]] = [(None, full_name)]
+    if "." in full_name:
+        places.append((full_name.rpartition(".")[0], full_name.rpartition(".")[2]))
+    for schema, name in places:
+        if inspector.has_table(name, schema=schema):
+            with warnings.catch_warnings():  # of indexes, ours too, and of types of no interest
+                warnings.simplefilter("ignore", SAWarning)
+                return Table(name, metadata, schema=schema, autoload_with=inspector.bind)
+    near = get_close_matches(full_name, inspector.get_table_names(), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise UsageError(f"{where}: the database has no table {full_name!r}{hint}")
+
+
+def document_classes(tables: Mapping[str, Declared], ending: AsyncExitStack) -> list[Any]:
+    """Make a document class for each collection, with its policy until the command ends.
+
+    Beanie has to see them yet.
+
+    Raises:
+        UsageError: One can't have the policy.
+    """
+    from ttl_odm.beanie import disable  # noqa: PLC0415 (needs the extra)
+
+    classes = []
+    for each in tables.values():
+        classes.append(_document_class(each))
+        ending.callback(disable, classes[-1])
+    return classes
+
+
+def _document_class(declared: Declared) -> Any:
+    from beanie import Document  # noqa: PLC0415 (needs the extra)
+    from pydantic import ConfigDict  # noqa: PLC0415
+
+    from ttl_odm.beanie import enable  # noqa: PLC0415
+
+    class Collection(Document):
+        """A document whose fields nobody declares."""
+
+        model_config = ConfigDict(extra="allow")
+        id: Any = None
+
+        class Settings:
+            name = declared.name
+
+    Collection.__name__ = Collection.__qualname__ = declared.name
+    # Who sweeps by hand means the sweeper; MongoDB's own monitor needs nobody.
+    options = {"purge": "sweeper", **declared.enabling(declared.options.get("archive"))}
+    try:
+        enable(Collection, declared.policy, **options)
+    except (TTLError, TypeError) as error:
+        raise UsageError(f"{declared.where}: {error}") from error
+    return Collection

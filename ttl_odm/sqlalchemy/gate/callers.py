@@ -1,0 +1,49 @@
+"""The line of an application that a statement came from."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+# A statement is looked at before the driver gets it, so no driver is on the stack. The last three
+# are thin layers over SQLAlchemy: the line that matters is the one that called them.
+_LIBRARIES: Final = {
+    "sqlalchemy",
+    "ttl_odm",
+    "greenlet",
+    "flask_sqlalchemy",
+    "sqlmodel",
+    "advanced_alchemy",
+}
+
+
+def line_of_user() -> str:
+    """The innermost line that is none of the libraries'."""
+    for frame in _frames():
+        root = str(frame.f_globals.get("__name__", "sqlalchemy")).partition(".")[0]
+        if root not in _LIBRARIES:  # (SQLAlchemy's generated functions have no module name)
+            code, here = frame.f_code, Path.cwd()
+            file = Path(code.co_filename)
+            path = file.relative_to(here) if file.is_relative_to(here) else file
+            return f"{path}:{frame.f_lineno} in {code.co_name}"
+    return "(sent by no Python code)"
+
+
+def _frames() -> Iterator[FrameType]:
+    """The stack from here outwards, through the greenlet that SQLAlchemy's asyncio runs in."""
+    frame, greenlet = inspect.currentframe(), sys.modules.get("greenlet")
+    running = None if greenlet is None else greenlet.getcurrent()
+    while True:
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+        running = None if running is None else running.parent
+        if running is None:
+            return
+        frame = running.gr_frame

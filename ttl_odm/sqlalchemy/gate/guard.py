@@ -1,0 +1,47 @@
+"""`guard`: what an engine does with raw SQL that names a TTL table and has no condition.
+
+The gate sees what SQLAlchemy's compiler makes of models and Tables. Here raw SQL is looked at as
+well, for engines that ask for it. What does the work, and needs a parser of SQL, is imported when
+they do: `ttl_odm.sqlalchemy.gate.guarded`.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.gate.answers import Answer
+
+
+def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
+    """Look at the raw SQL that an engine sends, too.
+
+    Statements that SQLAlchemy compiles from models and Tables have the predicate anyway, and cost
+    nothing here. `text()`, `exec_driver_sql()`, `from_statement()`, literal columns and the
+    lightweight `table()` are parsed, once for each text. One that names a table with a policy (in a
+    join, a subquery or a CTE too), and has no condition on its ``_ts``, is a leak. What says
+    ``include_expired`` is none. Call it again to change the answer.
+
+    Args:
+        engine: An Engine or an AsyncEngine; its copies by ``execution_options()`` share the answer.
+        raw: ``"warn"``: a `RawSQLWarning`, once for each text. ``"raise"``: a `RawSQLError`, and
+            nothing is sent. ``"rewrite"``: the live rows of the table stand in its place, where
+            the statement is a plain SELECT; any other is a `RawSQLError`. ``"off"``: nothing.
+
+    Raises:
+        TTLConfigurationError: That is no engine, or no such answer.
+        ModuleNotFoundError: sqlglot is missing; the extra ``guard`` brings it.
+    """
+    if raw not in get_args(Answer):
+        raise TTLConfigurationError(f'raw is "warn", "raise", "rewrite" or "off", not {raw!r}.')
+    engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+    if not isinstance(engine, Engine):
+        raise TTLConfigurationError(
+            f"guard() needs an Engine or an AsyncEngine, not {type(engine).__name__}."
+        )
+    from ttl_odm.sqlalchemy.gate.guarded import install  # noqa: PLC0415 (needs the extra)
+
+    install(engine, raw)

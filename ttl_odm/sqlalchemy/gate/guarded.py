@@ -1,0 +1,300 @@
+"""What guards an engine: its compiler and its execution context look at raw SQL.
+
+``text()`` is compiled like any statement, and SQLAlchemy keeps what comes out: so it is looked at
+there, once. What is put in the place of a table is a SELECT of it, which passes the gate as any
+other does: the predicate, ``include_expired`` and a default that changes are the gate's business.
+Whether a leak is reported depends on the execution's options, so that is left to the context; it
+has the driver's own SQL as well, in which parameters can't be added: there the seconds are written
+out, as they are at that moment.
+
+This module must not know what a live row is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache, lru_cache
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Table, literal_column, select
+
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
+from ttl_odm.sqlalchemy.gate.callers import line_of_user
+from ttl_odm.sqlalchemy.gate.raw_leaks import RawLeaks, is_unknown, leaks_in, leaks_of, stamp_of
+from ttl_odm.sqlalchemy.gate.recompile import compile_again, compiled_statements
+from ttl_odm.sqlalchemy.policy.binding import bound_tables, root_binding_of
+from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
+from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
+from ttl_odm.sqlalchemy.rewrite.raw_sql import Source, replaced
+from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sqlalchemy import Connection, Engine, TableClause, TextClause
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine.default import DefaultExecutionContext
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+    from ttl_odm.sqlalchemy.gate.answers import Answer
+    from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind
+
+    Compiler = SQLCompiler
+    Context = DefaultExecutionContext
+else:
+    Compiler = Context = object
+
+_TEXTS: Final = 1024
+"""Texts of which an engine's guard remembers what they leak."""
+
+_SQL_LENGTH: Final = 300
+"""Characters of a statement that a message has."""
+
+
+def install(engine: Engine, answer: Answer) -> None:
+    """Guard an engine, or give it another answer."""
+    dialect: Any = engine.dialect
+    dialect.ttl_odm_guard = Guard(dialect, answer)
+    if not issubclass(dialect.statement_compiler, GuardedCompiler):
+        dialect.statement_compiler = _guarded(GuardedCompiler, dialect.statement_compiler)
+    if not issubclass(dialect.execution_ctx_cls, GuardedContext):
+        dialect.execution_ctx_cls = _guarded(GuardedContext, dialect.execution_ctx_cls)
+    engine.clear_compiled_cache()  # of texts that were compiled with another answer
+
+
+@cache
+def _guarded(mixin: type, base: type) -> type:
+    return type(f"Guarded{base.__name__}", (mixin, base), {})
+
+
+class Guard:
+    """What an engine does with raw SQL; it stands at its dialect, which copies share."""
+
+    def __init__(self, dialect: Dialect, answer: Answer) -> None:
+        self.answer = answer
+        self._dialect = dialect
+        self._known = lru_cache(_TEXTS)(self._leaks_in)
+
+    def leaks_in(self, sql: str, kind: Kind, marks: Marks = Marks.NAMED) -> RawLeaks:
+        """What a text leaks; once it was asked that is a lookup."""
+        return self._known(sql, kind, marks, bound_tables.changes)
+
+    def _leaks_in(self, sql: str, kind: Kind, marks: Marks, _changes: int) -> RawLeaks:
+        return leaks_in(sql, self._dialect, kind, marks)
+
+    def rewrites(self, leaks: RawLeaks) -> bool:
+        """Whether the tables that leak are to be replaced, and can be."""
+        return self.answer == "rewrite" and leaks.obstacle is None
+
+    def driver_sql(self, sql: str) -> str:
+        """What to send in place of a driver's own SQL; raises as `report` does."""
+        if self.answer == "off":
+            return sql
+        marks = Marks.of_driver(self._dialect.paramstyle)
+        leaks = self.leaks_in(sql, "statement", marks)
+        if not leaks.tables or is_migrating(self._dialect):
+            return sql
+        if self.rewrites(leaks):
+            return _rewritten(leaks, lambda table: _written_out(table, self._dialect))
+        self.report(leaks)
+        return sql
+
+    def report(self, leaks: RawLeaks) -> None:
+        """Say what leaks, by a warning, once, or by an error."""
+        if self.answer == "warn":
+            if not leaks.is_reported:
+                leaks.is_reported = True
+                message = f"{_message(leaks)} It was sent by {line_of_user()}."
+                warnings.warn(message, RawSQLWarning, stacklevel=2)
+            return
+        reason = ""
+        if self.answer == "rewrite" and leaks.obstacle:
+            reason = f" It can't be rewritten: {leaks.obstacle}."
+        raise RawSQLError(_message(leaks) + reason)
+
+
+def _message(leaks: RawLeaks) -> str:
+    names = ", ".join(sorted(table.fullname for table in leaks.tables))
+    stamps = sorted({f"{table.name}.{stamp_of(table)}" for table in leaks.tables})
+    return (
+        f"Raw SQL names {names} without a condition on {' and '.join(stamps)}, so it sees expired "
+        f"rows: {shorten(leaks.sql, _SQL_LENGTH)!r}. Write it with the model or its Table; or put "
+        "such a condition into the very query that names the table; or say "
+        "execution_options(include_expired=True) where expired rows are wanted."
+    )
+
+
+def _rewritten(leaks: RawLeaks, rows_of: Callable[[Table], str]) -> str:
+    tables = dict(leaks.replaceable)
+    return replaced(leaks.sql, list(tables), lambda source: rows_of(tables[source]))
+
+
+def _live_rows(table: Table) -> Any:
+    """A SELECT that the gate makes one of the live rows."""
+    return select(literal_column("*")).select_from(table)
+
+
+def _written_out(table: Table, dialect: Dialect) -> str:
+    """The live rows of a table, as a subquery without parameters."""
+    binding = root_binding_of(table)
+    assert binding is not None  # noqa: S101 (it leaks)
+    defaults = tuple(default() for default in binding.defaults())
+    return _with_literals(table, dialect, defaults, bound_tables.changes)
+
+
+@lru_cache(_TEXTS)
+def _with_literals(table: Table, dialect: Dialect, *_seconds: object) -> str:
+    return f"({_live_rows(table).compile(dialect=dialect, compile_kwargs={'literal_binds': True})})"
+
+
+class GuardedCompiler(Compiler):
+    """Mixed in before a dialect's own statement compiler, and below the gate's."""
+
+    ttl_raw: tuple[RawLeaks, ...] = ()
+    """The raw pieces that leak, as far as they were not rewritten."""
+
+    ttl_rewritten: tuple[str, ...] = ()
+    """Those that were."""
+
+    ttl_let_through = False
+    """Something was not looked at, since a migration runs."""
+
+    def visit_textclause(self, textclause: TextClause, *args: object, **kw: object) -> Any:
+        """``text()``: a statement, what stands in FROM, or a piece of something else."""
+        if not self.stack:
+            compiled_statements[id(self)] = self  # for a policy that comes late
+        inner: Kind = "from" if kw.get("asfrom") else "piece"
+        marked, rows = _marked(self, textclause.text, inner if self.stack else "statement")
+        if rows:
+            textclause = compat.copied(textclause, text=marked)
+        rendered = super().visit_textclause(textclause, *args, **kw)  # type: ignore[no-untyped-call]
+        return _filled(rendered, rows)
+
+    def escape_literal_column(self, text: str) -> str:
+        """``literal_column()``."""
+        marked, rows = _marked(self, text, "piece")
+        return _filled(super().escape_literal_column(marked), rows)  # type: ignore[no-untyped-call]
+
+    def visit_table(self, table: TableClause, **kw: Any) -> Any:  # type: ignore[override]
+        """``table()``, or a Table without the policy's columns: a name, as raw as text."""
+        rendered = super().visit_table(table, **kw)  # type: ignore[no-untyped-call]
+        if not kw.get("asfrom") or binding_of_source(table, self.dialect) or not is_unknown(table):
+            return rendered
+        name = table.name.lower()
+        schema = table.schema if isinstance(table, Table) else getattr(table, "schema", None)
+        has_alias = kw.get("enclosing_alias") is not None
+        obstacle = None
+        if kw.get("iscrud"):
+            obstacle = "it is no plain SELECT"
+        elif schema and not has_alias:
+            obstacle = "columns are named with its schema: give it an alias"
+        called = "" if has_alias else f" AS {self.preparer.quote(table.name)}"
+        names = (schema.lower(), name) if schema else (name,)
+        source = Source(names, (0, len(rendered)), called, frozenset(), obstacle)
+        leaks = leaks_of(table.fullname, (source,), self.dialect)
+        if not _is_to_rewrite(self, leaks):
+            return rendered
+        return f"{_rendered_rows(self, leaks.replaceable[0].table)}{called}"
+
+
+def _marked(compiler: GuardedCompiler, sql: str, kind: Kind) -> tuple[str, list[str]]:
+    """The SQL with marks in the place of tables, and what is to stand there in the end.
+
+    What is compiled already has the driver's percent signs, and must not be looked through for
+    parameters once more.
+    """
+    leaks = compiler.dialect.ttl_odm_guard.leaks_in(sql, kind)  # type: ignore[attr-defined]
+    rows: list[str] = []
+    if not _is_to_rewrite(compiler, leaks):
+        return sql, rows
+
+    def mark(table: Table) -> str:
+        rows.append(_rendered_rows(compiler, table))
+        return f"\0{len(rows) - 1}\0"
+
+    return _rewritten(leaks, mark), rows
+
+
+def _filled(sql: str, rows: list[str]) -> str:
+    for number, row in enumerate(rows):
+        sql = sql.replace(f"\0{number}\0", row)
+    return sql
+
+
+def _is_to_rewrite(compiler: GuardedCompiler, leaks: RawLeaks) -> bool:
+    """Whether tables are to be replaced; what isn't, and leaks, is noted for whoever runs it."""
+    guard: Guard = compiler.dialect.ttl_odm_guard  # type: ignore[attr-defined]
+    if not leaks.tables or guard.answer == "off" or _is_deliberate(compiler):
+        return False
+    if is_migrating(compiler.dialect):
+        compiler.ttl_let_through = True
+        return False
+    if guard.rewrites(leaks):
+        compiler.ttl_rewritten += (leaks.sql,)
+        return True
+    compiler.ttl_raw += (leaks,)
+    return False
+
+
+def _is_deliberate(compiler: SQLCompiler) -> bool:
+    """Whether the statement, or the part that is being compiled, is for expired rows as well."""
+    mode = getattr(compiler, "ttl_mode", None)  # of the gate's compiler
+    if mode is not None and (mode.including or mode.sweeping):
+        return True
+    statement = compiler.statement
+    return hasattr(statement, "_with_options") and includes_expired(statement)
+
+
+def _rendered_rows(compiler: SQLCompiler, table: Table) -> str:
+    """The live rows of a table as a subquery that knows nothing of what is around it."""
+    compiler.stack.append(
+        {"correlate_froms": set(), "asfrom_froms": set(), "selectable": _live_rows(table)}
+    )
+    try:
+        return f"({compiler.process(compiler.stack[-1]['selectable'], asfrom=True)})"
+    finally:
+        compiler.stack.pop()
+
+
+class GuardedContext(Context):
+    """Mixed in before a dialect's execution context."""
+
+    @classmethod
+    def _init_compiled(
+        cls,
+        dialect: Any,
+        connection: Connection,
+        dbapi_connection: Any,
+        execution_options: Mapping[str, object],
+        compiled: Any,
+        *rest: Any,
+        **kw: Any,
+    ) -> Any:
+        """A statement that was compiled: reports what leaks of it."""
+        if getattr(compiled, "ttl_let_through", False) and not is_migrating(dialect):
+            compile_again(compiled)
+        leaking = getattr(compiled, "ttl_raw", ())  # what was compiled before has none
+        if leaking and not execution_options.get(INCLUDE_EXPIRED):
+            for leaks in leaking:
+                dialect.ttl_odm_guard.report(leaks)
+        make: Any = super()._init_compiled
+        return make(dialect, connection, dbapi_connection, execution_options, compiled, *rest, **kw)
+
+    @classmethod
+    def _init_statement(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
+        cls,
+        dialect: Any,
+        connection: Connection,
+        dbapi_connection: Any,
+        execution_options: Mapping[str, object],
+        statement: str,
+        parameters: Any,
+    ) -> Any:
+        """The driver's own SQL."""
+        if not execution_options.get(INCLUDE_EXPIRED):
+            statement = dialect.ttl_odm_guard.driver_sql(statement)
+        make: Any = super()._init_statement
+        return make(dialect, connection, dbapi_connection, execution_options, statement, parameters)

@@ -1,0 +1,293 @@
+"""Which tables a piece of raw SQL reads, where their names stand in it, and what it asks of them.
+
+sqlglot parses the text; nothing is ever made of its tree but positions. Where a table is replaced,
+all around its name stays as it was written, to the byte: hints, comments, parameters, and what the
+parser knows by another spelling.
+
+This module must not know what a policy is. It needs the extra ``guard``, and nothing imports it
+before raw SQL is to be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ttl_odm.dialects import MYSQL_FAMILY
+
+# First: it says what to install where sqlglot is missing.
+from ttl_odm.sqlalchemy.rewrite.raw_words import Marks, Words, chunks  # isort: split
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Kind = Literal["statement", "from", "piece"]
+"""A whole statement, what stands after FROM, or something else inside of one."""
+
+_PARSERS: Final = {
+    "postgresql": "postgres",
+    **dict.fromkeys(MYSQL_FAMILY, "mysql"),
+    "sqlite": "sqlite",
+}
+
+_AROUND: Final = {"from": ("SELECT * FROM ",), "piece": ("SELECT ", "SELECT 1 ORDER BY ")}
+"""What makes a statement of a piece of one."""
+
+_QUERIES: Final = (exp.Select, exp.Update, exp.Delete, exp.Merge)
+_STATEMENTS: Final = (*_QUERIES, exp.Query, exp.Values, exp.Insert, exp.Create, exp.Copy)
+_NAMES_TABLES: Final = (exp.From, exp.Join, exp.Subquery, exp.Paren, exp.Table)
+_TARGETS: Final = ((exp.Update, {"this"}), (exp.Delete, {"this", "using"}))
+_MERGED: Final = {"this", "using"}
+_CONDITIONS: Final = {"where", "having", "qualify", "on"}
+_REPLACEABLE: Final = {"this", "db", "catalog", "alias", "joins", "laterals"}
+"""The parts of a table in FROM that may stand beside a subquery too."""
+
+_APART: Final = " \t\r\n(),;"
+
+_NO_SELECT: Final = "it is no plain SELECT"
+_OBSTACLES: Final = {
+    exp.Lock: "FOR UPDATE and its like lock no rows of a subquery",
+    exp.Into: _NO_SELECT,
+    exp.Update: _NO_SELECT,
+    exp.Delete: _NO_SELECT,
+    exp.Insert: _NO_SELECT,
+    exp.Merge: _NO_SELECT,
+    exp.Create: _NO_SELECT,
+    exp.Copy: _NO_SELECT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table that raw SQL reads, updates or deletes from, at one place.
+
+    Attributes:
+        name: Its name with the qualifiers before it, in lower case.
+        span: Where that stands in the SQL: the first character, and the one after the last.
+        called: What goes after a subquery in its place, lest it lose its name; empty where the
+            SQL has an alias there.
+        asked: The columns that conditions of its own query are about, in lower case.
+        obstacle: Why no subquery can stand in its place; None if one can.
+    """
+
+    name: tuple[str, ...]
+    span: tuple[int, int]
+    called: str
+    asked: frozenset[str]
+    obstacle: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RawSQL:
+    """What a piece of SQL says of tables.
+
+    Attributes:
+        sources: The tables that it reads, updates or deletes from; not those it inserts into.
+        names: Every name in it, quoted or not, in lower case; none that only literals, comments
+            or parameters have.
+        problem: Why nothing is known of its tables; None if they are known.
+    """
+
+    sources: tuple[Source, ...] = ()
+    names: frozenset[str] = frozenset()
+    problem: str | None = None
+
+
+def parse(sql: str, dialect: str, kind: Kind = "statement", marks: Marks = Marks.NAMED) -> RawSQL:
+    """Read a piece of SQL.
+
+    Args:
+        sql: The text.
+        dialect: The name of SQLAlchemy's dialect.
+        kind: What it is a piece of.
+        marks: How parameters are written in it.
+    """
+    parser = _PARSERS.get(dialect, "")
+    try:
+        words = Words.of(marks.plain(sql), parser)
+    except SqlglotError as error:
+        return RawSQL(problem=_first_line(error))
+    if kind == "piece" and words.begin_a_statement:
+        kind = "statement"
+    try:
+        if words.hidden is not None:
+            return RawSQL(names=words.names, problem=words.hidden)
+        if kind == "statement":
+            parts = [
+                part for chunk in chunks(words) for part in _parsed(chunk.text, parser, chunk.start)
+            ]
+        else:
+            parts = _piece(words, parser, kind)
+    except (SqlglotError, RecursionError) as error:
+        return RawSQL(names=words.names, problem=_first_line(error))
+    return RawSQL(tuple(_sources(sql, parts)), words.names)
+
+
+def replaced(sql: str, sources: list[Source], rows: Callable[[Source], str]) -> str:
+    """The SQL with a subquery in the place of some tables.
+
+    Args:
+        sql: What was parsed.
+        sources: The tables; none has an obstacle.
+        rows: The subquery for one, in parentheses.
+    """
+    for source in sorted(sources, key=lambda source: source.span, reverse=True):
+        start, end = source.span
+        before, after = sql[:start], sql[end:]
+        space_before = " " if before and before[-1] not in _APART else ""  # FROM"orders"
+        space_after = " " if after and after[0] not in _APART else ""
+        sql = f"{before}{space_before}{rows(source)}{source.called}{space_after}{after}"
+    return sql
+
+
+_Part = tuple[Any, int]  # sqlglot calls the class of its trees otherwise from 30 on
+"""A parsed tree, and where its text begins in the whole."""
+
+
+def _parsed(text: str, parser: str, start: int) -> list[_Part]:
+    trees = [tree for tree in sqlglot.parse(text, read=parser or None) if tree is not None]
+    if not all(isinstance(tree, _STATEMENTS) for tree in trees):
+        raise SqlglotError(f"the parser knows no {text.split(maxsplit=1)[0].upper()} like this")
+    return [(tree, start) for tree in trees]
+
+
+def _piece(words: Words, parser: str, kind: Kind) -> list[_Part]:
+    if kind == "piece" and not words.may_name_tables:
+        return []
+    *others, last = _AROUND[kind]
+    for before in others:
+        try:
+            return _parsed(before + words.text, parser, -len(before))
+        except SqlglotError:
+            continue
+    return _parsed(last + words.text, parser, -len(last))
+
+
+def _first_line(error: BaseException) -> str:
+    message = str(error).partition("\n")[0].strip(" .")
+    return f"sqlglot can't read it: {message}" if message else f"{type(error).__name__} in sqlglot"
+
+
+def _sources(sql: str, parts: list[_Part]) -> Iterator[Source]:
+    for tree, start in parts:
+        tables = [table for table in tree.find_all(exp.Table) if _is_read(table)]
+        obstacle = next((_OBSTACLES[kind] for kind in _OBSTACLES if tree.find(kind)), None)
+        asked = _Asked(tables, tree)
+        qualified = {
+            column.table.lower() for column in tree.find_all(exp.Column) if column.args.get("db")
+        }
+        for table in tables:
+            first, last = (_span(part, start) for part in (table.parts[0], table.parts[-1]))
+            has_alias = bool(table.args.get("alias"))
+            called = "" if has_alias else f" AS {sql[slice(*last)]}"
+            name = tuple(part.name.lower() for part in table.parts)
+            problem = obstacle or _problem(table, sql, first, last)
+            if not has_alias and name[-1] in qualified:
+                problem = problem or "columns are named with its schema: give it an alias"
+            yield Source(name, (first[0], last[1]), called, asked.of(table), problem)
+
+
+def _span(part: Any, start: int) -> tuple[int, int]:
+    """Where an identifier stands; (-1, -1) where the parser doesn't say."""
+    first, last = part.meta.get("start"), part.meta.get("end")
+    return (-1, -1) if first is None or last is None else (first + start, last + 1 + start)
+
+
+def _problem(
+    table: exp.Table, sql: str, first: tuple[int, int], last: tuple[int, int]
+) -> str | None:
+    written = sql[slice(*last)]
+    if first[0] < 0 or table.name not in (written, written[1:-1]):
+        return "where the table's name stands is not known"
+    others = sorted(table.args.keys() - _REPLACEABLE)
+    if any(table.args[name] not in (None, []) for name in others):
+        return "what stands beside the table's name (a hint, a partition, ONLY) needs a table"
+    if sql[: first[0]].rstrip().upper().endswith("TABLE"):
+        return "TABLE takes no subquery: write SELECT * FROM"
+    return None
+
+
+def _is_read(table: exp.Table) -> bool:
+    """Whether a name is that of a table whose rows are read or changed."""
+    parent, key = table.parent, table.arg_key
+    if not isinstance(table.this, exp.Identifier) or _is_cte(table):
+        return False
+    if isinstance(parent, exp.Merge):
+        return key in _MERGED
+    if isinstance(parent, exp.Copy):
+        return not parent.args.get("kind")  # TO, not FROM
+    for kind, keys in _TARGETS:
+        if isinstance(parent, kind):
+            return key in keys
+    return isinstance(parent, _NAMES_TABLES) and key in {"this", "expressions"}
+
+
+def _is_cte(table: exp.Table) -> bool:
+    """Whether a name is that of a CTE which is known at its place."""
+    name = table.name.lower()
+    below: Any = table
+    node = table.parent if not table.args.get("db") else None
+    own: exp.CTE | None = None  # the CTE that the table stands in, of the WITH that we come from
+    while node is not None:
+        if isinstance(node, exp.CTE):
+            own = node
+        elif not isinstance(node, exp.With):
+            clause = next((arg for arg in node.args.values() if isinstance(arg, exp.With)), None)
+            if clause is not None and any(
+                cte.alias.lower() == name
+                for cte in _known(clause, own if clause is below else None)
+            ):
+                return True
+            own = None
+        below, node = node, node.parent
+    return False
+
+
+def _known(clause: exp.With, own: exp.CTE | None) -> list[exp.CTE]:
+    """The CTEs of a WITH that the statement after it knows, or one of them."""
+    ctes: list[exp.CTE] = clause.expressions
+    if own is None or clause.args.get("recursive"):
+        return ctes
+    return ctes[: next(at for at, cte in enumerate(ctes) if cte is own)]
+
+
+class _Asked:
+    """The columns that the conditions of each query in a tree are about, by table."""
+
+    def __init__(self, tables: list[exp.Table], tree: Any) -> None:
+        self._tables: dict[int, list[exp.Table]] = {}
+        self._columns: dict[int, set[str]] = {id(table): set() for table in tables}
+        for table in tables:
+            self._tables.setdefault(id(_query_of(table)), []).append(table)
+        for column in tree.find_all(exp.Column):
+            self._note(column)
+
+    def of(self, table: exp.Table) -> frozenset[str]:
+        return frozenset(self._columns[id(table)])
+
+    def _note(self, column: exp.Column) -> None:
+        """Give a column to the tables that it may be of: those of the innermost query."""
+        qualifier, in_condition = column.table.lower(), False
+        node: Any | None = column
+        while node is not None:
+            in_condition = in_condition or node.arg_key in _CONDITIONS
+            node = node.parent
+            if isinstance(node, _QUERIES):
+                meant = [
+                    table
+                    for table in self._tables.get(id(node), ())
+                    if qualifier in {"", table.alias_or_name.lower()}
+                ]
+                if meant:
+                    for table in meant if in_condition else ():
+                        self._columns[id(table)].add(column.name.lower())
+                    return
+                in_condition = False
+
+
+def _query_of(table: exp.Table) -> Any | None:
+    return table.find_ancestor(*_QUERIES)
