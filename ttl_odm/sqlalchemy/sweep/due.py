@@ -234,14 +234,17 @@ class PartIndex:
 
     def first_overdue(self, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:
         """For how long the first of some rows has been expired, in the clock's unit."""
+        overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
+        return overdue.order_by(self.end(self._source)).limit(1)
+
+    def _overdue(self, seconds: int) -> ColumnElement[Any]:
         source = self._source
-        end = self.end(source)
-        ended = self._format.instant(self._start(source)) if self._is_by_column else end
+        ended = self.end(source)
+        if self._is_by_column:
+            ended = self._format.instant(self._start(source))
         # Nothing can be taken from minus infinity.
         first = self._clock.literal(self._clock.earliest)
-        ended = case((ended < first, first), else_=ended)
-        overdue = select(self._cutoff(seconds) - ended).where(*self.criteria(seconds), *rows)
-        return overdue.order_by(end).limit(1)
+        return self._cutoff(seconds) - case((ended < first, first), else_=ended)
 
     @property
     def shortest(self) -> int | None:
@@ -278,13 +281,21 @@ class PartIndex:
         columns = self._binding.columns_of(source)
         return columns.created if self._part is Part.CAPPED else columns.last_modified
 
-    def _cutoff(self, seconds: int) -> ColumnElement[Any]:
+    def _ends_after(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
+        source = self._source
+        if self._is_by_column:
+            return self._format.ahead(self._start(source), cutoff)
+        return self.end(source) > cutoff
+
+    def _cutoff(self, seconds: int, overdue: int = 0) -> ColumnElement[Any]:
         """The latest `end` that is an end of life, where rows live for so long.
+
+        That of rows which expired so many seconds ago where they are `overdue`.
 
         A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
         And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
         """
-        age = literal(0 if self._part is Part.OWN else seconds, BigInteger())
+        age = literal((0 if self._part is Part.OWN else seconds) + overdue, BigInteger())
         return self._clock.literal(self._clock.now) - self._clock.span(age)
 
     def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
@@ -345,6 +356,40 @@ class PartIndex:
             return self._range(size, first, beyond, beyond)
         # Written at one instant, as by a migration's backfill: no bound lies between them.
         return self._range(size + 1, first, _After(first), _After(first))
+
+    def marks(
+        self, connection: Connection, size: int, stretch: tuple[Any, Any], shares: int
+    ) -> list[Any]:
+        """Divide a stretch into spans of as much time, if it is worth that; see `Dividing`.
+
+        So no more is read than two batches' entries, however many there are. Where rows are not
+        spread evenly, a span is over soon, and then what is left of another is divided.
+        """
+        entries, end, seconds = self.entries(*stretch), self.end(self._source), self.shortest
+        if entries is None or seconds is None:
+            return []
+        upward, downward = entries.order_by(end), entries.order_by(end.desc())
+        ages = [each.with_only_columns(self._overdue(seconds)) for each in (upward, downward)]
+        lookups = [each.limit(1).scalar_subquery() for each in (*ages, upward)]
+        lookups[2:] = map(self._time.as_bookmark, lookups[2:])
+        lookups.append(upward.offset(2 * size - 1).limit(1).scalar_subquery().is_not(None))
+        found: Any = connection.execute(select(*lookups).options(include_expired())).one()
+        if not found[3]:
+            return []
+        oldest, youngest = (seconds_of(age, self._clock) for age in found[:2])
+        step = (oldest - youngest) / shares
+        spans = dict.fromkeys(int(oldest - step * number) for number in range(1, shares))
+        lookups = [
+            self._time.as_bookmark(
+                upward.where(self._ends_after(self._cutoff(seconds, age)))
+                .limit(1)
+                .scalar_subquery()
+            )
+            for age in spans
+        ]
+        marks = connection.execute(select(*lookups).options(include_expired())).one()
+        # Rows that were written at one instant are all on one side of a mark.
+        return [mark for mark in dict.fromkeys(marks) if mark not in (found[2], None)]
 
     def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:

@@ -8,31 +8,26 @@ worker does it all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import StaticPool, func, select
+from sqlalchemy import StaticPool
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch import Beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, leaf_table, leaves_of
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Select, Table
+    from sqlalchemy import Connection, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper import BatchRequest
-
-_BATCHES: Final = 8
-"""Batches of a share, after which what is left is divided anew."""
 
 
 def divide(
@@ -64,34 +59,7 @@ def _marks(
     if request.part is Part.ALL:
         return [] if resume is None else table_walk.marks(resume, until, shares)
     index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
-    entries = index.entries(resume, until)
-    return [] if entries is None else _of_entries(connection, entries, request.size, shares)
-
-
-def _of_entries(connection: Connection, entries: Select[Any], size: int, shares: int) -> list[Any]:
-    """The ends of lives between which there are as many entries of an index.
-
-    Of many only the first are divided, into shares of some batches: what is read for it stays in
-    proportion, and each worker far from the next one.
-    """
-    upward = entries.order_by(*entries.selected_columns)
-    most = shares * size * _BATCHES
-    some = upward.limit(most).options(include_expired()).subquery()
-    counted = select(func.count()).select_from(some).options(include_expired())
-    rows = int(connection.execute(counted).scalar_one())
-    shares = min(shares, rows // size)
-    offsets = [rows * number // shares for number in range(1, shares)]
-    if rows == most:
-        offsets.append(rows)
-    if not offsets:
-        return []
-    time = dialect_time_of(clock_of(connection.dialect))
-    lookups = (upward.offset(offset).limit(1) for offset in (0, *offsets))
-    places = (time.as_bookmark(lookup.scalar_subquery()) for lookup in lookups)
-    found = connection.execute(select(*places).options(include_expired())).one()
-    # Rows that were written at one instant are all on one side of a mark.
-    _, *marks = dict.fromkeys(found)
-    return [mark for mark in marks if mark is not None]
+    return index.marks(connection, request.size, (resume, until), shares)
 
 
 def _in_leaves(
