@@ -21,7 +21,7 @@ from ttl_odm.sweeper.store import TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
     from datetime import datetime
 
     from ttl_odm.sweeper.commands import Command, Plan
@@ -88,36 +88,37 @@ class Budget:
         has_time = self._end_of_turn is None or now < self._end_of_turn
         return not self._is_new_turn and not (has_rows and has_time)
 
-    def cap(self, size: int) -> int:
-        """Return the rows that a batch may have, which would otherwise have `size`."""
-        if self._limits.max_rows_per_second is not None:
-            size = min(size, max(1, int(self._limits.max_rows_per_second)))
+    def cap(self, size: int, promised: int = 0) -> int:
+        """Return the rows that a batch may have, which would otherwise have `size`.
+
+        None while batches that are under way may take all the rows that are left.
+        """
+        most = self._limits.max_rows_per_second
+        if most is not None:
+            size = min(size, max(0 if promised else 1, int(most) - promised))
         if self._rows is None or self._rows_of_turn is None:
             return size
-        return min(size, self._rows, self._rows_of_turn)
+        return max(0, min(size, self._rows - promised, self._rows_of_turn - promised))
 
-    def shares(self, sizes: Sequence[int]) -> list[int]:
-        """Return the rows that batches may have which run at once; the last may have none."""
-        left, shares = self.cap(sum(sizes)), []
-        for number, size in enumerate(sizes):
-            shares.append(min(size, math.ceil(left / (len(sizes) - number))))
-            left -= shares[-1]
-        return shares
+    def spend(
+        self, result: BatchResult, *, seconds: float | None = None, is_whole: bool = False
+    ) -> tuple[str, float]:
+        """Count a batch in, and return why to wait before the next one, and how many seconds.
 
-    def spend(self, *results: BatchResult, is_whole: bool = False) -> tuple[str, float]:
-        """Count batches in that ran at once, and return why and how many seconds to wait then.
-
-        What is dropped as a whole costs no time by its rows.
+        What is dropped as a whole costs no time by its rows. Of batches beside others it is given
+        how many seconds passed since the one before.
         """
-        rows = sum(result.deleted + sum(result.referring.values()) for result in results)
+        rows = result.deleted + sum(result.referring.values())
         self._is_new_turn = False
         if self._rows is not None and self._rows_of_turn is not None:
             self._rows -= rows
             self._rows_of_turn -= rows
-        seconds = [result.elapsed for result in results]
-        rest = sum(seconds) * self._rest
-        rate = self._limits.max_rows_per_second
-        owed = 0.0 if rate is None or is_whole else rows / rate - max(seconds)
+        rest = result.elapsed * self._rest
+        rate, passed = (
+            self._limits.max_rows_per_second,
+            result.elapsed if seconds is None else seconds,
+        )
+        owed = 0.0 if rate is None or is_whole else rows / rate - passed
         return ("rate", owed) if owed > rest else ("rest", rest)
 
     @property
@@ -154,20 +155,22 @@ class BatchGate:
             self._zero = instant - timedelta(seconds=(yield from Now()))
         yield from self.look()
 
-    def cap(self, size: int) -> int:
-        """Return the rows that the next batch may have, which would otherwise have `size`."""
-        return self._budget.cap(size)
+    def cap(self, size: int, promised: int = 0) -> int:
+        """Return the rows that the next batch may have, which would otherwise have `size`.
 
-    def shares(self, sizes: Sequence[int]) -> list[int]:
-        """The same for batches that run at once."""
-        return self._budget.shares(sizes)
-
-    def spend(self, *results: BatchResult, is_whole: bool = False) -> None:
-        """Count a batch in, or those that ran at once, or a partition that is whole.
-
-        What they cost in rest is waited for before the next one.
+        So many are `promised` to batches that are under way.
         """
-        self._owed = self._budget.spend(*results, is_whole=is_whole)
+        return self._budget.cap(size, promised)
+
+    def spend(
+        self, result: BatchResult, *, seconds: float | None = None, is_whole: bool = False
+    ) -> None:
+        """Count a batch in, or a partition that is whole.
+
+        What it costs in rest is waited for before the next one. Of batches beside others it is
+        given how many seconds passed since the one before.
+        """
+        self._owed = self._budget.spend(result, seconds=seconds, is_whole=is_whole)
 
     def begin_turn(self, share: float) -> Plan[None]:
         """Let a target have a share, from 0 to 1, of what the limits have left."""

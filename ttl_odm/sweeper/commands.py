@@ -104,13 +104,15 @@ class Divide(Command[Sequence[object]]):
 
 
 @dataclass(frozen=True, slots=True)
-class PurgeTogether(Command[Sequence[BatchResult | Exception]]):
-    """Let the store delete batches of disjoint stretches of one target at once.
+class Begin(Command[None]):
+    """Let the store delete a batch beside those of other stretches that are under way."""
 
-    The reply has what came of each, in their order: one that fails says nothing of the others.
-    """
+    request: BatchRequest
 
-    requests: Sequence[BatchRequest]
+
+@dataclass(frozen=True, slots=True)
+class AwaitBatch(Command[tuple[BatchRequest, BatchResult | Exception]]):
+    """Wait for one of those to be over; one that fails says nothing of the others."""
 
 
 @dataclass(frozen=True, slots=True)

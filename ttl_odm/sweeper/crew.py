@@ -11,6 +11,7 @@ This module must not know a store or a clock: what was measured is passed in.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 MOST_WORKERS: Final = 64
@@ -27,6 +28,19 @@ _LONGEST_WAIT: Final = 256
 """Rounds between two tries."""
 
 
+@dataclass(slots=True)
+class _Round:
+    began: float
+    rows: int = 0
+    batches: int = 0
+    is_slow: bool = False
+
+    def add(self, rows: int, *, is_slow: bool) -> None:
+        self.rows += rows
+        self.batches += 1
+        self.is_slow = self.is_slow or is_slow
+
+
 class Crew:
     """The number of workers at one target, of `most`; `size` is how many the next round has."""
 
@@ -38,6 +52,30 @@ class Crew:
         self._wait = _FIRST_WAIT
         self._rounds = 0
         self._is_to_be_fewer = True
+        self._round: _Round | None = None
+
+    def take(self, rows: int, now: float, *, is_full: bool, is_slow: bool) -> None:
+        """Take in a batch that is over, at an instant of a monotonic clock.
+
+        As many full ones, one after the other, as there are workers make a round. One that isn't
+        full tells nothing, and what is around it as little.
+
+        Args:
+            rows: That it has deleted.
+            now: The instant.
+            is_full: Whether it was as large as it might be.
+            is_slow: Whether the pace wants much smaller batches.
+        """
+        if not is_full:
+            self._round = None
+        elif self._round is None:
+            self._round = _Round(now)
+        else:
+            self._round.add(rows, is_slow=is_slow)
+            if self._round.batches >= self.size:
+                over, size = self._round, self.size
+                self.learn(over.rows, now - over.began, is_slow=over.is_slow)
+                self._round = _Round(now) if size == self.size else None
 
     def learn(self, rows: int, seconds: float, *, is_slow: bool) -> None:
         """Take in what a round of full batches has done.

@@ -17,28 +17,25 @@ import inspect
 import logging
 import time
 from contextlib import ExitStack, closing, suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.sweeper import commands as c
-from ttl_odm.sweeper.crew import MOST_WORKERS
 from ttl_odm.sweeper.hooks import Hooks
 from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import Hooking, TransientStoreError, backend_of
 from ttl_odm.sweeper.text import visible
+from ttl_odm.sweeper.under_way import Tasks, Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-    from concurrent.futures import ThreadPoolExecutor
+    from collections.abc import Callable, Coroutine
 
     from ttl_odm.sweeper.leases import Lease
     from ttl_odm.sweeper.options import OnProgress, OnReport, Throttle
     from ttl_odm.sweeper.phases import Stopwatch
-    from ttl_odm.sweeper.store import BatchRequest
 
 T = TypeVar("T")
 
@@ -54,7 +51,6 @@ class Ports:
         lease: The one that is held.
         cancelled: The cancellation that is to be obeyed when the plan has come to its end.
         trouble: What the database has said since it last answered.
-        threads: Where batches run that run at once; None until there are some.
     """
 
     store: Any
@@ -66,7 +62,6 @@ class Ports:
     lease: Lease | None = None
     cancelled: asyncio.CancelledError | None = None
     trouble: str = ""
-    threads: ThreadPoolExecutor | None = None
 
     def is_stopping(self) -> bool:
         """Whether anything wants the plan to come to its end."""
@@ -158,6 +153,7 @@ class Ports:
 def drive(plan: c.Plan[T], ports: Ports) -> T:
     """Carry a plan out with a synchronous store, and return what it returns."""
     step: Callable[[], c.Command[Any]] = partial(next, plan)
+    threads = Threads()
     try:
         with closing(plan):
             while True:
@@ -170,15 +166,14 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
                     step = partial(plan.send, call and call())
                     continue
                 try:
-                    step = partial(plan.send, _do(command, ports))
+                    step = partial(plan.send, _do(command, ports, threads))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
                     ports.refused(command, error)
                     step = partial(plan.throw, error)
     finally:
         with ExitStack() as ending:
             ending.callback(_release, ports)
-            if ports.threads is not None:
-                ports.threads.shutdown()  # waits: what is under way needs the lease
+            threads.close()
 
 
 def _release(ports: Ports) -> None:
@@ -189,7 +184,9 @@ def _release(ports: Ports) -> None:
             _not_released(error)
 
 
-def _do(command: c.Command[Any], ports: Ports) -> object:
+def _do(  # noqa: PLR0911 (one for each kind)
+    command: c.Command[Any], ports: Ports, threads: Threads
+) -> object:
     match command:
         case c.Pause(seconds):
             ports.stop.wait(seconds)
@@ -199,8 +196,11 @@ def _do(command: c.Command[Any], ports: Ports) -> object:
         case c.CallHooks(hooks, purged):
             hooks.call(purged, "commit")
             return None
-        case c.PurgeTogether(requests):
-            return _do_together(requests, ports)
+        case c.Begin(request):
+            threads.begin(request, lambda each: _ask(c.PurgeBatch(each), ports))
+            return None
+        case c.AwaitBatch():
+            return threads.next()
     local = ports.local(command)
     if local is not None:
         return local()
@@ -213,24 +213,6 @@ def _ask(command: c.Command[Any], ports: Ports) -> Any:
     return ports.noted(command, reply, watch)
 
 
-def _do_together(requests: Sequence[BatchRequest], ports: Ports) -> Sequence[Any]:
-    """Run batches in a thread each, and wait for all of them."""
-    if ports.threads is None:
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (few sweepers need it)
-
-        ports.threads = ThreadPoolExecutor(MOST_WORKERS, thread_name_prefix="ttl_odm-sweeper")
-
-    def purge(request: BatchRequest) -> Any:
-        try:
-            return _ask(c.PurgeBatch(request), ports)
-        except Exception as error:  # noqa: BLE001 (the plan decides)
-            return error
-
-    # What the caller's context holds (a trace, a tenant) is there as it is for one worker.
-    batches = [ports.threads.submit(copy_context().run, purge, request) for request in requests]
-    return [batch.result() for batch in batches]
-
-
 async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
     """Carry a plan out with an asynchronous store, and return what it returns.
 
@@ -238,6 +220,7 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
     cancelled then. See `_undivided`.
     """
     step: Callable[[], c.Command[Any]] = partial(next, plan)
+    tasks = Tasks()
     try:
         with closing(plan):
             while True:
@@ -252,11 +235,15 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                     step = partial(plan.send, call and await _interruptible(call, ports))
                     continue
                 try:
-                    step = partial(plan.send, await _do_async(command, ports))
+                    step = partial(plan.send, await _do_async(command, ports, tasks))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
                     ports.refused(command, error)
                     step = partial(plan.throw, error)
+    except asyncio.CancelledError:  # for the second time, or there is none left
+        await tasks.close(in_a_hurry=True)
+        raise
     finally:
+        await tasks.close(in_a_hurry=False)
         if ports.lease is not None:
             try:
                 await _undivided(ports.leases.release(ports.lease), ports)
@@ -264,7 +251,9 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                 _not_released(error)
 
 
-async def _do_async(command: c.Command[Any], ports: Ports) -> object:
+async def _do_async(  # noqa: PLR0911 (one for each kind)
+    command: c.Command[Any], ports: Ports, tasks: Tasks
+) -> object:
     match command:
         case c.IsStopping():
             # A task that was cancelled hears of it when it waits the next time: now.
@@ -278,27 +267,19 @@ async def _do_async(command: c.Command[Any], ports: Ports) -> object:
             return ports.throttle and await _interruptible(ports.throttle, ports)
         case c.CallHooks(hooks, purged):
             return await _undivided(hooks.call_async(purged, "commit"), ports)
+        case c.Begin(request):
+            tasks.begin(request, lambda each: _ask_async(c.PurgeBatch(each), ports))
+            return None
+        case c.AwaitBatch():
+            return await _undivided(tasks.next(), ports)
     local = ports.local(command)
     return local() if local is not None else await _undivided(_ask_async(command, ports), ports)
 
 
 async def _ask_async(command: c.Command[Any], ports: Ports) -> Any:
-    if isinstance(command, c.PurgeTogether):
-        return await _together(command.requests, ports)
     with timed() as watch:
         reply = await ports.remote(command)()
     return ports.noted(command, reply, watch)
-
-
-async def _together(requests: Sequence[BatchRequest], ports: Ports) -> Sequence[Any]:
-    """Run batches in a task each, and wait for all of them."""
-    batches = (_ask_async(c.PurgeBatch(request), ports) for request in requests)
-    # Otherwise it would be over with the first that is cancelled, while others are under way.
-    replies: list[Any] = await asyncio.gather(*batches, return_exceptions=True)
-    for reply in replies:
-        if isinstance(reply, BaseException) and not isinstance(reply, Exception):
-            raise reply
-    return replies
 
 
 async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:

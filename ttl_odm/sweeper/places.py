@@ -14,7 +14,7 @@ from ttl_odm.sweeper.culprits import CulpritSearch
 from ttl_odm.sweeper.store import Part, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 _LONGEST: Final = 64
 """Batches after which to ask again, at the most, whether a stretch can be divided."""
@@ -73,15 +73,23 @@ class Places:
     def __len__(self) -> int:
         return len(self._places)
 
-    def of_next(self, most: int) -> Sequence[Place]:
-        """Those whose batches are next, of which so many may run at once.
+    def next(self, at_work: Collection[Place]) -> Place | None:
+        """The one whose batch is next; None while that has to wait for those that are at work.
 
-        One that has failed beside others comes first, and alone.
+        One that has failed beside others comes first, and alone. Parts are not mixed.
         """
-        first = next((place for place in self._places if place.error), self._places[0])
-        if most == 1 or not first.may_have_company:
-            return [first]
-        return [place for place in self._places if place.part is first.part][:most]
+        place = next((place for place in self._places if place.error), None)
+        if place is None:
+            part = self._places[0].part
+            free = (each for each in self._places if each not in at_work and each.part is part)
+            place = next(free, None)
+        if place is None or (at_work and not place.may_have_company):
+            return None
+        return place
+
+    def beside(self, place: Place) -> int:
+        """How many there are of the same part."""
+        return sum(each.part is place.part for each in self._places)
 
     def divide(self, place: Place, marks: Sequence[object]) -> None:
         """Cut a place by marks that lie in it."""
@@ -103,6 +111,6 @@ class Places:
         self._places.remove(place)
         if place.begin is None or not place.skips[Skip.LOCKED]:
             return Counter()
-        number = sum(other.part is place.part for other in self._places)
+        number = self.beside(place)
         self._places.insert(number, Place(place.part, place.begin, place.until, is_again=True))
         return place.skips

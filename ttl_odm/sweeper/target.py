@@ -7,9 +7,11 @@ is the target's own, and goes into its report; the other targets go on.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ttl_odm.sweeper.commands import (
+    AwaitBatch,
+    Begin,
     CallHooks,
     CountDue,
     Divide,
@@ -17,7 +19,6 @@ from ttl_odm.sweeper.commands import (
     FindDue,
     Now,
     PurgeBatch,
-    PurgeTogether,
 )
 from ttl_odm.sweeper.crew import SLOW, Crew
 from ttl_odm.sweeper.hooks import HookError
@@ -35,7 +36,7 @@ from ttl_odm.sweeper.store import (
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from ttl_odm.sweeper.batch_gate import BatchGate
     from ttl_odm.sweeper.commands import Plan
@@ -53,6 +54,13 @@ if TYPE_CHECKING:
 
 NAMED: Final = 10
 """Rows that a report names, of those that had to stay."""
+
+
+class _AtWork(NamedTuple):
+    """A batch that is under way, and since when, by a monotonic clock."""
+
+    request: BatchRequest
+    began: float
 
 
 class TargetSweep:
@@ -78,6 +86,9 @@ class TargetSweep:
         """What is left of the parts, once it is known that they may be purged."""
         self._crew = Crew(settings.workers)
         self._workers = 1
+        self._at_work: dict[Place, _AtWork] = {}
+        """Batches that are under way beside each other."""
+        self._taken_in = 0.0
         self._size = settings.pace.start
         self._duration = 0.0
         self._deleted = 0
@@ -178,13 +189,17 @@ class TargetSweep:
     def _go_on(self) -> Plan[None]:
         if self._places is None:
             self._places = yield from self._prepare()
-        while self._places:
-            if not (yield from self._gate.clear()):
-                return
-            self._pause = 0.0
-            places = yield from self._next_places(self._places)
-            yield from (self._purge_next if len(places) == 1 else self._purge_together)(*places)
-            yield from self._gate.wait(self._pause, "retry")
+        try:
+            while self._places and (yield from self._gate.clear()):
+                self._pause = 0.0
+                yield from self._purge(self._places)
+                yield from self._gate.wait(self._pause, "retry")
+        except Exception:
+            yield from self._take_in_all()
+            raise
+        yield from self._take_in_all()
+        if self._places:
+            return
         if self._skips:
             rest = yield from self._gate.persist(self._look)
             self._after = self._oldest_left if rest is None or rest.oldest is None else rest.oldest
@@ -229,72 +244,68 @@ class TargetSweep:
             self._size = min(self._size, FIRST_LOADED)
         return Places(map(Place, due.parts))
 
-    def _next_places(self, places: Places) -> Plan[Sequence[Place]]:
-        """Where the next batches are: one place, or as many as there are workers for."""
-        workers = self._crew.size
-        chosen = places.of_next(workers)
-        last, lacking = chosen[-1], workers - len(chosen)
-        if lacking and last.may_have_company and last.asks_to_be_divided():
+    def _purge(self, places: Places) -> Plan[None]:
+        """Purge a batch, or begin as many as may run at once, and wait for one of them."""
+        place = places.next(self._at_work)
+        is_alone = place is not None and (self._crew.size == 1 or not place.may_have_company)
+        if place is not None and is_alone and not self._at_work:
+            size, result = yield from self._purge_batch(place)
+            self._go_past(place, size, result)
+            return
+        while place is not None and len(self._at_work) < self._crew.size:
+            yield from self._divide(places, place)
+            promised = sum(batch.request.size for batch in self._at_work.values())
+            size = self._gate.cap(place.search.cap(self._size), promised)
+            if not size:
+                break
+            request = self._request(place, size)
+            self._at_work[place] = _AtWork(request, (yield from Now()))
+            yield from Begin(request)
+            place = places.next(self._at_work)
+        self._workers = max(self._workers, len(self._at_work))
+        yield from self._take_in()
+
+    def _divide(self, places: Places, place: Place) -> Plan[None]:
+        """Cut a place, if there is none for everybody."""
+        lacking = self._crew.size - places.beside(place)
+        if lacking > 0 and place.asks_to_be_divided():
             try:
-                marks = yield from Divide(self._request(last, self._size), lacking + 1)
+                marks = yield from Divide(self._request(place, self._size), lacking + 1)
             except TransientStoreError:
-                marks = ()
-            places.divide(last, marks)
-        return places.of_next(workers)
+                return
+            places.divide(place, marks)
 
-    def _purge_next(self, place: Place) -> Plan[None]:
-        """Purge a batch of a part."""
-        size, result = yield from self._purge_batch(place)
-        done = [(place, size, result)]
-        self._learn_of_crew(done)
-        self._go_past(*done[0], result.elapsed)
+    def _take_in(self) -> Plan[None]:
+        """Wait for a batch that is under way, and count it.
 
-    def _purge_together(self, *places: Place) -> Plan[None]:
-        """Purge a batch of each of some stretches at once.
-
-        One that has failed is the next one's to try again, alone.
+        One that has failed is tried again alone.
         """
-        sizes = self._gate.shares([place.search.cap(self._size) for place in places])
-        batches = [(place, size) for place, size in zip(places, sizes, strict=True) if size]
-        self._workers = max(self._workers, len(batches))
-        began = yield from Now()
-        replies = yield from PurgeTogether([self._request(*batch) for batch in batches])
-        elapsed = (yield from Now()) - began
-        done = [
-            (place, size, reply)
-            for (place, size), reply in zip(batches, replies, strict=True)
-            if isinstance(reply, BatchResult)
-        ]
-        if done:
-            self._gate.spend(*(result for _, _, result in done))
-        for _, size, result in done:
-            yield from self._count(size, result)
-        for (place, size), reply in zip(batches, replies, strict=True):
-            if isinstance(reply, Exception):
-                yield from self._emit_failure(size, elapsed, reply)
-                place.error = place.error or reply
-        self._learn_of_crew(done)
-        slowest = max((result.elapsed for _, _, result in done), default=0.0)
-        for place, size, result in done:
-            self._go_past(place, size, result, slowest)
+        request, reply = yield from AwaitBatch()
+        place = next(each for each, batch in self._at_work.items() if batch.request is request)
+        began, now = self._at_work.pop(place).began, (yield from Now())
+        if isinstance(reply, Exception):
+            yield from self._emit_failure(request.size, now - began, reply)
+            place.error = reply
+            return
+        began = max(began, self._taken_in)
+        self._taken_in = now
+        self._gate.spend(reply, seconds=now - began)
+        yield from self._count(request.size, reply)
+        is_slow = self._settings.pace.next(self._size, reply.elapsed) < self._size * SLOW
+        is_full = request.size == self._size and reply.resume is not None
+        self._crew.take(reply.deleted, now, is_full=is_full, is_slow=is_slow)
+        self._go_past(place, request.size, reply)
 
-    def _learn_of_crew(self, done: Sequence[tuple[Place, int, BatchResult]]) -> None:
-        """Choose how many work at once, by batches that were as large as they may be."""
-        are_full = len(done) == self._crew.size and all(
-            place.may_have_company and size == self._size and result.resume is not None
-            for place, size, result in done
-        )
-        if are_full:
-            seconds = max(result.elapsed for _, _, result in done)
-            rows = sum(result.deleted for _, _, result in done)
-            is_slow = self._settings.pace.next(self._size, seconds) < self._size * SLOW
-            self._crew.learn(rows, seconds, is_slow=is_slow)
+    def _take_in_all(self) -> Plan[None]:
+        """Wait for all that are under way, whatever has ended the sweep."""
+        while self._at_work:
+            yield from self._take_in()
 
-    def _go_past(self, place: Place, size: int, result: BatchResult, elapsed: float) -> None:
-        """Go on after a batch that took so long, or those at its side."""
+    def _go_past(self, place: Place, size: int, result: BatchResult) -> None:
+        """Go on after a batch."""
         search, failure = place.search, result.failure
         if failure is None:
-            self._learn(size, result, place, elapsed)
+            self._learn(size, result, place)
         elif search.leaves(place.resume, size, result):
             self._leave(failure, result, place)
         else:
@@ -309,7 +320,7 @@ class TargetSweep:
         elif place.resume is None and self._places is not None:
             self._skips -= self._places.end(place)
 
-    def _learn(self, size: int, result: BatchResult, place: Place, elapsed: float) -> None:
+    def _learn(self, size: int, result: BatchResult, place: Place) -> None:
         """Count what a batch skipped, and choose the size of the next one by it."""
         began, search = place.resume, place.search
         if not result.deleted and not result.skipped and result.resume == began is not None:
@@ -318,7 +329,7 @@ class TargetSweep:
         # a limit made small only whether even that was too many.
         is_sized = place.part is not Part.PARTITIONS  # which go whole, and in no time
         if is_sized and result.resume is not None and search.limit is None:
-            fit = self._settings.pace.next(size, elapsed)
+            fit = self._settings.pace.next(size, result.elapsed)
             if size >= self._size or fit < size:
                 self._size = fit
             if self._loads:

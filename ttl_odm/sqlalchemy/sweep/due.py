@@ -281,6 +281,10 @@ class PartIndex:
         columns = self._binding.columns_of(source)
         return columns.created if self._part is Part.CAPPED else columns.last_modified
 
+    def _place_of(self, entries: Select[Any]) -> ColumnElement[Any]:
+        """The first of some entries, as the bookmark that the next batch gets."""
+        return self._time.as_bookmark(entries.limit(1).scalar_subquery())
+
     def _ends_after(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
         source = self._source
         if self._is_by_column:
@@ -344,8 +348,8 @@ class PartIndex:
             # Over several partitions it goes down an index on a virtual column in no order.
             some = upward.limit(size + 1).options(include_expired()).subquery()
             last_of_all = select(func.max(some.c[0]))
-        lookups = (upward.limit(1), upward.offset(size).limit(1), last_of_all)
-        places = (self._time.as_bookmark(lookup.scalar_subquery()) for lookup in lookups)
+        lookups = (upward, upward.offset(size), last_of_all)
+        places = map(self._place_of, lookups)
         row: Any = connection.execute(select(*places).options(include_expired())).one()
         first, beyond, last = row
         if first is None:
@@ -369,27 +373,25 @@ class PartIndex:
         if entries is None or seconds is None:
             return []
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
-        ages = [each.with_only_columns(self._overdue(seconds)) for each in (upward, downward)]
-        lookups = [each.limit(1).scalar_subquery() for each in (*ages, upward)]
-        lookups[2:] = map(self._time.as_bookmark, lookups[2:])
-        lookups.append(upward.offset(2 * size - 1).limit(1).scalar_subquery().is_not(None))
-        found: Any = connection.execute(select(*lookups).options(include_expired())).one()
-        if not found[3]:
-            return []
-        oldest, youngest = (seconds_of(age, self._clock) for age in found[:2])
-        step = (oldest - youngest) / shares
-        spans = dict.fromkeys(int(oldest - step * number) for number in range(1, shares))
+        overdue = self._overdue(seconds)
         lookups = [
-            self._time.as_bookmark(
-                upward.where(self._ends_after(self._cutoff(seconds, age)))
-                .limit(1)
-                .scalar_subquery()
-            )
-            for age in spans
+            upward.with_only_columns(overdue).limit(1).scalar_subquery(),
+            downward.with_only_columns(overdue).limit(1).scalar_subquery(),
+            upward.offset(2 * size - 1).limit(1).scalar_subquery().is_not(None),
+            self._place_of(upward),
         ]
+        found: Any = connection.execute(select(*lookups).options(include_expired())).one()
+        oldest, youngest, is_worth_it, first = found
+        if not is_worth_it:
+            return []
+        oldest, youngest = seconds_of(oldest, self._clock), seconds_of(youngest, self._clock)
+        step = (oldest - youngest) / shares
+        ages = dict.fromkeys(int(oldest - step * number) for number in range(1, shares))
+        cutoffs = (self._cutoff(seconds, age) for age in ages)
+        lookups = [self._place_of(upward.where(self._ends_after(cutoff))) for cutoff in cutoffs]
         marks = connection.execute(select(*lookups).options(include_expired())).one()
         # Rows that were written at one instant are all on one side of a mark.
-        return [mark for mark in dict.fromkeys(marks) if mark not in (found[2], None)]
+        return [mark for mark in dict.fromkeys(marks) if mark not in (first, None)]
 
     def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:
