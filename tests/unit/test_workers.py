@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 class Line(Script):
     """A store whose rows are the numbers from 0 on, of each target and part.
 
-    A batch takes as many milliseconds as it has rows, and those that run at once as long as the
-    longest of them.
+    A batch takes as many milliseconds as it has rows.
 
     Attributes:
         rows: How many there are; these are left when it is over.
@@ -59,6 +58,9 @@ class Line(Script):
     held: Counter[int] = field(default_factory=Counter)
     trouble: list[Exception | None] = field(default_factory=list)
     deleted: Counter[tuple[str, int]] = field(default_factory=Counter)
+    under_way: list[tuple[float, BatchRequest, Any]] = field(default_factory=list)
+    most: list[list[BatchRequest]] = field(default_factory=list)
+    """What was under way after each batch that began beside others."""
 
     @classmethod
     def holding(cls, refused: frozenset[int] = frozenset(), **rows: int) -> Line:
@@ -77,10 +79,18 @@ class Line(Script):
         self.clock += getattr(result, "elapsed", 0.0)
         return result
 
-    def PurgeTogether(self, command: c.PurgeTogether) -> Any:  # noqa: N802
-        results = [self.purge(request) for request in command.requests]
-        self.clock += max(getattr(result, "elapsed", 0.0) for result in results)
-        return results
+    def Begin(self, command: c.Begin) -> None:  # noqa: N802
+        result = self.purge(command.request)
+        over = self.clock + getattr(result, "elapsed", 0.0)
+        self.under_way.append((over, command.request, result))
+        self.most.append([request for _, request, _ in self.under_way])
+
+    def AwaitBatch(self, _: c.AwaitBatch) -> Any:  # noqa: N802
+        first = min(self.under_way, key=lambda batch: batch[0])
+        self.under_way.remove(first)
+        over, request, result = first
+        self.clock = max(self.clock, over)
+        return request, result
 
     def Divide(self, command: c.Divide) -> list[int]:  # noqa: N802
         left = self.left(command.request)
@@ -114,16 +124,12 @@ class Line(Script):
         skipped = {Skip.LOCKED: len(held)} if held else {}
         return BatchResult(len(gone), resume, skipped=skipped, elapsed=elapsed)
 
-    @property
-    def rounds(self) -> list[list[BatchRequest]]:
-        return [list(command.requests) for command in self.of(c.PurgeTogether)]
-
 
 def test_one_worker_asks_for_nothing_new() -> None:
     line = Line.holding(a=5_000)
     report = line.sweep(1)
     assert report.deleted == 5_000
-    assert not line.of(c.PurgeTogether)
+    assert not line.of(c.Begin)
     assert not line.of(c.Divide)
     assert report.targets[0].workers == 1
     assert "at once" not in str(report)
@@ -135,7 +141,7 @@ def test_workers_get_stretches_after_the_first_batch() -> None:
     assert report.deleted == 5_000
     (first,) = line.of(c.PurgeBatch)[:1]
     assert (first.request.resume, first.request.until) == (None, None)
-    assert {len(requests) for requests in line.rounds} == {2}
+    assert max(map(len, line.most)) == 2
     assert report.targets[0].workers == 2
     assert "a: 2 batches at once" in str(report)
     assert report.to_dict()["targets"][0]["workers"] == 2
@@ -146,7 +152,7 @@ def test_what_cannot_be_divided_is_one_workers() -> None:
     line.instead[c.Divide] = [()] * 1_000
     report = line.sweep(4)
     assert report.deleted == 5_000
-    assert not line.rounds
+    assert not line.most
 
 
 def test_it_is_not_asked_before_each_batch_whether_that_is_so() -> None:
@@ -172,17 +178,13 @@ def test_a_stretch_that_fails_is_tried_again_alone_and_the_others_count() -> Non
     failed = [each.event for each in line.of(c.Emit) if each.event.error is BUSY]
     assert len(failed) == 1
     assert set(line.deleted.values()) == {1}
-    place = line.asked.index(line.of(c.PurgeTogether)[0])
-    (following,) = [
-        command
-        for command in line.asked[place + 1 :]
-        if isinstance(command, (c.PurgeBatch, c.PurgeTogether))
-    ][:1]
-    assert isinstance(following, c.PurgeBatch)
-    assert following.request.resume == line.rounds[0][1].resume
+    begun = [command.request for command in line.of(c.Begin)]
+    (again,) = [each for each in line.of(c.PurgeBatch) if each.request.resume == begun[1].resume]
+    before = Counter(map(type, line.asked[: line.asked.index(again)]))
+    assert before[c.Begin] == before[c.AwaitBatch]
 
 
-def test_what_does_not_pass_fails_the_target_after_the_others_of_its_round_were_counted() -> None:
+def test_what_does_not_pass_fails_the_target_after_those_beside_it_were_counted() -> None:
     line = Line.holding(a=9_000, b=10)
     error = StoreError("broken")
     line.trouble = [None, None, error, None]
@@ -219,7 +221,7 @@ def test_the_rate_holds_for_all_together() -> None:
     line = Line.holding(a=20_000)
     line.sweep(4, max_rows_per_second=1_000)
     assert line.clock >= 20_000 / 1_000 - 1
-    assert all(sum(each.size for each in requests) <= 1_000 for requests in line.rounds)
+    assert all(sum(each.size for each in requests) <= 1_000 for requests in line.most)
 
 
 def test_the_rest_is_for_the_work_of_all() -> None:
@@ -228,18 +230,20 @@ def test_the_rest_is_for_the_work_of_all() -> None:
     assert sum(line.pauses) == pytest.approx(20.0, rel=0.15)  # a millisecond for each row
 
 
-def test_a_lost_lease_ends_it_between_two_rounds() -> None:
+def test_a_lost_lease_ends_it_when_those_under_way_are_over() -> None:
     line = Line.holding(a=50_000)
 
     def watch(command: Any, clock: float) -> None:
-        if len(line.rounds) == 3 and isinstance(command, c.IsStopping):
+        if len(line.most) == 5 and isinstance(command, c.IsStopping):
             line.lease.taken_over(clock)
             line.clock += 60
 
     line.before = watch
     report = line.sweep(2)
     assert report.ended is Ending.LEASE_LOST
-    assert len(line.rounds) == 3
+    assert len(line.most) == 5
+    assert not line.under_way
+    assert report.deleted == len(line.deleted)
 
 
 @unhurried
@@ -270,7 +274,9 @@ def test_rows_go_once_and_limits_hold(  # noqa: PLR0913, PLR0917 (what there may
     assert all(number == 1 for number in line.deleted.values())
     assert report.deleted == len(line.deleted)
     assert max_rows is None or report.deleted <= max_rows
-    for requests in line.rounds:
+    assert not line.under_way
+    for requests in line.most:
+        assert len(requests) <= workers
         assert len({request.target for request in requests}) == 1
         places = sorted((request.resume, request.until or 10**9) for request in requests)
         assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
@@ -349,15 +355,27 @@ def test_nothing_is_learned_of_one_or_of_no_time() -> None:
 
 
 def test_parts_are_not_mixed() -> None:
-    places = Places([Place(Part.OWN, 1, 5), Place(Part.OWN, 5), Place(Part.CAPPED)])
-    assert [place.part for place in places.of_next(5)] == [Part.OWN, Part.OWN]
+    first, second, other = Place(Part.OWN, 1, 5), Place(Part.OWN, 5), Place(Part.CAPPED)
+    places = Places([first, second, other])
+    assert places.next([]) is first
+    assert places.next([first]) is second
+    assert places.next([first, second]) is None
 
 
 def test_partitions_and_first_batches_are_alone() -> None:
     for part in (Part.PARTITIONS, Part.OWN):
-        places = Places([Place(part), Place(Part.CAPPED)])
-        assert len(places.of_next(3)) == 1
+        place = Place(part)
+        assert not place.may_have_company
+        assert Places([place, Place(Part.CAPPED)]).next([place]) is None
     assert not Place(Part.PARTITIONS, 5).may_have_company
+
+
+def test_one_that_has_failed_waits_for_the_others_and_is_next() -> None:
+    first, second = Place(Part.OWN, 1, 5), Place(Part.OWN, 5)
+    second.error = BUSY
+    places = Places([first, second])
+    assert places.next([first]) is None
+    assert places.next([]) is second
 
 
 # --- the drivers ----------------------------------------------------------------------------------
