@@ -7,7 +7,7 @@ from math import floor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.scripted import BUSY, CLAIM, NOTHING, OWN, Script, due, full, unhurried
@@ -188,6 +188,7 @@ def test_the_order_begins_with_the_one_after_the_last(last: str | None, order: s
     st.lists(st.tuples(st.integers(0, 100), st.floats(0, 1e6)), min_size=1, max_size=6),
     st.integers(1, 80),
 )
+@example([(0, 0.0), (61, 54.0), (4, 1.0), (5, 0.0), (2, 2.0), (1, 0.0)], 66)
 def test_a_limit_is_used_up_and_everybody_gets_a_share(
     targets: list[tuple[int, float]], most: int
 ) -> None:

@@ -47,6 +47,9 @@ BRIEF: Final = 0.05
 THROTTLED: Final = 1.0
 """Seconds to wait where a throttle gives a reason and no number."""
 
+_ROUNDING: Final = 1e-9
+"""More than what a share may lack because of its last digits."""
+
 REASONS: Final = 20
 """Reasons to wait that a report tells apart: a throttle may put numbers into its own."""
 
@@ -78,7 +81,8 @@ class Budget:
         """Let what follows have a share, from 0 to 1, of what is left; one batch in any case."""
         self._is_new_turn = True
         if self._rows is not None:
-            self._rows_of_turn = max(1, math.ceil(self._rows * share))
+            # Rounded up, it would be the last ones' that is used up before it is their turn.
+            self._rows_of_turn = max(1, int(self._rows * share + _ROUNDING))
         if self.deadline is not None:
             self._end_of_turn = now + (self.deadline - now) * share
 
