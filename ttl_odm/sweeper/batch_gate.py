@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ttl_odm.errors import TTLConfigurationError
@@ -74,6 +75,9 @@ class Budget:
         self._rows = limits.max_rows
         self._rest = rest if limits.nice is None else limits.nice
         self.deadline = None if limits.max_seconds is None else began + limits.max_seconds
+        self._paid_until = 0.0
+        """For which instant the rows are enough of batches that ran beside each other, at the rate
+        that is allowed."""
         self._rows_of_turn, self._end_of_turn = self._rows, self.deadline
         self._is_new_turn = True
 
@@ -105,24 +109,31 @@ class Budget:
         return max(0, min(size, self._rows - promised, self._rows_of_turn - promised))
 
     def spend(
-        self, result: BatchResult, *, seconds: float | None = None, is_whole: bool = False
+        self,
+        result: BatchResult,
+        *,
+        period: tuple[float, float] | None = None,
+        is_whole: bool = False,
     ) -> tuple[str, float]:
         """Count a batch in, and return why to wait before the next one, and how many seconds.
 
-        What is dropped as a whole costs no time by its rows. Of batches beside others it is given
-        how many seconds passed since the one before.
+        What is dropped as a whole costs no time by its rows. Of batches beside others the period is
+        given, by the monotonic clock, since all of them share the seconds that pass.
         """
         rows = result.deleted + sum(result.referring.values())
         self._is_new_turn = False
         if self._rows is not None and self._rows_of_turn is not None:
             self._rows -= rows
             self._rows_of_turn -= rows
-        rest = result.elapsed * self._rest
-        rate, passed = (
-            self._limits.max_rows_per_second,
-            result.elapsed if seconds is None else seconds,
-        )
-        owed = 0.0 if rate is None or is_whole else rows / rate - passed
+        rest, rate = result.elapsed * self._rest, self._limits.max_rows_per_second
+        if rate is None or is_whole:
+            return "rest", rest
+        if period is None:
+            owed = rows / rate - result.elapsed
+        else:
+            began, now = period
+            self._paid_until = max(began, self._paid_until) + rows / rate
+            owed = self._paid_until - now
         return ("rate", owed) if owed > rest else ("rest", rest)
 
     @property
@@ -167,14 +178,18 @@ class BatchGate:
         return self._budget.cap(size, promised)
 
     def spend(
-        self, result: BatchResult, *, seconds: float | None = None, is_whole: bool = False
+        self,
+        result: BatchResult,
+        *,
+        period: tuple[float, float] | None = None,
+        is_whole: bool = False,
     ) -> None:
-        """Count a batch in, or a partition that is whole.
+        """Count a batch in, or a partition that is whole; see `Budget.spend`.
 
-        What it costs in rest is waited for before the next one. Of batches beside others it is
-        given how many seconds passed since the one before.
+        What it costs in rest is waited for before the next one.
         """
-        self._owed = self._budget.spend(result, seconds=seconds, is_whole=is_whole)
+        owed = self._budget.spend(result, period=period, is_whole=is_whole)
+        self._owed = max(self._owed, owed, key=itemgetter(1))
 
     def begin_turn(self, share: float) -> Plan[None]:
         """Let a target have a share, from 0 to 1, of what the limits have left."""

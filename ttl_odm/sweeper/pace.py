@@ -2,8 +2,8 @@
 
 A batch should take about as long as a database's other users can bear to stand behind it. How
 many rows that is depends on indexes, row width, caches and load, so it is found by measuring:
-each batch that took longer or shorter than its target changes the size of the next one: it is
-halved at the most, or made four times as large.
+each batch that took longer or shorter than its target changes the size of the next one, by at
+most a factor of two.
 
 This module must not know what a batch does, nor a clock or a source of chance: what was measured,
 and what was drawn, is passed in.
@@ -13,10 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
-
-_GROWTH: Final = 4.0
-"""Most of the time of a small batch is the network's and Python's, so it tells little of a large
-one: but one that is four times as large takes no more than four times as long."""
 
 _FIRST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 5.0
@@ -89,13 +85,12 @@ class Pace:
             elapsed: Seconds that it took.
 
         Returns:
-            Rows: `size`, nearer to the target by a step (half as many, or four times as many, at
-            the most), and within the range. What failures have brought below the range gets back
-            there step by step.
+            Rows: `size`, at most halved or doubled towards the target, and within the range. What
+            failures have brought below the range gets back there step by step.
         """
         # A clock of coarse steps may say that no time has passed.
-        ratio = self.target / elapsed if elapsed > 0 else _GROWTH
-        rows = round(size * min(max(ratio, 0.5), _GROWTH))
+        ratio = self.target / elapsed if elapsed > 0 else 2.0
+        rows = round(size * min(max(ratio, 0.5), 2.0))
         return min(max(rows, min(self.lowest, size)), self.highest)
 
     def shrunk(self, size: int) -> int:

@@ -88,7 +88,6 @@ class TargetSweep:
         self._workers = 1
         self._at_work: dict[Place, _AtWork] = {}
         """Batches that are under way beside each other."""
-        self._taken_in = 0.0
         self._size = settings.pace.start
         self._duration = 0.0
         self._deleted = 0
@@ -247,13 +246,14 @@ class TargetSweep:
     def _purge(self, places: Places) -> Plan[None]:
         """Purge a batch, or begin as many as may run at once, and wait for one of them."""
         place = places.next(self._at_work)
-        is_alone = place is not None and (self._crew.size == 1 or not place.may_have_company)
-        if place is not None and is_alone and not self._at_work:
+        if place is not None and self._crew.size > 1 and place.may_have_company:
+            yield from self._divide(places, place)
+        has_company = place is not None and place.may_have_company and places.beside(place) > 1
+        if place is not None and not self._at_work and not (has_company and self._crew.size > 1):
             size, result = yield from self._purge_batch(place)
             self._go_past(place, size, result)
             return
         while place is not None and len(self._at_work) < self._crew.size:
-            yield from self._divide(places, place)
             promised = sum(batch.request.size for batch in self._at_work.values())
             size = self._gate.cap(place.search.cap(self._size), promised)
             if not size:
@@ -287,9 +287,7 @@ class TargetSweep:
             yield from self._emit_failure(request.size, now - began, reply)
             place.error = reply
             return
-        began = max(began, self._taken_in)
-        self._taken_in = now
-        self._gate.spend(reply, seconds=now - began)
+        self._gate.spend(reply, period=(began, now))
         yield from self._count(request.size, reply)
         is_slow = self._settings.pace.next(self._size, reply.elapsed) < self._size * SLOW
         is_full = request.size == self._size and reply.resume is not None
