@@ -17,9 +17,24 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.backends import refusing, synchronous
 from ttl_odm.sqlalchemy import AdvisoryLeases, AsyncAdvisoryLeases
-from ttl_odm.sweeper import AsyncClocked, AsyncCounting, Clocked, Counting, Hooking, Leasing
+from ttl_odm.sweeper import (
+    AsyncClocked,
+    AsyncCounting,
+    AsyncDividing,
+    Clocked,
+    Counting,
+    Dividing,
+    Hooking,
+    Leasing,
+)
 from ttl_odm.testing import SQLAlchemyRig, StoreContract
-from ttl_odm.testing.contract import HoldContract, LeaseContract, PurgeContract, RefusalContract
+from ttl_odm.testing.contract import (
+    HoldContract,
+    LeaseContract,
+    PurgeContract,
+    RefusalContract,
+    WorkerContract,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -115,11 +130,11 @@ class TestSQLAlchemyStore(StoreContract):
         made.close()
 
     def test_it_offers_everything(self, rig: SQLRig) -> None:
-        for each in (Hooking, Leasing, Counting, Clocked):
+        for each in (Hooking, Leasing, Counting, Clocked, Dividing):
             assert isinstance(rig.store, each)
 
 
-class TestWalkedTables(PurgeContract, HoldContract, RefusalContract):
+class TestWalkedTables(PurgeContract, HoldContract, RefusalContract, WorkerContract):
     """What is different where a table is walked instead of its indexes."""
 
     @pytest.fixture
@@ -142,7 +157,7 @@ class TestAsyncSQLAlchemyStore(StoreContract):
         made.close()
 
     def test_it_offers_everything(self, rig: SQLRig) -> None:
-        for each in (Hooking, Leasing, AsyncCounting, AsyncClocked):
+        for each in (Hooking, Leasing, AsyncCounting, AsyncClocked, AsyncDividing):
             assert isinstance(rig.store, each)
 
 

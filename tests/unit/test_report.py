@@ -210,6 +210,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "referring": {},
             "left": [],
             "notes": [],
+            "workers": 1,
             "partitions": None,
         },
         {
@@ -228,6 +229,7 @@ def test_a_report_is_plain_values_for_machines() -> None:
             "referring": {},
             "left": [],
             "notes": [],
+            "workers": 1,
             "partitions": None,
         },
     ]

@@ -18,6 +18,8 @@ How a sweep goes:
 - `plan`: a sweep as a generator of commands, from taking the lease to the report.
 - `turns`: the order of its targets, and what each gets of a sweep that is limited.
 - `target`: the sweep of one target, batch after batch.
+- `places`: where a target is to be purged: parts, and the stretches that workers make of them.
+- `crew`: how many of these are purged at once.
 - `schedule`: sweep after sweep, and when the next one begins.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
@@ -56,12 +58,14 @@ from ttl_odm.sweeper.stop import stop_on_signals
 from ttl_odm.sweeper.store import (
     AsyncClocked,
     AsyncCounting,
+    AsyncDividing,
     AsyncStore,
     BatchRequest,
     BatchResult,
     Clocked,
     Counted,
     Counting,
+    Dividing,
     Due,
     Hooking,
     Leasing,
@@ -84,6 +88,7 @@ __all__ = [
     "ArchiveSink",
     "AsyncClocked",
     "AsyncCounting",
+    "AsyncDividing",
     "AsyncLeases",
     "AsyncStore",
     "AsyncSweeper",
@@ -92,6 +97,7 @@ __all__ = [
     "Clocked",
     "Counted",
     "Counting",
+    "Dividing",
     "Due",
     "Ending",
     "FuseError",

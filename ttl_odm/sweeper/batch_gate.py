@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ttl_odm.errors import TTLConfigurationError
@@ -71,6 +72,9 @@ class Budget:
         self._rows = limits.max_rows
         self._rest = rest if limits.nice is None else limits.nice
         self.deadline = None if limits.max_seconds is None else began + limits.max_seconds
+        self._paid_until = 0.0
+        """For which instant the rows are enough of batches that ran beside each other, at the rate
+        that is allowed."""
         self._rows_of_turn, self._end_of_turn = self._rows, self.deadline
         self._is_new_turn = True
 
@@ -89,27 +93,44 @@ class Budget:
         has_time = self._end_of_turn is None or now < self._end_of_turn
         return not self._is_new_turn and not (has_rows and has_time)
 
-    def cap(self, size: int) -> int:
-        """Return the rows that a batch may have, which would otherwise have `size`."""
-        if self._limits.max_rows_per_second is not None:
-            size = min(size, max(1, int(self._limits.max_rows_per_second)))
+    def cap(self, size: int, promised: int = 0) -> int:
+        """Return the rows that a batch may have, which would otherwise have `size`.
+
+        None while batches that are under way may take all the rows that are left.
+        """
+        most = self._limits.max_rows_per_second
+        if most is not None:
+            size = min(size, max(0 if promised else 1, int(most) - promised))
         if self._rows is None or self._rows_of_turn is None:
             return size
-        return min(size, self._rows, self._rows_of_turn)
+        return max(0, min(size, self._rows - promised, self._rows_of_turn - promised))
 
-    def spend(self, result: BatchResult, *, is_whole: bool = False) -> tuple[str, float]:
+    def spend(
+        self,
+        result: BatchResult,
+        *,
+        period: tuple[float, float] | None = None,
+        is_whole: bool = False,
+    ) -> tuple[str, float]:
         """Count a batch in, and return why to wait before the next one, and how many seconds.
 
-        What is dropped as a whole costs no time by its rows.
+        What is dropped as a whole costs no time by its rows. Of batches beside others the period is
+        given, by the monotonic clock, since all of them share the seconds that pass.
         """
         rows = result.deleted + sum(result.referring.values())
         self._is_new_turn = False
         if self._rows is not None and self._rows_of_turn is not None:
             self._rows -= rows
             self._rows_of_turn -= rows
-        rest = result.elapsed * self._rest
-        rate = self._limits.max_rows_per_second
-        owed = 0.0 if rate is None or is_whole else rows / rate - result.elapsed
+        rest, rate = result.elapsed * self._rest, self._limits.max_rows_per_second
+        if rate is None or is_whole:
+            return "rest", rest
+        if period is None:
+            owed = rows / rate - result.elapsed
+        else:
+            began, now = period
+            self._paid_until = max(began, self._paid_until) + rows / rate
+            owed = self._paid_until - now
         return ("rate", owed) if owed > rest else ("rest", rest)
 
     @property
@@ -146,16 +167,26 @@ class BatchGate:
             self._zero = instant - timedelta(seconds=(yield from Now()))
         yield from self.look()
 
-    def cap(self, size: int) -> int:
-        """Return the rows that the next batch may have, which would otherwise have `size`."""
-        return self._budget.cap(size)
+    def cap(self, size: int, promised: int = 0) -> int:
+        """Return the rows that the next batch may have, which would otherwise have `size`.
 
-    def spend(self, result: BatchResult, *, is_whole: bool = False) -> None:
-        """Count a batch in, or a partition that is whole.
+        So many are `promised` to batches that are under way.
+        """
+        return self._budget.cap(size, promised)
+
+    def spend(
+        self,
+        result: BatchResult,
+        *,
+        period: tuple[float, float] | None = None,
+        is_whole: bool = False,
+    ) -> None:
+        """Count a batch in, or a partition that is whole; see `Budget.spend`.
 
         What it costs in rest is waited for before the next one.
         """
-        self._owed = self._budget.spend(result, is_whole=is_whole)
+        owed = self._budget.spend(result, period=period, is_whole=is_whole)
+        self._owed = max(self._owed, owed, key=itemgetter(1))
 
     def begin_turn(self, share: float) -> Plan[None]:
         """Let a target have a share, from 0 to 1, of what the limits have left."""

@@ -47,6 +47,10 @@ COMMAND_OPTIONS: Final = {
     "nice": CommandOption(
         "Rest so long for each second of work (default: 0; SQLite: 1).", float, "SECONDS"
     ),
+    "gentle": CommandOption("Take small batches, and a fifth of a core at the most.", bool),
+    "workers": CommandOption(
+        "Let so many batches of a table run at once (default: 1).", int, "NUMBER"
+    ),
     "statement_timeout": CommandOption(
         "The longest that a statement of a batch may take.", duration, "SECONDS"
     ),

@@ -96,6 +96,26 @@ class PurgeBatch(Command[BatchResult]):
 
 
 @dataclass(frozen=True, slots=True)
+class Divide(Command[Sequence[object]]):
+    """Let a `Dividing` store cut what is left of a stretch, of which a batch would be next."""
+
+    request: BatchRequest
+    shares: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Command[None]):
+    """Let the store delete a batch beside those of other stretches that are under way."""
+
+    request: BatchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitBatch(Command[tuple[BatchRequest, BatchResult | Exception]]):
+    """Wait for one of those to be over; one that fails says nothing of the others."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallHooks(Command[None]):
     """Call the hooks that run after the commit."""
 

@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import logging
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,6 +28,7 @@ from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import Hooking, TransientStoreError, backend_of
 from ttl_odm.sweeper.text import visible
+from ttl_odm.sweeper.under_way import Tasks, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -99,17 +100,21 @@ class Ports:
                 asks = partial(self.store.count, target)
             case c.PurgeBatch(request):
                 asks = partial(self.store.purge, request)
+            case c.Divide(request, shares):
+                asks = partial(self.store.divide, request, shares)
+        return asks or self._of_leases(command)
+
+    def _of_leases(self, command: c.Command[Any]) -> Callable[[], Any]:
+        match command:
             case c.Acquire(name, holder, duration):
-                asks = partial(self.leases.acquire, name, holder, duration)
+                return partial(self.leases.acquire, name, holder, duration)
             case c.Renew(lease):
-                asks = partial(self.leases.renew, lease)
+                return partial(self.leases.renew, lease)
             case c.ReadLease(name):
-                asks = partial(self.leases.read, name)
+                return partial(self.leases.read, name)
             case c.Record(lease, history):
-                asks = partial(self.leases.record, lease, history)
-        if asks is None:
-            raise TypeError(f"No driver knows the command {command!r}.")
-        return asks
+                return partial(self.leases.record, lease, history)
+        raise TypeError(f"No driver knows the command {command!r}.")
 
     def noted(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
         """Remember the lease, and write down how long a batch took, and for what."""
@@ -148,6 +153,7 @@ class Ports:
 def drive(plan: c.Plan[T], ports: Ports) -> T:
     """Carry a plan out with a synchronous store, and return what it returns."""
     step: Callable[[], c.Command[Any]] = partial(next, plan)
+    threads = Threads()
     try:
         with closing(plan):
             while True:
@@ -160,19 +166,27 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
                     step = partial(plan.send, call and call())
                     continue
                 try:
-                    step = partial(plan.send, _do(command, ports))
+                    step = partial(plan.send, _do(command, ports, threads))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
                     ports.refused(command, error)
                     step = partial(plan.throw, error)
     finally:
-        if ports.lease is not None:
-            try:
-                ports.leases.release(ports.lease)
-            except Exception as error:  # noqa: BLE001 (see there)
-                _not_released(error)
+        with ExitStack() as ending:
+            ending.callback(_release, ports)
+            threads.close()
 
 
-def _do(command: c.Command[Any], ports: Ports) -> object:
+def _release(ports: Ports) -> None:
+    if ports.lease is not None:
+        try:
+            ports.leases.release(ports.lease)
+        except Exception as error:  # noqa: BLE001 (see there)
+            _not_released(error)
+
+
+def _do(  # noqa: PLR0911 (one for each kind)
+    command: c.Command[Any], ports: Ports, threads: Threads
+) -> object:
     match command:
         case c.Pause(seconds):
             ports.stop.wait(seconds)
@@ -182,9 +196,18 @@ def _do(command: c.Command[Any], ports: Ports) -> object:
         case c.CallHooks(hooks, purged):
             hooks.call(purged, "commit")
             return None
+        case c.Begin(request):
+            threads.begin(request, lambda each: _ask(c.PurgeBatch(each), ports))
+            return None
+        case c.AwaitBatch():
+            return threads.next()
     local = ports.local(command)
     if local is not None:
         return local()
+    return _ask(command, ports)
+
+
+def _ask(command: c.Command[Any], ports: Ports) -> Any:
     with timed() as watch:
         reply = ports.remote(command)()
     return ports.noted(command, reply, watch)
@@ -197,6 +220,7 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
     cancelled then. See `_undivided`.
     """
     step: Callable[[], c.Command[Any]] = partial(next, plan)
+    tasks = Tasks()
     try:
         with closing(plan):
             while True:
@@ -211,11 +235,15 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                     step = partial(plan.send, call and await _interruptible(call, ports))
                     continue
                 try:
-                    step = partial(plan.send, await _do_async(command, ports))
+                    step = partial(plan.send, await _do_async(command, ports, tasks))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
                     ports.refused(command, error)
                     step = partial(plan.throw, error)
+    except asyncio.CancelledError:  # for the second time, or there is none left
+        await tasks.close(in_a_hurry=True)
+        raise
     finally:
+        await tasks.close(in_a_hurry=False)
         if ports.lease is not None:
             try:
                 await _undivided(ports.leases.release(ports.lease), ports)
@@ -223,7 +251,9 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                 _not_released(error)
 
 
-async def _do_async(command: c.Command[Any], ports: Ports) -> object:
+async def _do_async(  # noqa: PLR0911 (one for each kind)
+    command: c.Command[Any], ports: Ports, tasks: Tasks
+) -> object:
     match command:
         case c.IsStopping():
             # A task that was cancelled hears of it when it waits the next time: now.
@@ -237,14 +267,19 @@ async def _do_async(command: c.Command[Any], ports: Ports) -> object:
             return ports.throttle and await _interruptible(ports.throttle, ports)
         case c.CallHooks(hooks, purged):
             return await _undivided(hooks.call_async(purged, "commit"), ports)
-
-    async def ask() -> object:
-        with timed() as watch:
-            reply = await ports.remote(command)()
-        return ports.noted(command, reply, watch)
-
+        case c.Begin(request):
+            tasks.begin(request, lambda each: _ask_async(c.PurgeBatch(each), ports))
+            return None
+        case c.AwaitBatch():
+            return await _undivided(tasks.next(), ports)
     local = ports.local(command)
-    return local() if local is not None else await _undivided(ask(), ports)
+    return local() if local is not None else await _undivided(_ask_async(command, ports), ports)
+
+
+async def _ask_async(command: c.Command[Any], ports: Ports) -> Any:
+    with timed() as watch:
+        reply = await ports.remote(command)()
+    return ports.noted(command, reply, watch)
 
 
 async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.crew import MOST_WORKERS
 from ttl_odm.sweeper.fuse import Fuse
 from ttl_odm.sweeper.hooks import Hook, Hooks, OnPurged
 from ttl_odm.sweeper.leases import AsyncLeases, Leases
@@ -23,6 +24,7 @@ from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.store import (
     Clocked,
     Counting,
+    Dividing,
     Hooking,
     Leasing,
     Replicating,
@@ -72,6 +74,12 @@ class SweepOptions(TypedDict, total=False):
         pace: What chooses the batch sizes, in place of the store's own `Pacing`.
         nice: Seconds to rest for each second of work; None for what suits the database (1 on
             SQLite, 0 elsewhere).
+        gentle: Take small batches, and rest so that a fifth of a core is used at the most: for a
+            database whose users must notice nothing. `nice` and `batch_size` still have the last
+            word.
+        workers: How many batches of a target may run at once, each on a connection of its own;
+            fewer do where more bring nothing, and one where the store can't divide a target. All
+            limits hold for them together.
         throttle: Asked before each batch, for load or replication lag: returns None to go on,
             seconds to wait, or a reason (a string) to wait for a second. Then it is asked again.
         statement_timeout: Seconds that a statement of a batch may take; one that takes longer
@@ -112,6 +120,8 @@ class SweepOptions(TypedDict, total=False):
     batch_size: int | None
     pace: Pacing | None
     nice: float | None
+    gentle: bool
+    workers: int
     throttle: Throttle | None
     statement_timeout: float | None
     window: str | None
@@ -153,6 +163,7 @@ class Settings:
     """
 
     pace: Pacing
+    workers: int = 1
     jitter: Callable[[], float] = random.random
     limits: Limits = field(default_factory=Limits)
     throttle: bool = False
@@ -182,6 +193,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
     jump = _number(options, "max_jump", most=MOST)
     settings = Settings(
         pace=_pace_of(options, store),
+        workers=_workers_of(options, store),
         limits=Limits(
             max_rows=_rows(options, "max_rows"),
             max_seconds=_number(options, "max_seconds"),
@@ -254,15 +266,42 @@ def check_interval(interval: float, jitter: float) -> None:
 
 def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
     pace = options.get("pace")
+    is_own = pace is not None
     pace = store.pace if pace is None else pace
     size = _rows(options, "batch_size", most=MOST)
     if not isinstance(pace, Pacing):
         raise TTLConfigurationError(f"pace = {pace!r}: give a Pace, or another Pacing.")
+    if _flag(options, "gentle"):
+        if is_own or not isinstance(pace, Pace):
+            raise TTLConfigurationError("gentle: a pace of one's own is as gentle as it is.")
+        pace = pace.gentle()
     if size is None:
         return pace
     if not isinstance(pace, Pace):
         raise TTLConfigurationError("batch_size: a pace of one's own has its own first batch.")
     return pace.starting_at(size)
+
+
+def _workers_of(options: SweepOptions, store: object) -> int:
+    workers: object = options.get("workers")
+    if workers is None:
+        return 1
+    if (
+        not isinstance(workers, int)
+        or isinstance(workers, bool)
+        or not 1 <= workers <= MOST_WORKERS
+    ):
+        raise TTLConfigurationError(
+            f"workers = {workers!r}: give a number from 1 to {MOST_WORKERS}."
+        )
+    if workers > 1 and options.get("gentle"):
+        raise TTLConfigurationError("gentle: that is one worker, which rests; leave workers out.")
+    if workers > 1 and options.get("replicate") is False:
+        raise TTLConfigurationError(
+            "replicate = False: that is one worker, since PostgreSQL leaves out the changes of one "
+            "session at a time; leave workers out."
+        )
+    return workers if isinstance(store, Dividing) else 1
 
 
 def _rows(options: Mapping[str, Any], name: str, *, most: float = math.inf) -> int | None:

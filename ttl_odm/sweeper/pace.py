@@ -67,6 +67,16 @@ class Pace:
             self, start=size, lowest=min(self.lowest, size), highest=max(self.highest, size)
         )
 
+    def gentle(self) -> Pace:
+        """Return a pace of smaller batches and longer rests, for users who must notice nothing."""
+        return Pace(
+            start=min(self.start, _GENTLE.start),
+            lowest=min(self.lowest, _GENTLE.lowest),
+            highest=min(self.highest, _GENTLE.highest),
+            target=min(self.target, _GENTLE.target),
+            rest=max(self.rest, _GENTLE.rest),
+        )
+
     def next(self, size: int, elapsed: float) -> int:
         """Return the size of the batch after one that was full.
 
@@ -87,6 +97,9 @@ class Pace:
         """Return the size to try after a batch of this size has failed."""
         return max(size // 2, 1)
 
+
+_GENTLE: Final = Pace(start=100, lowest=20, highest=500, target=0.005, rest=4.0)
+"""A fifth of a core, in pieces that are over before anybody waits for long."""
 
 BUDGET: Final = 16 * 1024 * 1024
 """Bytes of rows that a batch may bring to Python, as far as the one before it tells."""

@@ -132,6 +132,7 @@ class TargetReport:
         left: Some of the rows that kept their batches from going and had to stay: the key of each,
             and why. The next sweep tries them again.
         notes: What else there is to know, a sentence each: such as why a partition was not dropped.
+        workers: How many batches ran at once, at the most.
         partitions: How many partitions there were when the sweep left the target; None for one
             that isn't cut by time, or where nothing was read.
     """
@@ -151,6 +152,7 @@ class TargetReport:
     referring: Mapping[str, int] = field(default_factory=dict)
     left: Sequence[str] = ()
     notes: Sequence[str] = ()
+    workers: int = 1
     partitions: PartitionsCounted | None = None
 
     @property
@@ -181,6 +183,7 @@ class TargetReport:
             "referring": dict(self.referring),
             "left": list(self.left),
             "notes": list(self.notes),
+            "workers": self.workers,
             "partitions": None if self.partitions is None else self.partitions.to_dict(),
         }
 
@@ -196,6 +199,8 @@ class TargetReport:
         if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
             left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)
             yield f"{table}: skipped {', '.join(left)}"
+        if self.workers > 1:
+            yield f"{table}: {self.workers} batches at once"
         for row in self.left:
             yield f"{table}: left {text.visible(row)}"
         if self.partitions is not None:

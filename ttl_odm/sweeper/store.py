@@ -15,6 +15,7 @@ a store that       offers              for
 `Hooking`          ``hooks``           ``on_purged``
 `Leasing`          ``leases``          one sweeper at a time, pause and resume, ``max_jump``
 `Replicating`      ``hides_purges``    ``replicate=False``
+`Dividing`         ``divide(...)``     ``workers``; without it, one does the work
 `Named`            ``backend``         the field ``backend`` of logs and metrics
 =================  ==================  =========================================================
 
@@ -184,6 +185,8 @@ class BatchRequest:
         part: One of those that `due` gave.
         size: Rows, at most; a partition goes whole, however many it has.
         resume: Where the batch before this one ended; None at the beginning of a part.
+        until: Where another worker's stretch begins, one of the marks of `Dividing.divide`: rows
+            from there on are none of this batch's. None at a part's end.
         hooks: Whom to call. Always empty for a store that isn't `Hooking`.
         timeout: Seconds that each statement may take, where the database can limit that; None for
             what the connection has.
@@ -201,6 +204,7 @@ class BatchRequest:
     timeout: float | None = None
     force: bool = False
     replicate: bool = True
+    until: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,7 @@ class BatchResult:
 
     Attributes:
         deleted: Rows of the target, those that were archived included.
-        resume: Where the next batch of this part goes on; None after the last one.
+        resume: Where the next batch of this stretch goes on; None after the last one.
         archived: Rows of these that were copied to an archive before.
         skipped: Expired rows that were left, by reason.
         purged: What `BatchRequest.hooks` got, for the hooks after the commit; one for each table
@@ -355,6 +359,39 @@ class AsyncClocked(Protocol):
 
     async def now(self) -> datetime:
         """As in `Clocked`."""
+        ...
+
+
+@runtime_checkable
+class Dividing(Protocol):
+    """A store of which several batches may run at once, in stretches that have no row in common."""
+
+    def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
+        """Cut what is left of a stretch into some of about equal work.
+
+        Args:
+            request: The batch that would be next: from its ``resume`` to its ``until`` is what is
+                left, and its ``size`` says below which a stretch is not worth a worker.
+            shares: Into how many.
+
+        Returns:
+            Marks, in order, between these two. Each is the ``until`` of the stretch before it and
+            the ``resume`` of the one after it, which have no row in common, and none is between
+            them. There may be as many as `shares`: the last stretch is then what is to be divided
+            later. None where it can't be divided.
+
+        Raises:
+            TransientStoreError: It goes on undivided.
+        """
+        ...
+
+
+@runtime_checkable
+class AsyncDividing(Protocol):
+    """An asynchronous store of which several batches may run at once."""
+
+    async def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
+        """As in `Dividing`."""
         ...
 
 

@@ -6,16 +6,33 @@ is the target's own, and goes into its report; the other targets go on.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ttl_odm.sweeper.commands import CallHooks, CountDue, Emit, FindDue, Now, PurgeBatch
-from ttl_odm.sweeper.culprits import CulpritSearch
+from ttl_odm.sweeper.commands import (
+    AwaitBatch,
+    Begin,
+    CallHooks,
+    CountDue,
+    Divide,
+    Emit,
+    FindDue,
+    Now,
+    PurgeBatch,
+)
+from ttl_odm.sweeper.crew import SLOW, Crew
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
+from ttl_odm.sweeper.places import Place, Places
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
-from ttl_odm.sweeper.store import BatchRequest, MissingTargetError, Part, StoreError
+from ttl_odm.sweeper.store import (
+    BatchRequest,
+    BatchResult,
+    MissingTargetError,
+    Part,
+    StoreError,
+    TransientStoreError,
+)
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
@@ -27,7 +44,6 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
     from ttl_odm.sweeper.store import (
-        BatchResult,
         Counted,
         Due,
         PartitionsCounted,
@@ -40,13 +56,11 @@ NAMED: Final = 10
 """Rows that a report names, of those that had to stay."""
 
 
-@dataclass(slots=True)
-class _Place:
-    """How far a part has been purged."""
+class _AtWork(NamedTuple):
+    """A batch that is under way, and since when, by a monotonic clock."""
 
-    part: Part
-    resume: object = None
-    search: CulpritSearch = field(default_factory=CulpritSearch)
+    request: BatchRequest
+    began: float
 
 
 class TargetSweep:
@@ -68,14 +82,18 @@ class TargetSweep:
         self._gate = gate
         self._history = history
         self._due: Due | None = None
-        self._places: deque[_Place] | None = None
-        """The parts that are left, once it is known that they may be purged."""
+        self._places: Places | None = None
+        """What is left of the parts, once it is known that they may be purged."""
+        self._crew = Crew(settings.workers)
+        self._workers = 1
+        self._at_work: dict[Place, _AtWork] = {}
+        """Batches that are under way beside each other."""
         self._size = settings.pace.start
         self._duration = 0.0
         self._deleted = 0
         self._archived = 0
         self._skips: Counter[Skip] = Counter()
-        self._left: list[str] = []
+        self._left: dict[str, None] = {}
         self._notes: dict[str, None] = {}
         self._pause = 0.0
         self._referring: Counter[str] = Counter()
@@ -130,6 +148,7 @@ class TargetSweep:
             rows=None if counted is None else counted.rows,
             error=self._problem,
             missing=self._is_missing,
+            workers=self._workers,
             partitions=self._partitions,
         )
         self._remember()
@@ -169,13 +188,17 @@ class TargetSweep:
     def _go_on(self) -> Plan[None]:
         if self._places is None:
             self._places = yield from self._prepare()
-        while self._places:
-            if not (yield from self._gate.clear()):
-                return
-            self._pause = 0.0
-            if (yield from self._purge_next(self._places[0])):
-                self._places.popleft()
-            yield from self._gate.wait(self._pause, "retry")
+        try:
+            while self._places and (yield from self._gate.clear()):
+                self._pause = 0.0
+                yield from self._purge(self._places)
+                yield from self._gate.wait(self._pause, "retry")
+        except Exception:
+            yield from self._take_in_all()
+            raise
+        yield from self._take_in_all()
+        if self._places:
+            return
         if self._skips:
             rest = yield from self._gate.persist(self._look)
             self._after = self._oldest_left if rest is None or rest.oldest is None else rest.oldest
@@ -200,7 +223,7 @@ class TargetSweep:
     def _look(self) -> FindDue:
         return FindDue(self._target)
 
-    def _prepare(self) -> Plan[deque[_Place]]:
+    def _prepare(self) -> Plan[Places]:
         """List the parts to purge, none for a dry run.
 
         Where the fuse or a dry run wants it, the rows are counted first, and the fuse decides.
@@ -214,32 +237,88 @@ class TargetSweep:
         if settings.dry_run:
             if due.oldest is None and self._counted is not None:
                 self._after = self._counted.oldest
-            return deque()
+            return Places()
         self._loads = due.loads_rows or self._hooks.wants_rows(self._target)
         if self._loads:
             self._size = min(self._size, FIRST_LOADED)
-        return deque(map(_Place, due.parts))
+        return Places(map(Place, due.parts))
 
-    def _purge_next(self, place: _Place) -> Plan[bool]:
-        """Purge a batch of a part, and return whether it was the last one."""
-        size, result = yield from self._purge_batch(place)
+    def _purge(self, places: Places) -> Plan[None]:
+        """Purge a batch, or begin as many as may run at once, and wait for one of them."""
+        place = places.next(self._at_work)
+        if place is not None and self._crew.size > 1 and place.may_have_company:
+            yield from self._divide(places, place)
+        has_company = place is not None and place.may_have_company and places.beside(place) > 1
+        if place is not None and not self._at_work and not (has_company and self._crew.size > 1):
+            size, result = yield from self._purge_batch(place)
+            self._go_past(place, size, result)
+            return
+        while place is not None and len(self._at_work) < self._crew.size:
+            promised = sum(batch.request.size for batch in self._at_work.values())
+            size = self._gate.cap(place.search.cap(self._size), promised)
+            if not size:
+                break
+            request = self._request(place, size)
+            self._at_work[place] = _AtWork(request, (yield from Now()))
+            yield from Begin(request)
+            place = places.next(self._at_work)
+        self._workers = max(self._workers, len(self._at_work))
+        yield from self._take_in()
+
+    def _divide(self, places: Places, place: Place) -> Plan[None]:
+        """Cut a place, if there is none for everybody."""
+        lacking = self._crew.size - places.beside(place)
+        if lacking > 0 and place.asks_to_be_divided():
+            try:
+                marks = yield from Divide(self._request(place, self._size), lacking + 1)
+            except TransientStoreError:
+                return
+            places.divide(place, marks)
+
+    def _take_in(self) -> Plan[None]:
+        """Wait for a batch that is under way, and count it.
+
+        One that has failed is tried again alone.
+        """
+        request, reply = yield from AwaitBatch()
+        place = next(each for each, batch in self._at_work.items() if batch.request is request)
+        began, now = self._at_work.pop(place).began, (yield from Now())
+        if isinstance(reply, Exception):
+            yield from self._emit_failure(request.size, now - began, reply)
+            place.error = reply
+            return
+        self._gate.spend(reply, period=(began, now))
+        yield from self._count(request.size, reply)
+        is_slow = self._settings.pace.next(self._size, reply.elapsed) < self._size * SLOW
+        is_full = request.size == self._size and reply.resume is not None
+        self._crew.take(reply.deleted, now, is_full=is_full, is_slow=is_slow)
+        self._go_past(place, request.size, reply)
+
+    def _take_in_all(self) -> Plan[None]:
+        """Wait for all that are under way, whatever has ended the sweep."""
+        while self._at_work:
+            yield from self._take_in()
+
+    def _go_past(self, place: Place, size: int, result: BatchResult) -> None:
+        """Go on after a batch."""
         search, failure = place.search, result.failure
         if failure is None:
             self._learn(size, result, place)
         elif search.leaves(place.resume, size, result):
-            self._leave(failure, result, search)
+            self._leave(failure, result, place)
         else:
-            return False
+            return
         place.resume = result.resume
         has_gone = result.deleted and failure is None
         back = search.go_back() if has_gone or place.resume is None else None
-        if back is None:
-            return place.resume is None
-        place.resume, left = back
-        self._skips -= Counter(left.skipped)
-        return False
+        if back is not None:
+            place.resume, left = back
+            self._skips -= Counter(left.skipped)
+            place.skips -= Counter(left.skipped)
+        elif place.resume is None and self._places is not None:
+            self._skips -= self._places.end(place)
 
-    def _learn(self, size: int, result: BatchResult, place: _Place) -> None:
+    def _learn(self, size: int, result: BatchResult, place: Place) -> None:
         """Count what a batch skipped, and choose the size of the next one by it."""
         began, search = place.resume, place.search
         if not result.deleted and not result.skipped and result.resume == began is not None:
@@ -253,37 +332,41 @@ class TargetSweep:
                 self._size = fit
             if self._loads:
                 self._size = fitting(self._size, result.deleted, result.loaded)
-        self._count_skips(result)
+        self._count_skips(result, place)
         if result.deleted and is_sized:
             search.goes_on(self._size)
 
-    def _count_skips(self, result: BatchResult) -> None:
+    def _count_skips(self, result: BatchResult, place: Place) -> None:
         self._skips.update(result.skipped)
+        place.skips.update(result.skipped)
         if result.skipped and result.oldest is not None:
             self._oldest_left = max(self._oldest_left or 0.0, result.oldest)
 
-    def _leave(
-        self, failure: HookError | RefusedError, result: BatchResult, search: CulpritSearch
-    ) -> None:
+    def _leave(self, failure: HookError | RefusedError, result: BatchResult, place: Place) -> None:
         """Count the rows of a batch that has to stay, and name the one that was found."""
-        self._count_skips(result)
+        self._count_skips(result, place)
         if sum(result.skipped.values()) == 1 and len(self._left) < NAMED:
             key = ", ".join(map(repr, result.left[0])) if result.left else "?"
-            self._left.append(f"({key}): {in_one_line(failure)}")
+            self._left.setdefault(f"({key}): {in_one_line(failure)}")
         if isinstance(failure, HookError):
             self._problem = self._problem or failure
-            if search.cap(self._size) == self._size:
+            if place.search.cap(self._size) == self._size:
                 raise failure  # whatever rows there are
 
-    def _purge_batch(self, place: _Place) -> Plan[tuple[int, BatchResult]]:
-        """Purge one batch, with fewer rows if that fails, count it, and call the hooks."""
+    def _purge_batch(self, place: Place) -> Plan[tuple[int, BatchResult]]:
+        """Purge one batch, with fewer rows if that fails, and count it."""
 
         def shrink() -> None:
             self._size = self._settings.pace.shrunk(self._size)
 
         size, result = yield from self._gate.persist(lambda: self._attempt(place), shrink)
         self._gate.spend(result, is_whole=place.part is Part.PARTITIONS)
-        self._pause = result.pause
+        yield from self._count(size, result)
+        return size, result
+
+    def _count(self, size: int, result: BatchResult) -> Plan[None]:
+        """Count a batch that came back, call the hooks, and report it."""
+        self._pause = max(self._pause, result.pause)
         self._history.last = self._target
         self._batches += 1
         self._deleted += result.deleted
@@ -307,12 +390,22 @@ class TargetSweep:
                 error=result.failure,
             )
         )
-        return size, result
 
-    def _attempt(self, place: _Place) -> Plan[tuple[int, BatchResult]]:
+    def _attempt(self, place: Place) -> Plan[tuple[int, BatchResult]]:
         """Purge as many rows as a batch may have now; return that number too."""
+        if place.error is not None:  # of a batch beside others, which was the first attempt
+            error, place.error = place.error, None
+            raise error
         size = self._gate.cap(place.search.cap(self._size))
-        request = BatchRequest(
+        began = yield from Now()
+        try:
+            return size, (yield from PurgeBatch(self._request(place, size)))
+        except Exception as error:
+            yield from self._emit_failure(size, (yield from Now()) - began, error)
+            raise
+
+    def _request(self, place: Place, size: int) -> BatchRequest:
+        return BatchRequest(
             self._target,
             place.part,
             size,
@@ -321,15 +414,12 @@ class TargetSweep:
             timeout=self._settings.statement_timeout,
             force=self._settings.force,
             replicate=self._settings.replicate,
+            until=place.until,
         )
-        began = yield from Now()
-        try:
-            return size, (yield from PurgeBatch(request))
-        except Exception as error:
-            elapsed = (yield from Now()) - began
-            counts = (0, self._deleted, size)
-            yield from Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
-            raise
+
+    def _emit_failure(self, size: int, elapsed: float, error: Exception) -> Emit:
+        counts = (0, self._deleted, size)
+        return Emit(Progress(self._target, *counts, elapsed=elapsed, error=error))
 
     def _call_hooks(self, result: BatchResult) -> Plan[Mapping[Phase, float]]:
         """Call the hooks after the commit; a failure is reported, and undoes nothing."""

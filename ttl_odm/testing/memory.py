@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -226,14 +226,25 @@ class _Memory:
         """Find the rows of a batch, and where the next one begins."""
         table = self._tables[request.target]
         after: Any = request.resume
+        until: Any = request.until
         expired = [
             (ends, row)
             for ends, row in self._expired(table, request.part, self.clock())
-            if after is None or (ends, row.serial) > after
+            if (after is None or (ends, row.serial) > after)
+            and (until is None or (ends, row.serial) <= until)
         ][: request.size]
         is_full = len(expired) == request.size
         last = (expired[-1][0], expired[-1][1].serial) if is_full else None
         return [row for _, row in expired], last
+
+    def _divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
+        """Find the marks between which there are as many rows."""
+        rows = self._tables[request.target].rows
+        left, _ = self._look(replace(request, size=len(rows) + 1))
+        table = self._tables[request.target]
+        shares = min(shares, len(left) // request.size)
+        last = (left[number * len(left) // shares - 1] for number in range(1, shares))
+        return [(table.expires_at(row), row.serial) for row in last]
 
     @contextmanager
     def _deleting(self, request: BatchRequest) -> Iterator[_Batch]:
@@ -307,6 +318,10 @@ class InMemoryStore(_Memory):
         """Count what has expired."""
         return self._count(target)
 
+    def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
+        """Cut what is left of a stretch for several workers."""
+        return self._divide(request, shares)
+
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch, unless a hook or the archive raises."""
         with self._deleting(request) as batch:
@@ -339,6 +354,11 @@ class AsyncInMemoryStore(_Memory):
         """Count what has expired."""
         await asyncio.sleep(0)
         return self._count(target)
+
+    async def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
+        """Cut what is left of a stretch for several workers."""
+        await asyncio.sleep(0)
+        return self._divide(request, shares)
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch, unless a hook or the archive raises."""

@@ -9,6 +9,7 @@
 - `whole_partitions`: making and dropping them, as PostgreSQL does it.
 - `locked_partitions`: the same for MariaDB and MySQL, which have no transactions of DDL.
 - `batch`: purging one batch of expired rows.
+- `stretches`: how what is left of a table is divided among several workers.
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `stored_indexes`: the indexes that a table really has, and those that a sweep needs.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.

@@ -142,7 +142,7 @@ def _next_range(
 ) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and where they are: in the table, or in one of its partitions."""
     table, resume = binding.table, request.resume
-    if isinstance(resume, _Beside):
+    if isinstance(resume, Beside):
         at = replace(request, resume=resume.at)
         source, rows = _next_range(connection, binding, at, findings)
         return source, rows and resume.narrowed(rows, binding)
@@ -150,28 +150,29 @@ def _next_range(
     # Where partitions are no tables, what these have waiting is left by a condition.
     beside: Callable[[FromClause], list[ColumnElement[bool]]] | None = None
 
-    def next_range(source: Table, resume: Any) -> KeyRange | None:
+    def next_range(source: Table, stretch: tuple[Any, Any]) -> KeyRange | None:
         if request.part is Part.ALL:
-            rows = table_walk.next_range(connection, binding, source, request.size, resume)
+            rows = table_walk.next_range(connection, binding, source, request.size, stretch)
             return rows and rows.with_bounds(beside)
         index = PartIndex(binding, request.part, clock_of(connection.dialect), source, beside)
-        return index.next_range(connection, request.size, resume)
+        return index.next_range(connection, request.size, *stretch)
 
     if connection.dialect.name == "postgresql":
         if isinstance(resume, Resume | None):
             left = left_to_partitions(connection, binding, request, findings)
             but = left[1] if left else ()
-            leaf = next_in_leaves(connection, table, resume, next_range, but)
+            until: Any = request.until
+            leaf = next_in_leaves(connection, table, (resume, until), next_range, but)
             if leaf is not None:
                 return leaf
     elif left := left_to_partitions(connection, binding, request, findings):
         leaves, names = left
         beside = partial(leaves.beside, names)
-    return table, next_range(table, resume)
+    return table, next_range(table, (resume, request.until))
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class Beside:
     """Where a sweep goes on among rows that no bound tells apart; some of them have to stay."""
 
     at: object
@@ -184,7 +185,7 @@ class _Beside:
             own = [source.c[key.key] for key in key_columns(binding.table)]
             return [*rows.bounds(source), not_(is_one_of(own, self.keys))]
 
-        return replace(rows, bounds=bounds, again=_Beside(rows.again, self.keys))
+        return replace(rows, bounds=bounds, again=Beside(rows.again, self.keys))
 
 
 def _left_behind(batch: _Batch, reason: Skip, failure: HookError | RefusedError) -> BatchResult:
@@ -198,7 +199,7 @@ def _left_behind(batch: _Batch, reason: Skip, failure: HookError | RefusedError)
         keys = tuple(tuple(key) for key in batch.connection.execute(chosen))
         resume, left = rows.resume, len(keys)
         if batch.is_crowded:
-            at = rows.again if isinstance(rows.again, _Beside) else _Beside(rows.again, ())
+            at = rows.again if isinstance(rows.again, Beside) else Beside(rows.again, ())
             if len(at.keys) + left <= _MOST_BESIDE:
                 resume = replace(at, keys=(*at.keys, *keys))
             else:

@@ -234,14 +234,17 @@ class PartIndex:
 
     def first_overdue(self, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:
         """For how long the first of some rows has been expired, in the clock's unit."""
+        overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
+        return overdue.order_by(self.end(self._source)).limit(1)
+
+    def _overdue(self, seconds: int) -> ColumnElement[Any]:
         source = self._source
-        end = self.end(source)
-        ended = self._format.instant(self._start(source)) if self._is_by_column else end
+        ended = self.end(source)
+        if self._is_by_column:
+            ended = self._format.instant(self._start(source))
         # Nothing can be taken from minus infinity.
         first = self._clock.literal(self._clock.earliest)
-        ended = case((ended < first, first), else_=ended)
-        overdue = select(self._cutoff(seconds) - ended).where(*self.criteria(seconds), *rows)
-        return overdue.order_by(end).limit(1)
+        return self._cutoff(seconds) - case((ended < first, first), else_=ended)
 
     @property
     def shortest(self) -> int | None:
@@ -278,13 +281,25 @@ class PartIndex:
         columns = self._binding.columns_of(source)
         return columns.created if self._part is Part.CAPPED else columns.last_modified
 
-    def _cutoff(self, seconds: int) -> ColumnElement[Any]:
+    def _place_of(self, entries: Select[Any]) -> ColumnElement[Any]:
+        """The first of some entries, as the bookmark that the next batch gets."""
+        return self._time.as_bookmark(entries.limit(1).scalar_subquery())
+
+    def _ends_after(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
+        source = self._source
+        if self._is_by_column:
+            return self._format.ahead(self._start(source), cutoff)
+        return self.end(source) > cutoff
+
+    def _cutoff(self, seconds: int, overdue: int = 0) -> ColumnElement[Any]:
         """The latest `end` that is an end of life, where rows live for so long.
+
+        That of rows which expired so many seconds ago where they are `overdue`.
 
         A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
         And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
         """
-        age = literal(0 if self._part is Part.OWN else seconds, BigInteger())
+        age = literal((0 if self._part is Part.OWN else seconds) + overdue, BigInteger())
         return self._clock.literal(self._clock.now) - self._clock.span(age)
 
     def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
@@ -297,8 +312,8 @@ class PartIndex:
         }[self._part]
         return passed(self._binding, self._binding.columns_of(source))
 
-    def next_range(self, connection: Connection, size: int, resume: Any) -> KeyRange | None:
-        """Find the range of the next batch, by reading only; None when nothing is left."""
+    def entries(self, resume: Any, until: Any) -> Select[Any] | None:
+        """The ends that a stretch has in the index; None if nothing in it ever expires."""
         # The shortest of the defaults bounds the stretch; whose rows live longer is left to the
         # predicate.
         seconds = self.shortest
@@ -317,6 +332,15 @@ class PartIndex:
             entries = entries.where(
                 end > bound.value if isinstance(bound, _After) else end >= bound
             )
+        return entries if until is None else entries.where(end < self._bound(until))
+
+    def next_range(
+        self, connection: Connection, size: int, resume: Any, until: Any = None
+    ) -> KeyRange | None:
+        """Find the range of the next batch, by reading only; None when nothing is left."""
+        entries, end = self.entries(resume, until), self.end(self._source)
+        if entries is None:
+            return None
         # Three look-ups rather than an aggregate, which takes twice as long.
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
         last_of_all = downward.limit(1)
@@ -324,8 +348,8 @@ class PartIndex:
             # Over several partitions it goes down an index on a virtual column in no order.
             some = upward.limit(size + 1).options(include_expired()).subquery()
             last_of_all = select(func.max(some.c[0]))
-        lookups = (upward.limit(1), upward.offset(size).limit(1), last_of_all)
-        places = (self._time.as_bookmark(lookup.scalar_subquery()) for lookup in lookups)
+        lookups = (upward, upward.offset(size), last_of_all)
+        places = map(self._place_of, lookups)
         row: Any = connection.execute(select(*places).options(include_expired())).one()
         first, beyond, last = row
         if first is None:
@@ -336,6 +360,38 @@ class PartIndex:
             return self._range(size, first, beyond, beyond)
         # Written at one instant, as by a migration's backfill: no bound lies between them.
         return self._range(size + 1, first, _After(first), _After(first))
+
+    def marks(
+        self, connection: Connection, size: int, stretch: tuple[Any, Any], shares: int
+    ) -> list[Any]:
+        """Divide a stretch into spans of as much time, if it is worth that; see `Dividing`.
+
+        So no more is read than two batches' entries, however many there are. Where rows are not
+        spread evenly, a span is over soon, and then what is left of another is divided.
+        """
+        entries, end, seconds = self.entries(*stretch), self.end(self._source), self.shortest
+        if entries is None or seconds is None:
+            return []
+        upward, downward = entries.order_by(end), entries.order_by(end.desc())
+        overdue = self._overdue(seconds)
+        lookups = [
+            upward.with_only_columns(overdue).limit(1).scalar_subquery(),
+            downward.with_only_columns(overdue).limit(1).scalar_subquery(),
+            upward.offset(2 * size - 1).limit(1).scalar_subquery().is_not(None),
+            self._place_of(upward),
+        ]
+        found: Any = connection.execute(select(*lookups).options(include_expired())).one()
+        oldest, youngest, is_worth_it, first = found
+        if not is_worth_it:
+            return []
+        oldest, youngest = seconds_of(oldest, self._clock), seconds_of(youngest, self._clock)
+        step = (oldest - youngest) / shares
+        ages = dict.fromkeys(int(oldest - step * number) for number in range(1, shares))
+        cutoffs = (self._cutoff(seconds, age) for age in ages)
+        lookups = [self._place_of(upward.where(self._ends_after(cutoff))) for cutoff in cutoffs]
+        marks = connection.execute(select(*lookups).options(include_expired())).one()
+        # Rows that were written at one instant are all on one side of a mark.
+        return [mark for mark in dict.fromkeys(marks) if mark not in (first, None)]
 
     def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:

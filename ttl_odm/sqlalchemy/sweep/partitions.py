@@ -51,6 +51,10 @@ class Resume:
     leaf: tuple[str, str]
     resume: Any = None
 
+    def reaches(self, leaf: tuple[str, str]) -> bool:
+        """Whether something of a leaf comes before this place."""
+        return leaf < self.leaf or (leaf == self.leaf and self.resume is not None)
+
 
 _tables: WeakKeyDictionary[Table, dict[tuple[str, str], Table]] = WeakKeyDictionary()
 """The leaves by the table: SQLAlchemy knows a statement again by the tables in it."""
@@ -74,35 +78,47 @@ def forget_leaf(table: Table, leaf: tuple[str, str]) -> None:
     _tables.get(table, {}).pop(leaf, None)
 
 
+def leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
+    """The leaves of a table that are swept one by one, in an order of ours.
+
+    So others may be attached and detached meanwhile. There are none where it isn't partitioned, or
+    is to be swept as a whole.
+    """
+    relation = {"relation": qualified_name(connection, table)}
+    catalog = connection.execute(_LEAVES, relation).all()
+    translated = connection.get_execution_options().get("schema_translate_map") or {}
+    if all(usable and schema not in translated for schema, _, usable in catalog):
+        return sorted((schema, name) for schema, name, _ in catalog)
+    return []
+
+
 def next_in_leaves(
     connection: Connection,
     table: Table,
-    resume: Resume | None,
-    next_range: Callable[[Table, Any], KeyRange | None],
+    stretch: tuple[Resume | None, Resume | None],
+    next_range: Callable[[Table, tuple[Any, Any]], KeyRange | None],
     but: Collection[tuple[str, str]] = (),
 ) -> tuple[Table, KeyRange | None] | None:
     """Find the next rows of a table on PostgreSQL, leaf by leaf.
 
-    `next_range` finds them in a leaf; it gets that, and where in it to go on. `but` are leaves that
-    are left alone.
+    A stretch is where to go on, and where to end. `next_range` finds rows in a leaf; it gets that,
+    and the stretch in it. `but` are leaves that are left alone.
 
     Returns:
         The leaf and its rows; no rows when nothing is left. None if the table has no partitions, or
         is to be swept as a whole.
     """
-    relation = {"relation": qualified_name(connection, table)}
-    catalog = connection.execute(_LEAVES, relation).all()
-    translated = connection.get_execution_options().get("schema_translate_map") or {}
-    leaves: list[tuple[str, str]] = []
-    if all(usable and schema not in translated for schema, _, usable in catalog):
-        # By an order of ours, so that others may be attached and detached meanwhile.
-        leaves = sorted((schema, name) for schema, name, _ in catalog)
+    resume, until = stretch
+    leaves = leaves_of(connection, table)
+    if until is not None:
+        leaves = [leaf for leaf in leaves if until.reaches(leaf)]
     for number, leaf in enumerate(leaves):
         if leaf in but or (resume is not None and leaf < resume.leaf):
             continue
         source = leaf_table(table, leaf)
         inside = resume.resume if resume is not None and leaf == resume.leaf else None
-        rows = next_range(source, inside)
+        end = until.resume if until is not None and leaf == until.leaf else None
+        rows = next_range(source, (inside, end))
         if rows is not None and (rows.rows or rows.resume is not None):
             following = Resume(leaf, rows.resume) if rows.resume is not None else None
             if following is None and number + 1 < len(leaves):

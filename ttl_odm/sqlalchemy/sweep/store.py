@@ -30,6 +30,7 @@ from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
 from ttl_odm.sqlalchemy.sweep.leaves import Findings
+from ttl_odm.sqlalchemy.sweep.stretches import divide
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors, undivided
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, MissingTargetError
@@ -211,6 +212,10 @@ class SQLAlchemyStore(_Tables):
         binding = self._bindings[request.target]
         return self._run(on_table, purge, binding, request, self._keys, self._findings)
 
+    def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
+        """Cut what is left of a stretch for several workers."""
+        return self._run(on_table, divide, self._bindings[request.target], request, shares)
+
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
         return self._run(on_table, count, self._bindings[target])
@@ -244,6 +249,10 @@ class AsyncSQLAlchemyStore(_Tables):
         """Delete a batch of expired rows, and commit."""
         binding = self._bindings[request.target]
         return await self._run(on_table, purge, binding, request, self._keys, self._findings)
+
+    async def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
+        """Cut what is left of a stretch for several workers."""
+        return await self._run(on_table, divide, self._bindings[request.target], request, shares)
 
     async def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""

@@ -41,19 +41,21 @@ _PAGES: Final = 256
 
 
 def next_range(
-    connection: Connection, binding: Binding, source: Table, size: int, resume: Any
+    connection: Connection, binding: Binding, source: Table, size: int, stretch: tuple[Any, Any]
 ) -> KeyRange | None:
-    """Find the range of the next batch; see `PartIndex.next_range`.
+    """Find the range of the next batch in a stretch; see `PartIndex.next_range`.
 
     `source` is where the rows are: the table, or one of its partitions. On PostgreSQL the range is
     the next pages; those of a partitioned table are the pages of each partition, at once. It needs
     PostgreSQL 14, which reads a range of pages without reading the others. Where a BRIN index says
     which pages may hold expired rows, the walk ends at the last one that does.
     """
+    resume, until = stretch
     if connection.dialect.name != "postgresql":
         return _next_keys(connection, binding, size, resume)
     first, pages = resume or (0, _pages_to_walk(connection, binding, source))
-    end = first + _PAGES
+    pages = pages if until is None else until[0]
+    end = first + _PAGES if until is None else min(first + _PAGES, pages)
     expired = _expired(connection, binding)
     bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
     rows, oldest = measure(connection, binding, source, *bounds, expired(source), limit=size + 1)
@@ -65,6 +67,13 @@ def next_range(
         resume=(end, pages) if end < pages else None,
         oldest=oldest,
     )
+
+
+def marks(resume: tuple[int, int], until: tuple[int, int] | None, shares: int) -> list[Any]:
+    """Divide what is left of a walk on PostgreSQL; see `ttl_odm.sweeper.Dividing`."""
+    (first, pages), end = resume, resume[1] if until is None else until[0]
+    shares = min(shares, (end - first) // _PAGES)
+    return [(first + (end - first) * number // shares, pages) for number in range(1, shares)]
 
 
 def _pages_to_walk(connection: Connection, binding: Binding, source: Table) -> int:

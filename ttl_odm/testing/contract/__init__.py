@@ -17,6 +17,7 @@ for leases) of which one knows that it has no more:
 - `sweeps`: what a sweeper does with the store: `SweepContract`; counting: `CountingContract`
 - `hooks`: what the store reports to hooks, and archives: `HookContract`
 - `leases`: leases by themselves and under a sweeper: `LeaseContract`
+- `workers`: what several workers do with the store: `WorkerContract`
 
 And `families`, which is no part of it and not imported here: `FamilyContract`, what the family of a
 database has to bring.
@@ -25,7 +26,7 @@ database has to bring.
 import pytest
 
 # Before they are imported: pytest shows the values of a failed assert only where it knows to.
-for _name in ("batches", "families", "hooks", "leases", "sweeps"):
+for _name in ("batches", "families", "hooks", "leases", "sweeps", "workers"):
     pytest.register_assert_rewrite(f"{__name__}.{_name}")
 
 from ttl_odm.testing.contract.batches import (  # noqa: E402
@@ -36,6 +37,7 @@ from ttl_odm.testing.contract.batches import (  # noqa: E402
 from ttl_odm.testing.contract.hooks import HookContract  # noqa: E402
 from ttl_odm.testing.contract.leases import LeaseContract  # noqa: E402
 from ttl_odm.testing.contract.sweeps import CountingContract, SweepContract  # noqa: E402
+from ttl_odm.testing.contract.workers import WorkerContract  # noqa: E402
 
 __all__ = [
     "CountingContract",
@@ -46,6 +48,7 @@ __all__ = [
     "RefusalContract",
     "StoreContract",
     "SweepContract",
+    "WorkerContract",
 ]
 
 
@@ -57,5 +60,6 @@ class StoreContract(
     HookContract,
     CountingContract,
     LeaseContract,
+    WorkerContract,
 ):
     """All of it; a subclass has a fixture ``rig``."""
