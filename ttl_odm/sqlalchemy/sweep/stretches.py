@@ -54,8 +54,8 @@ def _marks(
     resume: Any = request.resume
     until: Any = request.until
     if isinstance(resume, Resume):
-        is_last = until is not None and until.leaf == resume.leaf
-        resume, until = resume.resume, until.resume if is_last else None
+        end = until.resume if until is not None and until.leaf == resume.leaf else None
+        resume, until = resume.resume, end
     if request.part is Part.ALL:
         return [] if resume is None else table_walk.marks(resume, until, shares)
     index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
