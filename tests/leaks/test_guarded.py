@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, event
 from tests.leaks.registry import Sees, all_paths
 from tests.leaks.test_leaks import shown
 from tests.leaks.worlds import enforce_foreign_keys
+from tests.policies import know_only
 from ttl_odm.sqlalchemy import RawSQLError, guard
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 PATHS = all_paths()
 LEAKS = [path for path in PATHS if path.answer is Sees.EVERYTHING and not path.own]
 """What docs/leaks.md lists."""
+
+
+@pytest.fixture(autouse=True)
+def _no_policies_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    know_only("tests.leaks", monkeypatch)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_col
 
 import ttl_odm
 from tests.clocks import age
+from tests.policies import know_only
 from tests.sql.models import web_session
 from ttl_odm import TTLConfigurationError
 from ttl_odm.sqlalchemy import (
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+
+@pytest.fixture(autouse=True)
+def _no_policies_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    know_only("tests.sql", monkeypatch)
+
 
 READ = "SELECT id FROM web_sessions ORDER BY id"
 EVERYTHING = {"include_expired": True}

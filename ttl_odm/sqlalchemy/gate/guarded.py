@@ -117,7 +117,7 @@ class Guard:
 
 
 def _message(leaks: RawLeaks) -> str:
-    names = ", ".join(sorted(table.fullname for table in leaks.tables))
+    names = ", ".join(sorted({table.fullname for table in leaks.tables}))
     stamps = sorted({f"{table.name}.{stamp_of(table)}" for table in leaks.tables})
     return (
         f"Raw SQL names {names} without a condition on {' and '.join(stamps)}, so it sees expired "
