@@ -27,7 +27,8 @@ OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench"
 
 PARTS: Final = (
     *("sql_overhead", "rivals", "django_overhead", "beanie_overhead", "round_trip"),
-    *("sweeping", "mongo_sweeping", "indexes", "partitions", "migrations", "importing"),
+    *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions"),
+    *("migrations", "importing"),
 )
 """The benchmarks' modules, in the order of the report."""
 

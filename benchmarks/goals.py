@@ -44,6 +44,13 @@ DJANGO_SWEEP: Final = Goal("Django: rows swept per second / by SQLAlchemy's", 0.
 DOCUMENTS: Final = Goal("Beanie: find_one and find of 100 / without ttl_odm", 1.1)
 COUNT: Final = Goal("Beanie: count of 100 / without ttl_odm", 1.2)
 SPEED: Final = Goal("Sweep: rows per second / one DELETE, PostgreSQL", 0.5, at_least=True)
+ONE_WORKER: Final = Goal(
+    "Sweep by one worker: rows per second / one DELETE, PostgreSQL", 0.55, at_least=True
+)
+TWO_WORKERS: Final = Goal(
+    "Sweep by two workers: rows per second / one DELETE, PostgreSQL", 0.9, at_least=True
+)
+GENTLE: Final = Goal("Gentle sweep: somebody's 99th percentile meanwhile / when idle", 2.0)
 FOREGROUND: Final = Goal("Sweep: somebody's 99th percentile meanwhile / when idle, PostgreSQL", 2.0)
 ROW_BY_ROW: Final = Goal("Sweep: rows per second / row by row", 20, at_least=True)
 IDLE_TIME: Final = Goal("Sweep of a big table of which nothing has expired: time", 5, "ms")
@@ -79,7 +86,8 @@ GOALS: Final = tuple(
         *(BY_HAND, UNFILTERED, EXTRA, EXTRA_INSERTS, EXTRA_KEYED),
         *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL, BYSTANDER),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
-        *(DJANGO_SWEEP, SPEED, FOREGROUND, ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
+        *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),
+        *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
         *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT, IMPORT, FOREIGN),
     )
     for line in (goal, _DELAYED.get(goal))

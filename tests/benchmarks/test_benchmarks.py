@@ -48,9 +48,9 @@ ROOT = Path(__file__).parents[2]
 # Each benchmark once, and on MySQL those with SQL of their own for it.
 ON = {
     "sqlite": ("sql_overhead", "rivals", "migrations", "importing"),
-    "postgres": ("sweeping", "indexes", "partitions"),
+    "postgres": ("sweeping", "sweep_workers", "indexes", "partitions"),
     "mariadb": ("django_overhead",),
-    "mysql": ("round_trip", "sweeping", "partitions", "migrations"),
+    "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
     "mongodb": ("beanie_overhead", "mongo_sweeping", "round_trip"),
 }
 
