@@ -156,7 +156,8 @@ def _process_of(engine: Engine) -> int:
     """The process that makes what a connection is served by."""
     with engine.connect() as connection:
         if engine.dialect.name != "postgresql":
-            return int(Path(connection.scalar(text("SELECT @@pid_file")) or "").read_text())
+            folder, name = connection.execute(text("SELECT @@datadir, @@pid_file")).one()
+            return int(Path(folder, name).read_text())
         backend = connection.scalar(text("SELECT pg_backend_pid()"))
     for line in Path(f"/proc/{backend}/status").read_text().splitlines():
         if line.startswith("PPid:"):
