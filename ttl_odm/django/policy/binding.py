@@ -19,7 +19,7 @@ from django.apps import apps
 from django.db import models
 
 from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
-from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.declared import DeclaredTTL, refuse_stored
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.time import clock
@@ -60,6 +60,7 @@ class Binding:
     def of(cls, model: Model, declared: object, *, where: str, sweep: SweepBy) -> Binding:
         """Find the fields of a policy on a model, or raise if they aren't there, or don't fit."""
         policy = as_policy(declared, where=where)
+        refuse_stored(policy, where)
         own = None
         if isinstance(policy, TTL):
             stamp = _field(model, policy.last_modified, where)
