@@ -19,7 +19,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy import partitions, schema
+from ttl_odm.sqlalchemy.policy import partitions, schema, stored
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     MaxLifetime,
@@ -226,8 +226,10 @@ class _PolicyColumns:
 
 
 def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
-    """See to the default of ``_ts``, and to what ``create_all()`` adds for the sweeper."""
+    """See to the default of ``_ts``, and to what ``create_all()`` adds."""
     stamp, own = binding.last_modified, binding.override
+    if binding.stored is not None:
+        stored.begin_when_created(binding)
     if binding.stamps and (stamp.default is None or not binding.instants.native):
         # The application's own (utcnow(), time.time()) is the clock of a host.
         binding.default_before = stamp.default

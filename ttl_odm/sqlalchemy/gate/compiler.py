@@ -29,9 +29,8 @@ from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import (
-    includes_expired,
-)
+from ttl_odm.sqlalchemy.policy.known import NotedDefault
+from ttl_odm.sqlalchemy.policy.parameters import includes_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepInsert, SweepSelect, SweepUpdate
@@ -214,6 +213,7 @@ class GatedCompiler(Compiler):
         binding = _policy_of(self, table)
         if binding is not None:
             _needs_context(self)
+            _note_stored(self, binding)
             insert_stmt = stamped_insert(emitted, binding, self)
         trial = None
         if binding is not None or sub_binding_of(table) is not None:
@@ -264,6 +264,12 @@ def _prepare(compiler: GatedCompiler, preparation: Preparation | None) -> None:
         compiler.ttl_preparation = Several.of(compiler.ttl_preparation, preparation)
 
 
+def _note_stored(compiler: GatedCompiler, binding: Binding) -> None:
+    """Let what is stored of a default be noted, for the objects in memory."""
+    if binding.stored is not None:
+        _prepare(compiler, NotedDefault(binding))
+
+
 def _prepare_keys(compiler: GatedCompiler, statement: Insert) -> Trial | None:
     """Let the keys of an INSERT be freed; a trial, if that comes after it."""
     table: Any = compat.original(statement.table)
@@ -286,6 +292,7 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
 
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
         _needs_context(compiler)
+        _note_stored(compiler, binding)
         writing = compiler.ttl_mode.writing
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))

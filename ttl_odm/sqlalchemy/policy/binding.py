@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause
 
     from ttl_odm.core.partitions import Partitions
+    from ttl_odm.core.stored import Stored
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
 INFO_KEY: Final = "ttl_odm"
@@ -87,6 +88,7 @@ class Binding:
             to be put back when the table is unbound.
         origin: The binding that was declared, where this one is that of a second Table object of
             the same table; see `ttl_odm.sqlalchemy.policy.second_tables`.
+        stored: What is declared of a default that the database stores; None where the code has it.
         stamps: Whether writes reset `last_modified`.
         is_adopted: Whether it is anything but one default, or several by subclass, over ``_ts``
             alone.
@@ -105,12 +107,14 @@ class Binding:
     partitioning: Partitioning | None = None
     default_before: Any = None
     origin: Binding | None = None
+    stored: Stored | None = field(init=False)
     stamps: bool = field(init=False)
     is_adopted: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Say once what every flush and every lookup in memory asks."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
+        self.stored = self.policy.stored if isinstance(self.policy, TTL) else None
         self.stamps = isinstance(self.policy, TTL)
         self.is_adopted = (
             has_kinds or self.max_lifetime is not None or not (self.stamps and self.instants.native)

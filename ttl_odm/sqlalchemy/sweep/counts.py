@@ -14,7 +14,7 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows, measure
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows, is_ttl_on, measure
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
@@ -47,7 +47,7 @@ def count(connection: Connection, binding: Binding) -> Counted:
 
 def _count(connection: Connection, binding: Binding) -> Counted:
     table, due, oldest = binding.table, 0, None
-    is_on = any(default() is not None for default in binding.defaults())
+    is_on = is_ttl_on(connection, binding)
     is_whole = is_on and is_walked(connection, binding)
     with prepared(connection), reading(connection):
         if not is_on:

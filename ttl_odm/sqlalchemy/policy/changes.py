@@ -1,0 +1,197 @@
+"""Reading and changing stored defaults, and what became of them.
+
+A change is one transaction: the row is locked, what it was is written down with who changed it and
+why, and the new value takes its place. From its commit on each statement of each process follows.
+
+This module must not know what a statement does with a default.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Integer, String, Table, Text, insert, inspect, literal, select, update
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.known import forget
+from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, PolicyTables, name_of, tables_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from sqlalchemy import Connection, Select
+
+    from ttl_odm.core.stored import Stored
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A default that is stored.
+
+    Attributes:
+        name: The table's name, with its schema where it has one.
+        scope: Empty for the default of all rows.
+        ttl: Seconds, -1 (on, but never by default) or None (TTL is off).
+        changed_at: When it was written (aware, UTC), by the database's clock.
+        changed_by: Who has changed it; None where it is as it began.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str
+    ttl: int | None
+    changed_at: datetime
+    changed_by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A change of a default that is stored; see `StoredPolicy` for what is not said here.
+
+    Attributes:
+        name: The table's name.
+        scope: Empty for the default of all rows.
+        changed_at: When it was changed.
+        changed_by: Who has changed it.
+        ttl_before: What it was; also None where nothing was stored.
+        ttl_after: What it became.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str
+    changed_at: datetime
+    changed_by: str | None
+    ttl_before: int | None
+    ttl_after: int | None
+    reason: str | None
+
+
+def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]:
+    """Read the defaults that are stored, ordered by their names.
+
+    Args:
+        connection: The database's; of an AsyncConnection that of ``run_sync(stored_policies)``.
+        targets: Models or Tables; without any, all that the connection's own schema has.
+
+    Raises:
+        TTLConfigurationError: The default of a target isn't stored.
+    """
+    return [
+        StoredPolicy(*row)
+        for tables, names in _places(targets)
+        for row in connection.execute(
+            _read(tables.policies, StoredPolicy, names).order_by("name", "scope")
+        )
+    ]
+
+
+def policy_changes(connection: Connection, *targets: Any) -> list[PolicyChange]:
+    """Read how stored defaults were changed, the last change first; arguments as before."""
+    return [
+        PolicyChange(*row)
+        for tables, names in _places(targets)
+        for row in connection.execute(
+            _read(tables.changes, PolicyChange, names).order_by(tables.changes.c.id.desc())
+        )
+    ]
+
+
+def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
+    connection: Connection,
+    target: Any,
+    ttl: float | timedelta | None,
+    *,
+    scope: str = WHOLE_TABLE,
+    by: str,
+    reason: str | None = None,
+) -> int | None:
+    """Change a default that is stored.
+
+    It acts with the commit: on every row that inherits it, in the next statement of each process.
+    In a transaction of the connection it is a part of that; otherwise it is one by itself.
+
+    Args:
+        connection: The database's; of an AsyncConnection that of ``run_sync(set_policy, ...)``.
+        target: A model or a Table.
+        ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
+        scope: Empty for the default of all rows.
+        by: Who changes it.
+        reason: Why.
+
+    Returns:
+        What the default was; None also where nothing was stored.
+
+    Raises:
+        InvalidTTL: It is no ttl, or not between `Stored.least` and `Stored.most`.
+        TTLConfigurationError: The default of the target isn't stored, or not by scopes.
+    """
+    binding, stored = _bound(target)
+    table = binding.first.table
+    new = stored.checked(ttl, where=f"{binding.name}.__ttl__")
+    if scope != WHOLE_TABLE:
+        raise TTLConfigurationError(
+            f"{binding.name}.__ttl__ = {stored!r}: no rows have a default of their own, so there "
+            f"is none for scope={scope!r}."
+        )
+    tables, name, clock = tables_of(table), name_of(table), clock_of(connection.dialect)
+    now = clock.literal(clock.now_at_write)
+    c = tables.policies.c
+    is_it = (c.name == name, c.scope == scope)
+    values = {"ttl": new, "changed_at": now, "changed_by": by, "reason": reason}
+    change = {
+        "name": literal(name, String()),
+        "scope": literal(scope, String()),
+        "changed_at": now,
+        "changed_by": literal(by, String()),
+        "ttl_before": select(c.ttl).where(*is_it).scalar_subquery(),
+        "ttl_after": literal(new, Integer()),
+        "reason": literal(reason, Text()),
+    }
+    with nullcontext() if connection.in_transaction() else connection.begin():
+        before = connection.scalar(select(c.ttl).where(*is_it).with_for_update())
+        # SQLite has locked nothing yet, so what it was is read once more by what locks the file.
+        connection.execute(insert(tables.changes).from_select([*change], select(*change.values())))
+        updated = connection.execute(update(tables.policies).where(*is_it).values(values))
+        if not updated.rowcount:
+            new_row = insert(tables.policies).values(name=name, scope=scope, **values)
+            connection.execute(new_row)
+    forget(connection.dialect)
+    return before
+
+
+def _bound(target: Any) -> tuple[Binding, Stored]:
+    table = target if isinstance(target, Table) else inspect(target).local_table
+    binding = root_binding_of(table)
+    stored = getattr(None if binding is None else binding.default.policy, "stored", None)
+    if binding is None or stored is None:
+        name = getattr(target, "__name__", None) or getattr(table, "fullname", target)
+        raise TTLConfigurationError(
+            f"The default ttl of {name} isn't stored in the database: declare it as in "
+            "__ttl__ = Stored(3600)."
+        )
+    return binding, stored
+
+
+def _places(targets: Sequence[Any]) -> list[tuple[PolicyTables, list[str]]]:
+    """Where the defaults of some tables are, and under which names; none for all names."""
+    if not targets:
+        return [(tables_of(None), [])]
+    places: dict[Table, tuple[PolicyTables, list[str]]] = {}
+    for target in targets:
+        table = _bound(target)[0].first.table
+        tables = tables_of(table)
+        places.setdefault(tables.policies, (tables, []))[1].append(name_of(table))
+    return list(places.values())
+
+
+def _read(table: Table, read_as: type[Any], names: list[str]) -> Select[Any]:
+    rows = select(*(table.c[field.name] for field in fields(read_as)))
+    return rows.where(table.c.name.in_(names)) if names else rows

@@ -1,0 +1,138 @@
+"""What a process knows of stored defaults, for rows that are in memory.
+
+Statements read a default themselves. But an object in a session ends by what Python counts, and a
+query for each look at one would be too much. So statements with such a table note now and then
+what is stored, as `ttl_odm.sqlalchemy.time.clock` notes the database's time. What was noted more
+than `KNOWN_FOR` seconds ago decides nothing: then the database is asked for the row.
+
+This module must not know sessions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import select
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import lenient_ttl
+from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, name_of, tables_of
+from ttl_odm.sqlalchemy.time.clock import monotonic
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine.default import DefaultExecutionContext
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+KNOWN_FOR: Final = 10.0
+"""Seconds for which what was noted decides about objects in memory."""
+
+
+@dataclass(slots=True)
+class _Noted:
+    """The defaults of one table of policies, by the names of their tables, and when they were."""
+
+    asked: float
+    defaults: dict[str, int | None]
+    policies: dict[str, TTL] = field(default_factory=dict)
+
+    def policy(self, binding: Binding) -> TTL:
+        """A table's policy with what is stored in place of where it is."""
+        name = name_of(binding.first.table)
+        policy = self.policies.get(name)
+        if policy is None:
+            assert isinstance(binding.policy, TTL)  # noqa: S101 (no other has a stored default)
+            policy = self.policies[name] = binding.policy.with_default(self.defaults.get(name))
+        return policy
+
+
+_latest: Final[dict[str, _Noted]] = {}
+
+
+def policy_on(binding: Binding, dialect: Dialect) -> TTL | None:
+    """A policy with the default that an engine's database has; None unless it was noted of late."""
+    noted = _noted(binding, dialect)
+    if noted is None or monotonic() > noted.asked + KNOWN_FOR:
+        return None
+    return noted.policy(binding)
+
+
+def policy_as_noted(binding: Binding, dialect: Dialect | None) -> TTL:
+    """The same by what was noted last, however long ago.
+
+    A dialect of None stands for the database that was asked last.
+
+    Raises:
+        TTLError: Nothing was.
+    """
+    noted = _noted(binding, dialect)
+    if noted is None:
+        raise TTLError(
+            f"The default ttl of {binding.name} isn't known: it is stored in the database, and "
+            "this process has not asked it yet; load a row from a session first, or select "
+            "expires_at()."
+        )
+    return noted.policy(binding)
+
+
+def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
+    """Every default that rows of a table may inherit: declared now, or stored as the database says.
+
+    A row that is missing, or no ttl, is None: TTL is off.
+    """
+    if binding.stored is None:
+        return [default() for default in binding.defaults()]
+    c = tables_of(binding.first.table).policies.c
+    name = name_of(binding.first.table)
+    row = select(c.ttl).where(c.name == name, c.scope == WHOLE_TABLE)
+    return [lenient_ttl(connection.scalar(row))]
+
+
+def see_to(connection: Connection, binding: Binding) -> None:
+    """Note what is stored, unless that was done a moment ago.
+
+    Not where one engine serves several schemas by translating their names: each may have defaults
+    of its own, and the engine is all that objects can be judged by.
+    """
+    if connection.get_execution_options().get("schema_translate_map"):
+        return
+    policies = tables_of(binding.first.table).policies
+    noted = _noted(binding, connection.dialect)
+    if noted is not None and monotonic() <= noted.asked + KNOWN_FOR:
+        return
+    asked = monotonic()
+    c = policies.c
+    rows = connection.execute(select(c.name, c.ttl).where(c.scope == WHOLE_TABLE))
+    dialect: Any = connection.dialect
+    noted = _Noted(asked, {name: lenient_ttl(ttl) for name, ttl in rows})
+    every = getattr(dialect, "ttl_odm_policies", {})
+    dialect.ttl_odm_policies = {**every, policies.fullname: noted}
+    _latest[policies.fullname] = noted
+
+
+def forget(dialect: Any) -> None:
+    """Let the next statement note anew what is stored in an engine's database."""
+    dialect.ttl_odm_policies = {}
+
+
+def _noted(binding: Binding, dialect: Dialect | None) -> _Noted | None:
+    every: dict[str, _Noted] = (
+        _latest if dialect is None else getattr(dialect, "ttl_odm_policies", {})
+    )
+    return every.get(tables_of(binding.first.table).policies.fullname)
+
+
+@dataclass(frozen=True, slots=True)
+class NotedDefault:
+    """Before a statement with a stored default runs: note what that is, now and then."""
+
+    binding: Binding
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (as in the Protocol)
+        """Do it; nothing is in the way."""
+        see_to(context.root_connection, self.binding)
+        return 0

@@ -1,0 +1,326 @@
+"""Where defaults are stored, and how a statement looks one up: the table of the policies.
+
+A row of ``ttl_odm_policies`` has the default ttl of one table. Each statement reads it by a
+subquery of its own, which refers to nothing else, so that a database runs it once. A second table
+keeps what it was before, who changed it, and why.
+
+`create_all()` makes both, and the row with the value to begin with, after it has made a table whose
+default is stored. (Migrations do so too.) A row that is there stays as it is.
+
+This module must not know how a value is changed, nor what a process remembers of it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    case,
+    event,
+    func,
+    insert,
+    inspect,
+    literal,
+    literal_column,
+    select,
+)
+from sqlalchemy.dialects.mysql import VARCHAR
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.visitors import InternalTraversal
+
+from ttl_odm.core.values import NEVER
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.policy import schema
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF, clock_of
+from ttl_odm.sqlalchemy.time.column_types import LastModified
+
+if TYPE_CHECKING:
+    from sqlalchemy import Insert, ScalarSelect
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, Part
+
+    SQL = ColumnElement[Any]
+
+NAME: Final = "ttl_odm_policies"
+CHANGES: Final = "ttl_odm_policy_changes"
+_INFO: Final = "ttl_odm_policies"
+
+WHOLE_TABLE: Final = ""
+"""The scope of a table's default."""
+
+
+class PolicyTables(NamedTuple):
+    """The table of the policies, and that of their changes."""
+
+    policies: Table
+    changes: Table
+
+
+def policy_tables(metadata: MetaData, *, schema: str | None = None) -> PolicyTables:
+    """Add the tables of stored defaults to a MetaData, so that ``create_all()`` makes them there.
+
+    Without it they are made in the connection's own schema. The tables of that MetaData then have
+    their defaults there; it is to be called before a statement runs.
+
+    Args:
+        metadata: That of the application's models.
+        schema: Their schema; None for the connection's own.
+    """
+    tables = _tables(metadata, schema)
+    event.listen(tables.policies, "after_create", _begin_all)
+    return tables
+
+
+def tables_of(table: Table | None) -> PolicyTables:
+    """Where a table's default is stored; without one, where that of most is."""
+    every = () if table is None else table.metadata.tables.values()
+    policies = next((other for other in every if other.info.get(_INFO) == NAME), None)
+    if policies is None:
+        return _undeclared()
+    changes = next(other for other in every if other.info.get(_INFO) == CHANGES)
+    return PolicyTables(policies, changes)
+
+
+@cache
+def _undeclared() -> PolicyTables:
+    return _tables(MetaData(), None)
+
+
+def _tables(metadata: MetaData, schema_name: str | None) -> PolicyTables:
+    policies = Table(
+        NAME,
+        metadata,
+        Column("name", _exact(), primary_key=True),
+        Column("scope", _exact(), primary_key=True),
+        Column("ttl", Integer),
+        Column("changed_at", LastModified(), nullable=False),
+        Column("changed_by", String(255)),
+        Column("reason", Text),
+        schema=schema_name,
+        info={_INFO: NAME},
+    )
+    schema.add_check(policies, policies.c.ttl)
+    changes = Table(
+        CHANGES,
+        metadata,
+        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+        Column("name", _exact(), nullable=False),
+        Column("scope", _exact(), nullable=False),
+        Column("changed_at", LastModified(), nullable=False),
+        Column("changed_by", String(255)),
+        Column("ttl_before", Integer),
+        Column("ttl_after", Integer),
+        Column("reason", Text),
+        schema=schema_name,
+        info={_INFO: CHANGES},
+    )
+    return PolicyTables(policies, changes)
+
+
+def _exact() -> String:
+    """Text of which MariaDB and MySQL tell upper from lower case, as the others do."""
+    return String(255).with_variant(VARCHAR(255, collation="utf8mb4_bin"), *MYSQL_FAMILY)
+
+
+def name_of(table: Table) -> str:
+    """What a table is called in the table of the policies."""
+    return table.fullname
+
+
+# --- the look-up ----------------------------------------------------------------------------------
+
+
+class Overruling(BindParameter[Any]):
+    """NULL, so that what is stored counts; `OFF` in an execution that asks for `overruled_by`."""
+
+    inherit_cache = True
+
+    def __init__(self, default: DefaultTTL, overruled_by: str) -> None:
+        self._default = default
+        self.overruled_by = overruled_by
+        super().__init__("ttl_overruled", None, unique=True, type_=BigInteger())
+
+    @property
+    def value(self) -> Any:
+        """None; raises where the model declares by now that its default isn't stored."""
+        default = self._default
+        if getattr(default.owner, "__ttl__", None) is not default.seen:
+            default.check()
+        return None
+
+    @value.setter
+    def value(self, value: object) -> None:
+        """SQLAlchemy's constructor sets one."""
+
+
+@compiles(Overruling)
+def _render_overruling(element: Overruling, compiler: SQLCompiler, **kw: Any) -> str:
+    # Of a NULL that is written out, as in a view, SQLAlchemy would warn.
+    return "NULL" if kw.get("literal_binds") else str(compiler.visit_bindparam(element, **kw))
+
+
+class Literal(ColumnElement[str]):
+    """A text that stands in the SQL itself: the same in every execution, so it need not be sent."""
+
+    inherit_cache = True
+    type = String()
+    _traverse_internals = [("text", InternalTraversal.dp_string)]  # noqa: RUF012 (SQLAlchemy's)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+@compiles(Literal)
+def _render_literal(element: Literal, compiler: SQLCompiler, **_: object) -> str:
+    return str(compiler.render_literal_value(element.text, element.type))
+
+
+def stored_seconds(binding: Binding, part: Part, overruled_by: str) -> SQL:
+    """What the stored default means: a part of `LifetimeSeconds`, read by the statement itself.
+
+    Where no row is stored, or one that is no ttl (as a CHECK keeps out), TTL is off: nothing
+    expires. An age is to be put into `once`, by itself or with what is made of it.
+    """
+    policies = tables_of(binding.first.table).policies
+    ttl = policies.c.ttl
+    seconds = case((ttl > literal_column("0"), ttl), (ttl == _NEVER, _FOREVER), else_=_OFF)
+    row = select(seconds).where(
+        policies.c.name == Literal(name_of(binding.first.table)),
+        policies.c.scope == Literal(WHOLE_TABLE),
+    )
+    looked_up = row.correlate(None).scalar_subquery()
+    overruling = Overruling(binding.default, overruled_by)
+    age: SQL = func.coalesce(overruling, looked_up, _OFF, type_=BigInteger())
+    if part == "inherited_age":
+        return age
+    age = once(age)
+    if part == "inherited_life":
+        return case((age < _FOREVER, age))
+    limit = binding.max_lifetime
+    longest = _OFF if limit is None else _number(limit.seconds)
+    while_on, while_off = {
+        "own_slack": (literal_column("0", BigInteger()), _OFF),
+        "own_life": (literal_column("0", BigInteger()), None),
+        "max_age": (longest, _OFF),
+        "max_life": (longest, None),
+    }[part]
+    return case((age <= _FOREVER, while_on), else_=while_off)
+
+
+def once(expression: SQL) -> ScalarSelect[Any]:
+    """An expression without columns as a subquery, which databases compute once for all rows.
+
+    What has a subquery in it SQLite would compute for each row otherwise.
+    """
+    return select(expression).correlate(None).scalar_subquery()
+
+
+def _number(value: int) -> SQL:
+    return literal_column(str(value), BigInteger())
+
+
+_NEVER: Final = _number(NEVER)
+_FOREVER: Final = _number(FOREVER)
+_OFF: Final = _number(OFF)
+
+
+# --- making the tables and the rows ---------------------------------------------------------------
+
+
+def begin_when_created(binding: Binding) -> None:
+    """Let a table's row be made with the table, and go with it."""
+    for name, listener in (("after_create", _begin), ("after_drop", _end)):
+        if not event.contains(binding.table, name, listener):
+            event.listen(binding.table, name, listener)
+
+
+def create_policies(connection: Connection, *tables: Table) -> None:
+    """Make the tables of stored defaults, and the rows that aren't there yet.
+
+    It is for tables that `create_all()` doesn't make, where no migration does either: those of a
+    third party, to which `enable()` has given a policy.
+
+    Args:
+        connection: The database's. What is made is committed with its transaction.
+        tables: Those whose default is stored; others are left alone.
+    """
+    for table in tables:
+        _begin(table, connection)
+
+
+def starting_row(table: Table, start: int | None, now: SQL) -> Insert:
+    """The INSERT of a table's row, unless there is one."""
+    policies = tables_of(table).policies
+    values = (literal(name_of(table)), literal(WHOLE_TABLE), literal(start, Integer()), now)
+    is_there = select(policies.c.name).where(
+        policies.c.name == name_of(table), policies.c.scope == WHOLE_TABLE
+    )
+    new = select(*values).where(~is_there.correlate(None).exists())
+    return insert(policies).from_select(["name", "scope", "ttl", "changed_at"], new)
+
+
+def _begin(table: Table, connection: Connection, **_: object) -> None:
+    """Make what the default of a table needs, after the table."""
+    binding = binding_of(table)
+    if binding is None or binding.stored is None:
+        return
+    tables = tables_of(binding.first.table)
+    if tables.policies.metadata is not table.metadata:
+        for made in tables:
+            connection.execute(CreateTable(made, if_not_exists=True))
+    elif not _is_there(connection, tables.policies):
+        return  # it is the MetaData's to make, and has its rows then
+    _insert(connection, binding)
+
+
+def _begin_all(policies: Table, connection: Connection, **_: object) -> None:
+    """Make the rows of all tables beside one of policies, after that."""
+    for table in list(policies.metadata.tables.values()):
+        binding = binding_of(table)
+        if binding is not None and binding.stored is not None:
+            _insert(connection, binding)
+
+
+def _insert(connection: Connection, binding: Binding) -> None:
+    assert binding.stored is not None  # noqa: S101 (the callers have asked)
+    clock = clock_of(connection.dialect)
+    now = clock.literal(clock.now_at_write)
+    policy = binding.default.policy
+    start: Any = getattr(policy, "stored", binding.stored)
+    connection.execute(starting_row(binding.first.table, start.start, now))
+
+
+def _end(table: Table, connection: Connection, **_: object) -> None:
+    """Take a table's rows away with it: a new table of its name begins anew."""
+    binding = binding_of(table)
+    if binding is None or binding.stored is None:
+        return
+    policies = tables_of(binding.first.table).policies
+    if _is_there(connection, policies):
+        name = name_of(binding.first.table)
+        connection.execute(policies.delete().where(policies.c.name == name))
+
+
+def _is_there(connection: Any, table: Table) -> bool:
+    """Whether a table exists; True for what only writes down the DDL."""
+    if not isinstance(connection, Connection):
+        return True
+    translated = connection.get_execution_options().get("schema_translate_map") or {}
+    return inspect(connection).has_table(
+        table.name, schema=translated.get(table.schema, table.schema)
+    )
