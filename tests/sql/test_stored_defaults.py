@@ -196,6 +196,27 @@ def test_a_model_that_takes_it_back_is_refused(engine: Engine, model: Any) -> No
         assert ids(session, model) == EXPECTED[HOUR]
 
 
+def test_a_stored_default_is_that_of_a_whole_table() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Pet(TTLMixin, Base):
+        __tablename__ = "pets"
+        __ttl__ = Stored(HOUR)
+        id: Mapped[int] = mapped_column(primary_key=True)
+        kind: Mapped[str] = mapped_column(String(9))
+        __mapper_args__ = {"polymorphic_on": "kind"}  # noqa: RUF012
+
+    class Cat(Pet):
+        __mapper_args__ = {"polymorphic_identity": "cat"}  # noqa: RUF012
+
+    for ttl in (60, Stored(60)):
+        with pytest.raises(TTLConfigurationError, match=r"Dog\.__ttl__ = .* on Pet only"):
+            type("Dog", (Pet,), {"__ttl__": ttl, "__mapper_args__": {"polymorphic_identity": "d"}})
+    with pytest.raises(TTLConfigurationError, match="leave out by='email'"):
+        web_session(Stored(HOUR, by="email"))
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 PROCESS = """

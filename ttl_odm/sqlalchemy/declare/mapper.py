@@ -122,6 +122,11 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
             f"{where}: {owner.__name__} is mapped to {type(table).__name__}, not to a Table; "
             "declare __ttl__ on the models of the tables inside it."
         )
+    if isinstance(policy, TTL) and policy.stored is not None and policy.stored.by is not None:
+        raise TTLConfigurationError(
+            f"{where} = {policy!r}: a stored default is that of a whole table so far; leave out "
+            f"by={policy.stored.by!r}."
+        )
     columns = _PolicyColumns(table, mapper, policy, where)
     start = columns.named(instant_field(policy))
     binding = Binding(
@@ -279,6 +284,12 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
                 f"give the rows of {cls.__name__} theirs there."
             )
         own = as_policy(cls.__ttl__, where=where)
+        if binding.stored is not None or (isinstance(own, TTL) and own.stored is not None):
+            raise TTLConfigurationError(
+                f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, and a "
+                "default that the database stores is that of a whole table: declare "
+                f"Stored(...) on {binding.name} only, and no __ttl__ on its subclasses."
+            )
         is_number = own is not cls.__ttl__ and isinstance(binding.policy, TTL)
         if not is_number and shape_of(own) != binding.default.shape:
             raise TTLConfigurationError(

@@ -213,7 +213,6 @@ class GatedCompiler(Compiler):
         binding = _policy_of(self, table)
         if binding is not None:
             _needs_context(self)
-            _note_stored(self, binding)
             insert_stmt = stamped_insert(emitted, binding, self)
         trial = None
         if binding is not None or sub_binding_of(table) is not None:
@@ -264,12 +263,6 @@ def _prepare(compiler: GatedCompiler, preparation: Preparation | None) -> None:
         compiler.ttl_preparation = Several.of(compiler.ttl_preparation, preparation)
 
 
-def _note_stored(compiler: GatedCompiler, binding: Binding) -> None:
-    """Let what is stored of a default be noted, for the objects in memory."""
-    if binding.stored is not None:
-        _prepare(compiler, NotedDefault(binding))
-
-
 def _prepare_keys(compiler: GatedCompiler, statement: Insert) -> Trial | None:
     """Let the keys of an INSERT be freed; a trial, if that comes after it."""
     table: Any = compat.original(statement.table)
@@ -292,7 +285,8 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
 
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
         _needs_context(compiler)
-        _note_stored(compiler, binding)
+        if binding.stored is not None:
+            _prepare(compiler, NotedDefault.of(binding))
         writing = compiler.ttl_mode.writing
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))

@@ -10,8 +10,8 @@ This module must not know sessions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import select
 
@@ -32,33 +32,21 @@ KNOWN_FOR: Final = 10.0
 """Seconds for which what was noted decides about objects in memory."""
 
 
-@dataclass(slots=True)
-class _Noted:
-    """The defaults of one table of policies, by the names of their tables, and when they were."""
+class _Noted(NamedTuple):
+    """A table's policy with what was stored in place of where it is, and until when it counts."""
 
-    asked: float
-    defaults: dict[str, int | None]
-    policies: dict[str, TTL] = field(default_factory=dict)
-
-    def policy(self, binding: Binding) -> TTL:
-        """A table's policy with what is stored in place of where it is."""
-        name = name_of(binding.first.table)
-        policy = self.policies.get(name)
-        if policy is None:
-            assert isinstance(binding.policy, TTL)  # noqa: S101 (no other has a stored default)
-            policy = self.policies[name] = binding.policy.with_default(self.defaults.get(name))
-        return policy
+    policy: TTL
+    until: float
 
 
+_NOTHING: Final[dict[str, _Noted]] = {}
 _latest: Final[dict[str, _Noted]] = {}
 
 
 def policy_on(binding: Binding, dialect: Dialect) -> TTL | None:
     """A policy with the default that an engine's database has; None unless it was noted of late."""
-    noted = _noted(binding, dialect)
-    if noted is None or monotonic() > noted.asked + KNOWN_FOR:
-        return None
-    return noted.policy(binding)
+    noted = _noted_on(dialect).get(name_of(binding.first.table))
+    return None if noted is None or monotonic() > noted.until else noted.policy
 
 
 def policy_as_noted(binding: Binding, dialect: Dialect | None) -> TTL:
@@ -69,14 +57,15 @@ def policy_as_noted(binding: Binding, dialect: Dialect | None) -> TTL:
     Raises:
         TTLError: Nothing was.
     """
-    noted = _noted(binding, dialect)
+    every = _latest if dialect is None else _noted_on(dialect)
+    noted = every.get(name_of(binding.first.table))
     if noted is None:
         raise TTLError(
             f"The default ttl of {binding.name} isn't known: it is stored in the database, and "
             "this process has not asked it yet; load a row from a session first, or select "
             "expires_at()."
         )
-    return noted.policy(binding)
+    return noted.policy
 
 
 def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
@@ -98,32 +87,25 @@ def see_to(connection: Connection, binding: Binding) -> None:
     Not where one engine serves several schemas by translating their names: each may have defaults
     of its own, and the engine is all that objects can be judged by.
     """
-    if connection.get_execution_options().get("schema_translate_map"):
+    translates = connection.get_execution_options().get("schema_translate_map")
+    if translates or policy_on(binding, connection.dialect) is not None:
         return
-    policies = tables_of(binding.first.table).policies
-    noted = _noted(binding, connection.dialect)
-    if noted is not None and monotonic() <= noted.asked + KNOWN_FOR:
-        return
-    asked = monotonic()
-    c = policies.c
-    rows = connection.execute(select(c.name, c.ttl).where(c.scope == WHOLE_TABLE))
-    dialect: Any = connection.dialect
-    noted = _Noted(asked, {name: lenient_ttl(ttl) for name, ttl in rows})
-    every = getattr(dialect, "ttl_odm_policies", {})
-    dialect.ttl_odm_policies = {**every, policies.fullname: noted}
-    _latest[policies.fullname] = noted
+    until = monotonic() + KNOWN_FOR
+    (default,) = defaults_now(connection, binding)
+    assert isinstance(binding.policy, TTL)  # noqa: S101 (no other has a stored default)
+    noted = _Noted(binding.policy.with_default(default), until)
+    name, dialect = name_of(binding.first.table), connection.dialect
+    dialect.ttl_odm_noted = {**_noted_on(dialect), name: noted}  # type: ignore[attr-defined]
+    _latest[name] = noted
 
 
 def forget(dialect: Any) -> None:
     """Let the next statement note anew what is stored in an engine's database."""
-    dialect.ttl_odm_policies = {}
+    dialect.ttl_odm_noted = {}
 
 
-def _noted(binding: Binding, dialect: Dialect | None) -> _Noted | None:
-    every: dict[str, _Noted] = (
-        _latest if dialect is None else getattr(dialect, "ttl_odm_policies", {})
-    )
-    return every.get(tables_of(binding.first.table).policies.fullname)
+def _noted_on(dialect: Any) -> dict[str, _Noted]:
+    return getattr(dialect, "ttl_odm_noted", _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +113,16 @@ class NotedDefault:
     """Before a statement with a stored default runs: note what that is, now and then."""
 
     binding: Binding
+    name: str
+
+    @classmethod
+    def of(cls, binding: Binding) -> NotedDefault:
+        """For a table's policy."""
+        return cls(binding, name_of(binding.first.table))
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (as in the Protocol)
         """Do it; nothing is in the way."""
-        see_to(context.root_connection, self.binding)
+        noted = _noted_on(context.dialect).get(self.name)  # that is all for most statements
+        if noted is None or monotonic() > noted.until:
+            see_to(context.root_connection, self.binding)
         return 0
