@@ -205,14 +205,15 @@ def test_a_stored_default_is_that_of_a_whole_table() -> None:
         __ttl__ = Stored(HOUR)
         id: Mapped[int] = mapped_column(primary_key=True)
         kind: Mapped[str] = mapped_column(String(9))
-        __mapper_args__ = {"polymorphic_on": "kind"}  # noqa: RUF012
+        __mapper_args__ = {"polymorphic_on": "kind"}
 
     class Cat(Pet):
-        __mapper_args__ = {"polymorphic_identity": "cat"}  # noqa: RUF012
+        __mapper_args__ = {"polymorphic_identity": "cat"}
 
-    for ttl in (60, Stored(60)):
-        with pytest.raises(TTLConfigurationError, match=r"Dog\.__ttl__ = .* on Pet only"):
-            type("Dog", (Pet,), {"__ttl__": ttl, "__mapper_args__": {"polymorphic_identity": "d"}})
+    for name, ttl in {"Dog": 60, "Ape": Stored(60)}.items():
+        of_its_own = {"__ttl__": ttl, "__mapper_args__": {"polymorphic_identity": name}}
+        with pytest.raises(TTLConfigurationError, match=rf"{name}\.__ttl__ = .* on Pet only"):
+            type(name, (Pet,), of_its_own)
     with pytest.raises(TTLConfigurationError, match="leave out by='email'"):
         web_session(Stored(HOUR, by="email"))
 

@@ -17,7 +17,13 @@ from sqlalchemy import Integer, String, Table, Text, insert, inspect, literal, s
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.known import forget
-from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, PolicyTables, name_of, tables_of
+from ttl_odm.sqlalchemy.policy.stored import (
+    WHOLE_TABLE,
+    PolicyTables,
+    name_of,
+    row_of,
+    tables_of,
+)
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -143,20 +149,19 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
         )
     tables, name, clock = tables_of(table), name_of(table), clock_of(connection.dialect)
     now = clock.literal(clock.now_at_write)
-    c = tables.policies.c
-    is_it = (c.name == name, c.scope == scope)
+    old, is_it = tables.policies.c.ttl, row_of(table, scope)
     values = {"ttl": new, "changed_at": now, "changed_by": by, "reason": reason}
     change = {
         "name": literal(name, String()),
         "scope": literal(scope, String()),
         "changed_at": now,
         "changed_by": literal(by, String()),
-        "ttl_before": select(c.ttl).where(*is_it).scalar_subquery(),
+        "ttl_before": select(old).where(*is_it).scalar_subquery(),
         "ttl_after": literal(new, Integer()),
         "reason": literal(reason, Text()),
     }
     with nullcontext() if connection.in_transaction() else connection.begin():
-        before = connection.scalar(select(c.ttl).where(*is_it).with_for_update())
+        before = connection.scalar(select(old).where(*is_it).with_for_update())
         # SQLite has locked nothing yet, so what it was is read once more by what locks the file.
         connection.execute(insert(tables.changes).from_select([*change], select(*change.values())))
         updated = connection.execute(update(tables.policies).where(*is_it).values(values))

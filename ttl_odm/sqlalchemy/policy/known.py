@@ -18,7 +18,7 @@ from sqlalchemy import select
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLError
-from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, name_of, tables_of
+from ttl_odm.sqlalchemy.policy.stored import name_of, row_of, tables_of
 from ttl_odm.sqlalchemy.time.clock import monotonic
 
 if TYPE_CHECKING:
@@ -75,10 +75,9 @@ def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
     """
     if binding.stored is None:
         return [default() for default in binding.defaults()]
-    c = tables_of(binding.first.table).policies.c
-    name = name_of(binding.first.table)
-    row = select(c.ttl).where(c.name == name, c.scope == WHOLE_TABLE)
-    return [lenient_ttl(connection.scalar(row))]
+    table = binding.first.table
+    ttl = tables_of(table).policies.c.ttl
+    return [lenient_ttl(connection.scalar(select(ttl).where(*row_of(table))))]
 
 
 def see_to(connection: Connection, binding: Binding) -> None:

@@ -88,12 +88,14 @@ def policy_tables(metadata: MetaData, *, schema: str | None = None) -> PolicyTab
 
 def tables_of(table: Table | None) -> PolicyTables:
     """Where a table's default is stored; without one, where that of most is."""
-    every = () if table is None else table.metadata.tables.values()
-    policies = next((other for other in every if other.info.get(_INFO) == NAME), None)
-    if policies is None:
-        return _undeclared()
-    changes = next(other for other in every if other.info.get(_INFO) == CHANGES)
-    return PolicyTables(policies, changes)
+    declared = None if table is None else declared_policy_tables(table.metadata)
+    return declared or _undeclared()
+
+
+def declared_policy_tables(metadata: MetaData) -> PolicyTables | None:
+    """What `policy_tables` has added to a MetaData, if it has."""
+    ours = {table.info[_INFO]: table for table in metadata.tables.values() if _INFO in table.info}
+    return PolicyTables(ours[NAME], ours[CHANGES]) if ours else None
 
 
 @cache
@@ -139,7 +141,13 @@ def _exact() -> String:
 
 def name_of(table: Table) -> str:
     """What a table is called in the table of the policies."""
-    return table.fullname
+    return str(table.fullname)  # a quoted_name has no type to SQLAlchemy
+
+
+def row_of(table: Table, scope: str = WHOLE_TABLE) -> tuple[ColumnElement[bool], ...]:
+    """The conditions for the row of a table's default."""
+    c = tables_of(table).policies.c
+    return (c.name == name_of(table), c.scope == scope)
 
 
 # --- the look-up ----------------------------------------------------------------------------------
@@ -266,10 +274,9 @@ def create_policies(connection: Connection, *tables: Table) -> None:
 def starting_row(table: Table, start: int | None, now: SQL) -> Insert:
     """The INSERT of a table's row, unless there is one."""
     policies = tables_of(table).policies
-    values = (literal(name_of(table)), literal(WHOLE_TABLE), literal(start, Integer()), now)
-    is_there = select(policies.c.name).where(
-        policies.c.name == name_of(table), policies.c.scope == WHOLE_TABLE
-    )
+    texts = (literal(text, String()) for text in (name_of(table), WHOLE_TABLE))
+    values = (*texts, literal(start, Integer()), now)
+    is_there = select(policies.c.name).where(*row_of(table))
     new = select(*values).where(~is_there.correlate(None).exists())
     return insert(policies).from_select(["name", "scope", "ttl", "changed_at"], new)
 
