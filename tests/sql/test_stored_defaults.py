@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from tests.backends import Backend
+    from ttl_odm.testing import TTLClock
 
 HOUR = 3600
 OWN = {None: None, -1: -1, 50: 50, 200: 200}
@@ -382,6 +383,19 @@ async def test_async_engines_and_sweepers_follow_too(async_engine: AsyncEngine) 
 
 
 # --- other ways to a table ------------------------------------------------------------------------
+
+
+def test_a_clock_of_tests_lets_rows_expire_by_it(
+    engine: Engine, model: Any, ttl_clock: TTLClock
+) -> None:
+    change(engine, model, 500)
+    with Session(engine) as session:
+        assert "None" in ids(session, model)
+        for key, seconds in {"gone": -100, "there": 100}.items():
+            with ttl_clock.expiring(model, seconds):
+                session.add(model(id=key))
+                session.commit()
+        assert {"gone", "there"} & ids(session, model) == {"there"}
 
 
 def test_a_limit_holds_while_ttl_is_on(engine: Engine) -> None:
