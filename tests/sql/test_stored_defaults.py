@@ -215,8 +215,6 @@ def test_a_stored_default_is_that_of_a_whole_table() -> None:
         of_its_own = {"__ttl__": ttl, "__mapper_args__": {"polymorphic_identity": name}}
         with pytest.raises(TTLConfigurationError, match=rf"{name}\.__ttl__ = .* on Pet only"):
             type(name, (Pet,), of_its_own)
-    with pytest.raises(TTLConfigurationError, match="leave out by='email'"):
-        web_session(Stored(HOUR, by="email"))
 
 
 # --- processes ------------------------------------------------------------------------------------

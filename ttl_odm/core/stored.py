@@ -90,7 +90,7 @@ class Stored:
     @property
     def shape(self) -> Stored:
         """What of it can't change while the application runs, since it is in the SQL."""
-        return Stored(None, by=self.by, least=self.least)
+        return Stored(None, by=self.by)
 
     def __repr__(self) -> str:
         """Return the shortest declaration that makes an equal value."""

@@ -9,7 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnDefault, Date, DateTime, FromClause, Integer, Table, event
+from sqlalchemy import (
+    Column,
+    ColumnDefault,
+    Date,
+    DateTime,
+    Enum,
+    FromClause,
+    Integer,
+    String,
+    Table,
+    TypeDecorator,
+    Uuid,
+    event,
+)
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declared import shape_of, undeclared
@@ -122,11 +135,6 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
             f"{where}: {owner.__name__} is mapped to {type(table).__name__}, not to a Table; "
             "declare __ttl__ on the models of the tables inside it."
         )
-    if isinstance(policy, TTL) and policy.stored is not None and policy.stored.by is not None:
-        raise TTLConfigurationError(
-            f"{where} = {policy!r}: a stored default is that of a whole table so far; leave out "
-            f"by={policy.stored.by!r}."
-        )
     columns = _PolicyColumns(table, mapper, policy, where)
     start = columns.named(instant_field(policy))
     binding = Binding(
@@ -226,6 +234,16 @@ class _PolicyColumns:
         """The column that tells kinds, or else single-table subclasses, apart."""
         if isinstance(self.policy, TTL) and self.policy.by is not None:
             return self.named(self.policy.by)
+        if isinstance(self.policy, TTL) and self.policy.stored and self.policy.stored.by:
+            column = self.named(self.policy.stored.by)
+            if isinstance(column.type, (Enum, TypeDecorator)) or not isinstance(
+                column.type, (String, Integer, Uuid)
+            ):
+                raise TTLConfigurationError(
+                    f"{self.where}: column {column.name!r} is {column.type!r}; scopes of stored "
+                    "defaults are text, so by= needs a column of text, whole numbers or UUIDs."
+                )
+            return column
         column = None if self.mapper is None else self.mapper.polymorphic_on
         return column if isinstance(column, Column) and column.table is self.table else None
 

@@ -113,7 +113,7 @@ def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
         return None
     policy = None
     if lifetime.binding.stored is not None:
-        policy = policy_on(lifetime.binding, dialect)
+        policy = policy_on(lifetime.binding, dialect, lifetime.scope(stored))
         if policy is None:
             return None
     stamp = stored[lifetime.stamp]
@@ -161,7 +161,7 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
         latest += timedelta(seconds=instants.coarseness)
     policy = lifetime.default.policy
     if lifetime.binding.stored is not None:
-        policy = policy_on(lifetime.binding, dialect)
+        policy = policy_on(lifetime.binding, dialect, lifetime.scope(values))
     return None if policy is None else Seen(lifetime.end(values, policy), latest, is_exact=False)
 
 

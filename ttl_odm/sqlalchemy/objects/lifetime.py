@@ -85,6 +85,10 @@ class Lifetime(NamedTuple):
         """Whether there are attributes."""
         return bool(self.attributes)
 
+    def scope(self, values: Mapping[str, Any]) -> object:
+        """What a row's stored default hangs on; None where rows have one for all."""
+        return None if self.kind is None else values[self.kind]
+
     def end(self, values: Mapping[str, Any], policy: Policy) -> datetime | None:
         """The instant at which a row of these `attributes` expires (aware, UTC); None: never."""
         return expiry.expires_at(
@@ -113,7 +117,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         return None
     limit = binding.max_lifetime
     has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
-    kind = binding.discriminator if has_kinds else None
+    kind = binding.discriminator if has_kinds or binding.is_scoped else None
     columns = (binding.last_modified, binding.override, kind, limit and limit.created)
     properties = compat.properties(mapper)
     keys: tuple[str | None, ...] = (None,) * len(columns)
@@ -176,7 +180,7 @@ def end_of(row: object) -> datetime | None:
     if lifetime.binding.stored is not None:
         session = object_session(row)
         dialect = None if session is None else dialect_of(session, row)
-        policy = policy_as_noted(lifetime.binding, dialect)
+        policy = policy_as_noted(lifetime.binding, dialect, lifetime.scope(values))
     return lifetime.end(values, policy)
 
 

@@ -22,6 +22,7 @@ from ttl_odm.sqlalchemy.policy.stored import (
     PolicyTables,
     name_of,
     row_of,
+    scope_of,
     tables_of,
 )
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -115,7 +116,7 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     target: Any,
     ttl: float | timedelta | None,
     *,
-    scope: str = WHOLE_TABLE,
+    scope: object = WHOLE_TABLE,
     by: str,
     reason: str | None = None,
 ) -> int | None:
@@ -128,7 +129,8 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
         connection: The database's; of an AsyncConnection that of ``run_sync(set_policy, ...)``.
         target: A model or a Table.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
-        scope: Empty for the default of all rows.
+        scope: A value of `Stored.by`, for the rows that have it; empty for all that have no
+            default of their own.
         by: Who changes it.
         reason: Why.
 
@@ -142,18 +144,14 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     binding, stored = _bound(target)
     table = binding.first.table
     new = stored.checked(ttl, where=f"{binding.name}.__ttl__")
-    if scope != WHOLE_TABLE:
-        raise TTLConfigurationError(
-            f"{binding.name}.__ttl__ = {stored!r}: no rows have a default of their own, so there "
-            f"is none for scope={scope!r}."
-        )
+    text = _scope(binding, stored, scope, connection)
     tables, name, clock = tables_of(table), name_of(table), clock_of(connection.dialect)
     now = clock.literal(clock.now_at_write)
-    old, is_it = tables.policies.c.ttl, row_of(table, scope)
+    old, is_it = tables.policies.c.ttl, row_of(table, text)
     values = {"ttl": new, "changed_at": now, "changed_by": by, "reason": reason}
     change = {
         "name": literal(name, String()),
-        "scope": literal(scope, String()),
+        "scope": literal(text, String()),
         "changed_at": now,
         "changed_by": literal(by, String()),
         "ttl_before": select(old).where(*is_it).scalar_subquery(),
@@ -166,7 +164,7 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
         connection.execute(insert(tables.changes).from_select([*change], select(*change.values())))
         updated = connection.execute(update(tables.policies).where(*is_it).values(values))
         if not updated.rowcount:
-            new_row = insert(tables.policies).values(name=name, scope=scope, **values)
+            new_row = insert(tables.policies).values(name=name, scope=text, **values)
             connection.execute(new_row)
     forget(connection.dialect)
     return before
@@ -183,6 +181,23 @@ def _bound(target: Any) -> tuple[Binding, Stored]:
             "__ttl__ = Stored(3600)."
         )
     return binding, stored
+
+
+def _scope(binding: Binding, stored: Stored, scope: object, connection: Connection) -> str:
+    """A scope as it is stored."""
+    if scope == WHOLE_TABLE:
+        return WHOLE_TABLE
+    if stored.by is None or binding.discriminator is None:
+        raise TTLConfigurationError(
+            f"{binding.name}.__ttl__ = {stored!r}: no rows have a default of their own, so there "
+            f"is none for scope={scope!r}; declare Stored(..., by='field')."
+        )
+    text = scope_of(binding.discriminator, scope, connection.dialect)
+    if text is None:
+        raise TTLConfigurationError(
+            f"{binding.name}.__ttl__: rows without a scope have the default of all."
+        )
+    return text
 
 
 def _places(targets: Sequence[Any]) -> list[tuple[PolicyTables, list[str]]]:

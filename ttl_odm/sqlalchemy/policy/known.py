@@ -18,7 +18,7 @@ from sqlalchemy import select
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLError
-from ttl_odm.sqlalchemy.policy.stored import name_of, row_of, tables_of
+from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, name_of, row_of, scope_of, tables_of
 from ttl_odm.sqlalchemy.time.clock import monotonic
 
 if TYPE_CHECKING:
@@ -31,25 +31,45 @@ if TYPE_CHECKING:
 KNOWN_FOR: Final = 10.0
 """Seconds for which what was noted decides about objects in memory."""
 
+_SCOPES_A_SECOND: Final = 200
+"""For each so many scopes of a table a second longer, since to read thousands takes a while."""
+
 
 class _Noted(NamedTuple):
-    """A table's policy with what was stored in place of where it is, and until when it counts."""
+    """A table's policy with what was stored in place of where it is, and until when it counts.
+
+    `of_scopes` has the policies of scopes with a default of their own.
+    """
 
     policy: TTL
     until: float
+    of_scopes: dict[str, TTL]
+
+    def of(self, binding: Binding, scope: object, dialect: Dialect | None) -> TTL:
+        """The policy of the rows of a scope, as the column has it."""
+        if not self.of_scopes or scope is None:
+            return self.policy
+        assert binding.discriminator is not None  # noqa: S101 (else there are no scopes)
+        text = scope_of(binding.discriminator, scope, dialect)
+        return self.of_scopes.get(text, self.policy)
 
 
 _NOTHING: Final[dict[str, _Noted]] = {}
 _latest: Final[dict[str, _Noted]] = {}
 
 
-def policy_on(binding: Binding, dialect: Dialect) -> TTL | None:
-    """A policy with the default that an engine's database has; None unless it was noted of late."""
+def policy_on(binding: Binding, dialect: Dialect, scope: object = None) -> TTL | None:
+    """A policy with the default that an engine's database has; None unless it was noted of late.
+
+    The scope is what the column says that tells rows with defaults of their own apart.
+    """
     noted = _noted_on(dialect).get(name_of(binding.first.table))
-    return None if noted is None or monotonic() > noted.until else noted.policy
+    if noted is None or monotonic() > noted.until:
+        return None
+    return noted.policy if scope is None else noted.of(binding, scope, dialect)
 
 
-def policy_as_noted(binding: Binding, dialect: Dialect | None) -> TTL:
+def policy_as_noted(binding: Binding, dialect: Dialect | None, scope: object = None) -> TTL:
     """The same by what was noted last, however long ago.
 
     A dialect of None stands for the database that was asked last.
@@ -65,7 +85,7 @@ def policy_as_noted(binding: Binding, dialect: Dialect | None) -> TTL:
             "this process has not asked it yet; load a row from a session first, or select "
             "expires_at()."
         )
-    return noted.policy
+    return noted.of(binding, scope, dialect)
 
 
 def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
@@ -75,9 +95,17 @@ def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
     """
     if binding.stored is None:
         return [default() for default in binding.defaults()]
+    stored = _read(connection, binding)
+    return list({WHOLE_TABLE: None, **stored}.values())
+
+
+def _read(connection: Connection, binding: Binding) -> dict[str, int | None]:
+    """What is stored, by scopes."""
     table = binding.first.table
-    ttl = tables_of(table).policies.c.ttl
-    return [lenient_ttl(connection.scalar(select(ttl).where(*row_of(table))))]
+    c = tables_of(table).policies.c
+    conditions = row_of(table)[: 1 if binding.is_scoped else 2]
+    rows = connection.execute(select(c.scope, c.ttl).where(*conditions))
+    return {scope: lenient_ttl(ttl) for scope, ttl in rows}
 
 
 def see_to(connection: Connection, binding: Binding) -> None:
@@ -89,10 +117,14 @@ def see_to(connection: Connection, binding: Binding) -> None:
     translates = connection.get_execution_options().get("schema_translate_map")
     if translates or policy_on(binding, connection.dialect) is not None:
         return
-    until = monotonic() + KNOWN_FOR
-    (default,) = defaults_now(connection, binding)
-    assert isinstance(binding.policy, TTL)  # noqa: S101 (no other has a stored default)
-    noted = _Noted(binding.policy.with_default(default), until)
+    asked, policy = monotonic(), binding.policy
+    assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
+    stored = _read(connection, binding)
+    # Of thousands of scopes few have a value of their own.
+    of_values = {ttl: policy.with_default(ttl) for ttl in {None, *stored.values()}}
+    of_scopes = {scope: of_values[ttl] for scope, ttl in stored.items() if scope != WHOLE_TABLE}
+    until = asked + KNOWN_FOR + len(of_scopes) / _SCOPES_A_SECOND
+    noted = _Noted(of_values[stored.get(WHOLE_TABLE)], until, of_scopes)
     name, dialect = name_of(binding.first.table), connection.dialect
     dialect.ttl_odm_noted = {**_noted_on(dialect), name: noted}  # type: ignore[attr-defined]
     _latest[name] = noted

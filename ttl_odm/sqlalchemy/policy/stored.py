@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
@@ -26,7 +27,10 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
+    Uuid,
     case,
+    cast,
     event,
     func,
     insert,
@@ -38,6 +42,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import VARCHAR
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.core.values import NEVER
@@ -48,10 +53,11 @@ from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF, clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:
-    from sqlalchemy import Insert, ScalarSelect
+    from sqlalchemy import FromClause, Insert
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
     from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, Part
 
     SQL = ColumnElement[Any]
@@ -113,6 +119,8 @@ def _tables(metadata: MetaData, schema_name: str | None) -> PolicyTables:
         Column("changed_at", LastModified(), nullable=False),
         Column("changed_by", String(255)),
         Column("reason", Text),
+        # The least of a table's defaults is the first entry of its index.
+        UniqueConstraint("name", "ttl", "scope", name=f"uq_{NAME}_name_ttl"),
         schema=schema_name,
         info={_INFO: NAME},
     )
@@ -198,43 +206,90 @@ def _render_literal(element: Literal, compiler: SQLCompiler, **_: object) -> str
     return str(compiler.render_literal_value(element.text, element.type))
 
 
-def stored_seconds(binding: Binding, part: Part, overruled_by: str) -> SQL:
+def stored_seconds(binding: Binding, columns: SourceColumns, part: Part, overruled_by: str) -> SQL:
     """What the stored default means: a part of `LifetimeSeconds`, read by the statement itself.
 
     Where no row is stored, or one that is no ttl (as a CHECK keeps out), TTL is off: nothing
     expires. An age is to be put into `once`, by itself or with what is made of it.
     """
-    policies = tables_of(binding.first.table).policies
-    ttl = policies.c.ttl
-    seconds = case((ttl > literal_column("0"), ttl), (ttl == _NEVER, _FOREVER), else_=_OFF)
-    row = select(seconds).where(
-        policies.c.name == Literal(name_of(binding.first.table)),
-        policies.c.scope == Literal(WHOLE_TABLE),
-    )
-    looked_up = row.correlate(None).scalar_subquery()
-    overruling = Overruling(binding.default, overruled_by)
-    age: SQL = func.coalesce(overruling, looked_up, _OFF, type_=BigInteger())
+    age = _age(binding, columns, overruled_by)
     if part == "inherited_age":
         return age
-    age = once(age)
+    age = once(binding, age)
     if part == "inherited_life":
         return case((age < _FOREVER, age))
     limit = binding.max_lifetime
     longest = _OFF if limit is None else _number(limit.seconds)
     while_on, while_off = {
-        "own_slack": (literal_column("0", BigInteger()), _OFF),
-        "own_life": (literal_column("0", BigInteger()), None),
+        "own_slack": (_number(0), _OFF),
+        "own_life": (_number(0), None),
         "max_age": (longest, _OFF),
         "max_life": (longest, None),
     }[part]
     return case((age <= _FOREVER, while_on), else_=while_off)
 
 
-def once(expression: SQL) -> ScalarSelect[Any]:
-    """An expression without columns as a subquery, which databases compute once for all rows.
+def _age(binding: Binding, columns: SourceColumns, overruled_by: str) -> SQL:
+    """The age at which rows expire that inherit: that of their scope, or else the table's."""
+    table = binding.first.table
+    policies = tables_of(table).policies
+    is_of_table = policies.c.name == Literal(name_of(table))
+    row = select(_seconds_of(policies)).where(is_of_table).correlate(None)
+    of_all = row.where(policies.c.scope == Literal(WHOLE_TABLE)).scalar_subquery()
+    ages: list[SQL] = [Overruling(binding.default, overruled_by), of_all, _OFF]
+    if columns.discriminator is not None and binding.is_scoped:
+        scope = _OfOuter(_as_text(columns.discriminator))
+        ages.insert(1, row.where(policies.c.scope == scope).scalar_subquery())
+    return func.coalesce(*ages, type_=BigInteger())
 
-    What has a subquery in it SQLite would compute for each row otherwise.
+
+def shortest_age(binding: Binding) -> SQL:
+    """The least age at which any row that inherits expires, whatever its scope: an index has it."""
+    c = tables_of(binding.first.table).policies.c
+    is_of_table = c.name == Literal(name_of(binding.first.table))
+    shortest = select(func.min(c.ttl)).where(is_of_table, c.ttl > literal_column("0"))
+    looked_up = shortest.correlate(None).scalar_subquery()
+    return func.coalesce(looked_up, _FOREVER, type_=BigInteger())
+
+
+def _seconds_of(policies: Table) -> SQL:
+    ttl = policies.c.ttl
+    return case((ttl > literal_column("0"), ttl), (ttl == _NEVER, _FOREVER), else_=_OFF)
+
+
+class _OfOuter(Grouping[Any]):
+    """A column of the statement around a subquery, which has none of its tables itself."""
+
+    inherit_cache = True
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        return []
+
+
+def _as_text(scope: SQL) -> SQL:
+    """What tells rows apart, as the scopes of policies have it."""
+    return scope if isinstance(scope.type, String) else cast(scope, String(255))
+
+
+def scope_of(column: ColumnElement[Any], value: object, dialect: Dialect) -> str | None:
+    """The same for a value in Python; None where there is none."""
+    if value is None:
+        return None
+    if isinstance(column.type, Uuid) and isinstance(value, UUID):
+        is_native = column.type.native_uuid and dialect.supports_native_uuid
+        return str(value) if is_native else value.hex
+    return str(value)
+
+
+def once(binding: Binding, expression: SQL) -> SQL:
+    """What is made of a stored default as a subquery, which databases compute once for all rows.
+
+    What has a subquery in it SQLite would compute for each row otherwise. Where each row may have
+    another default, it stays as it is.
     """
+    if binding.stored is None or binding.is_scoped:
+        return expression
     return select(expression).correlate(None).scalar_subquery()
 
 

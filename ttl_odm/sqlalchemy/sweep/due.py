@@ -37,7 +37,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.stored import once, stored_seconds
+from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
@@ -85,7 +85,7 @@ def is_ttl_on(connection: Connection, binding: Binding) -> bool:
     if binding.stored is None:
         return any(default() is not None for default in binding.defaults())
     with prepared(connection), reading(connection):
-        return defaults_now(connection, binding) != [None]
+        return any(default is not None for default in defaults_now(connection, binding))
 
 
 def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = None) -> Due:
@@ -162,7 +162,10 @@ def finite_defaults(binding: Binding) -> list[int]:
 
 def _stored_age(binding: Binding) -> ColumnElement[Any]:
     """The age at which inheriting rows expire, as the database looks it up."""
-    return stored_seconds(binding, "inherited_age", BASE_ROW_WRITTEN)
+    if binding.is_scoped:  # who lives longer is left to the predicate
+        return shortest_age(binding)
+    columns = binding.columns_of(binding.table)
+    return stored_seconds(binding, columns, "inherited_age", BASE_ROW_WRITTEN)
 
 
 def seconds_of(overdue: Any, clock: Clock) -> float:
@@ -328,7 +331,8 @@ class PartIndex:
         """
         now, span = self._clock.literal(self._clock.now), self._clock.span
         if isinstance(seconds, ColumnElement):
-            return once(now - span(seconds + literal_column(str(overdue), BigInteger())))
+            age = seconds + literal_column(str(overdue), BigInteger())
+            return select(now - span(age)).scalar_subquery()
         age = literal((0 if self._part is Part.OWN else seconds) + overdue, BigInteger())
         return now - span(age)
 
