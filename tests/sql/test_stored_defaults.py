@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
 from tests.guard import GUARD
+from tests.locks import wait_until_blocked
 from tests.sql.models import web_session
 from ttl_odm import TTL, InvalidTTL, Stored, TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import (
@@ -260,6 +262,22 @@ def test_three_processes_agree_in_the_statement_after_a_change(
         for ttl in (HOUR, 60, -1, None, 60, HOUR):
             change(engine, model, ttl)
             assert ask() == [EXPECTED[ttl]] * 3
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_a_writer_that_takes_its_time_doesnt_fail_a_change(engine: Engine, model: Any) -> None:
+    """MariaDB and MySQL have locked the row of the policy for it."""
+    with engine.connect() as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute(update(model).where(model.id == "200").values(views=1))
+        changing = pool.submit(change, engine, model, 60)
+        if engine.dialect.name == "postgresql":
+            changing.result(GUARD)
+        else:
+            wait_until_blocked(engine, "%ttl_odm_policies%")
+            writer.execute(update(model).where(model.id == "-1").values(views=1))
+        writer.commit()
+        changing.result(GUARD)
+        assert {row.ttl for row in stored_policies(writer)} == {60}
 
 
 # --- rows in memory -------------------------------------------------------------------------------

@@ -8,12 +8,16 @@ This module must not know what a statement does with a default.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Integer, String, Table, Text, insert, inspect, literal, select, update
+from sqlalchemy.exc import DBAPIError
 
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.errors import code_of
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.known import forget
@@ -28,13 +32,20 @@ from ttl_odm.sqlalchemy.policy.stored import (
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime, timedelta
 
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection, CursorResult, Select
 
     from ttl_odm.core.stored import Stored
     from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+_TRIES: Final = 20
+"""Of a change on MariaDB and MySQL, each of a second at most."""
+
+_WAITED: Final = 1205
+"""What they say of a statement that has waited for a lock long enough, and is undone by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +169,49 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
         "ttl_after": literal(new, Integer()),
         "reason": literal(reason, Text()),
     }
-    with nullcontext() if connection.in_transaction() else connection.begin():
-        before = connection.scalar(select(old).where(*is_it).with_for_update())
+    with (
+        nullcontext() if connection.in_transaction() else connection.begin(),
+        _in_short_tries(connection) as execute,
+    ):
+        before: int | None = execute(select(old).where(*is_it).with_for_update()).scalar()
         # SQLite has locked nothing yet, so what it was is read once more by what locks the file.
-        connection.execute(insert(tables.changes).from_select([*change], select(*change.values())))
-        updated = connection.execute(update(tables.policies).where(*is_it).values(values))
+        execute(insert(tables.changes).from_select([*change], select(*change.values())))
+        updated = execute(update(tables.policies).where(*is_it).values(values))
         if not updated.rowcount:
-            new_row = insert(tables.policies).values(name=name, scope=text, **values)
-            connection.execute(new_row)
+            execute(insert(tables.policies).values(name=name, scope=text, **values))
     forget(connection.dialect)
     return before
+
+
+@contextmanager
+def _in_short_tries(connection: Connection) -> Iterator[Callable[[Any], CursorResult[Any]]]:
+    """What runs statements that may have to wait for a lock.
+
+    MariaDB and MySQL lock the row for an UPDATE or DELETE that reads it, until that is committed.
+    While a change waits for it, all later ones wait behind the change; so that gives way now and
+    then.
+    """
+    if connection.dialect.name not in MYSQL_FAMILY:
+        yield connection.execute
+        return
+
+    def execute(statement: Any) -> CursorResult[Any]:
+        for _ in range(_TRIES - 1):
+            try:
+                return connection.execute(statement)
+            except DBAPIError as error:
+                if code_of(error.orig) != _WAITED:  # of a deadlock the transaction is no more
+                    raise
+                sleep(0.5)
+        return connection.execute(statement)
+
+    setting = "innodb_lock_wait_timeout"
+    before = connection.exec_driver_sql(f"SELECT @@{setting}").scalar()
+    connection.exec_driver_sql(f"SET {setting} = 1")
+    try:
+        yield execute
+    finally:
+        connection.exec_driver_sql(f"SET {setting} = {before}")
 
 
 def _bound(target: Any) -> tuple[Binding, Stored]:

@@ -267,6 +267,16 @@ class _OfOuter(Grouping[Any]):
         return []
 
 
+@compiles(_OfOuter)
+def _render_of_outer(element: _OfOuter, compiler: SQLCompiler, **kw: object) -> str:
+    text = compiler.visit_grouping(element, **kw)
+    if getattr(compiler.dialect, "is_mariadb", False):
+        # It remembers what a subquery has returned, by the column's own collation: for Acme that of
+        # acme. Not of one with a function that may have effects; this one does nothing.
+        return f"IF(BENCHMARK(0, 0) = 0, {text}, NULL)"
+    return str(text)
+
+
 def _as_text(scope: SQL) -> SQL:
     """What tells rows apart, as the scopes of policies have it."""
     return scope if isinstance(scope.type, String) else cast(scope, String(255))

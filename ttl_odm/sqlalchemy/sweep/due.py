@@ -331,8 +331,8 @@ class PartIndex:
         """
         now, span = self._clock.literal(self._clock.now), self._clock.span
         if isinstance(seconds, ColumnElement):
-            age = seconds + literal_column(str(overdue), BigInteger())
-            return select(now - span(age)).scalar_subquery()
+            since = now - span(seconds) - span(literal_column(str(overdue), BigInteger()))
+            return select(since).scalar_subquery()
         age = literal((0 if self._part is Part.OWN else seconds) + overdue, BigInteger())
         return now - span(age)
 
