@@ -287,9 +287,10 @@ class ExpireAfter:
         """Check and normalise; see the class for the arguments."""
         _check_field(field, "ExpireAfter.field")
         _check_reading(timezone, unit, "ExpireAfter")
-        if isinstance(seconds, Stored):
+        given: object = seconds
+        if isinstance(given, Stored):
             fix = "give the seconds themselves; only the default of a TTL can be stored"
-            raise _misdeclared(seconds, "ExpireAfter.seconds", fix)
+            raise _misdeclared(given, "ExpireAfter.seconds", fix)
         whole = whole_seconds(seconds, lowest=0)
         if whole is None:
             raise InvalidTTL(

@@ -57,7 +57,8 @@ class Stored:
         """Check and normalise; see the class for the arguments."""
         if isinstance(start, Mapping):
             _refuse("start", dict(start), "give one default; TTL({...}, by=...) can't be stored")
-        if by is not None and (not isinstance(by, str) or not by.strip()):
+        name_of_field: object = by
+        if by is not None and not (isinstance(name_of_field, str) and name_of_field.strip()):
             _refuse("by", by, "give the name of a field as a str")
         limits = {"least": _seconds("least", least), "most": _seconds("most", most)}
         if None not in limits.values() and limits["least"] > limits["most"]:  # type: ignore[operator]

@@ -187,7 +187,7 @@ class Overruling(BindParameter[Any]):
 @compiles(Overruling)
 def _render_overruling(element: Overruling, compiler: SQLCompiler, **kw: Any) -> str:
     # Of a NULL that is written out, as in a view, SQLAlchemy would warn.
-    return "NULL" if kw.get("literal_binds") else str(compiler.visit_bindparam(element, **kw))
+    return "NULL" if kw.get("literal_binds") else str(compiler.visit_bindparam(element, **kw))  # type: ignore[no-untyped-call]
 
 
 class Literal(ColumnElement[str]):
@@ -269,7 +269,7 @@ class _OfOuter(Grouping[Any]):
 
 @compiles(_OfOuter)
 def _render_of_outer(element: _OfOuter, compiler: SQLCompiler, **kw: object) -> str:
-    text = compiler.visit_grouping(element, **kw)
+    text = compiler.visit_grouping(element, **kw)  # type: ignore[no-untyped-call]
     if getattr(compiler.dialect, "is_mariadb", False):
         # It remembers what a subquery has returned, by the column's own collation: for Acme that of
         # acme. Not of one with a function that may have effects; this one does nothing.
@@ -282,12 +282,11 @@ def _as_text(scope: SQL) -> SQL:
     return scope if isinstance(scope.type, String) else cast(scope, String(255))
 
 
-def scope_of(column: ColumnElement[Any], value: object, dialect: Dialect) -> str | None:
-    """The same for a value in Python; None where there is none."""
-    if value is None:
-        return None
+def scope_of(column: ColumnElement[Any], value: object, dialect: Dialect | None) -> str:
+    """The same for a value in Python."""
     if isinstance(column.type, Uuid) and isinstance(value, UUID):
-        is_native = column.type.native_uuid and dialect.supports_native_uuid
+        is_native = dialect is None or dialect.supports_native_uuid
+        is_native = is_native and column.type.native_uuid
         return str(value) if is_native else value.hex
     return str(value)
 
@@ -339,8 +338,8 @@ def create_policies(connection: Connection, *tables: Table) -> None:
 def starting_row(table: Table, start: int | None, now: SQL) -> Insert:
     """The INSERT of a table's row, unless there is one."""
     policies = tables_of(table).policies
-    texts = (literal(text, String()) for text in (name_of(table), WHOLE_TABLE))
-    values = (*texts, literal(start, Integer()), now)
+    texts: list[SQL] = [literal(text, String()) for text in (name_of(table), WHOLE_TABLE)]
+    values = [*texts, literal(start, Integer()), now]
     is_there = select(policies.c.name).where(*row_of(table))
     new = select(*values).where(~is_there.correlate(None).exists())
     return insert(policies).from_select(["name", "scope", "ttl", "changed_at"], new)
