@@ -40,7 +40,7 @@ POLICY_TABLES: Final = (NAME, CHANGES)
 def place_of(context: MigrationContext) -> MetaData | None:
     """The application's MetaData where it says where the tables are; None where it doesn't."""
     given: Any = context.opts.get("target_metadata")
-    metadatas: Iterable[MetaData] = given if isinstance(given, (list, tuple)) else [given]
+    metadatas: Iterable[Any] = given if isinstance(given, (list, tuple)) else [given]
     known = (one for one in metadatas if isinstance(one, MetaData))
     return next((one for one in known if declared_policy_tables(one) is not None), None)
 

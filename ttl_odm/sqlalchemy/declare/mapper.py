@@ -235,17 +235,20 @@ class _PolicyColumns:
         if isinstance(self.policy, TTL) and self.policy.by is not None:
             return self.named(self.policy.by)
         if isinstance(self.policy, TTL) and self.policy.stored and self.policy.stored.by:
-            column = self.named(self.policy.stored.by)
-            if isinstance(column.type, (Enum, TypeDecorator)) or not isinstance(
-                column.type, (String, Integer, Uuid)
-            ):
-                raise TTLConfigurationError(
-                    f"{self.where}: column {column.name!r} is {column.type!r}; scopes of stored "
-                    "defaults are text, so by= needs a column of text, whole numbers or UUIDs."
-                )
-            return column
+            return self.scope(self.policy.stored.by)
         column = None if self.mapper is None else self.mapper.polymorphic_on
         return column if isinstance(column, Column) and column.table is self.table else None
+
+    def scope(self, name: str) -> Column[Any]:
+        """The column whose values may have stored defaults of their own."""
+        column = self.named(name)
+        is_odd = isinstance(column.type, (Enum, TypeDecorator))
+        if is_odd or not isinstance(column.type, (String, Integer, Uuid)):
+            raise TTLConfigurationError(
+                f"{self.where}: column {column.name!r} is {column.type!r}; scopes of stored "
+                "defaults are text, so by= needs a column of text, whole numbers or UUIDs."
+            )
+        return column
 
 
 def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper, UOWTransaction
 
+    from ttl_odm.core import Policy
     from ttl_odm.sqlalchemy.compat import State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -159,7 +160,7 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
     instants = lifetime.binding.instants
     if not instants.native:
         latest += timedelta(seconds=instants.coarseness)
-    policy = lifetime.default.policy
+    policy: Policy | None = lifetime.default.policy
     if lifetime.binding.stored is not None:
         policy = policy_on(lifetime.binding, dialect, lifetime.scope(values))
     return None if policy is None else Seen(lifetime.end(values, policy), latest, is_exact=False)

@@ -236,12 +236,11 @@ def _scope(binding: Binding, stored: Stored, scope: object, connection: Connecti
             f"{binding.name}.__ttl__ = {stored!r}: no rows have a default of their own, so there "
             f"is none for scope={scope!r}; declare Stored(..., by='field')."
         )
-    text = scope_of(binding.discriminator, scope, connection.dialect)
-    if text is None:
+    if scope is None:
         raise TTLConfigurationError(
             f"{binding.name}.__ttl__: rows without a scope have the default of all."
         )
-    return text
+    return scope_of(binding.discriminator, scope, connection.dialect)
 
 
 def _places(targets: Sequence[Any]) -> list[tuple[PolicyTables, list[str]]]:
