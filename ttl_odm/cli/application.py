@@ -88,8 +88,11 @@ class Application:
         A slip in an option that it needn't obey, such as the window, is found all the same.
         """
         self.sweeper(**options)
-        alone: SweepOptions = {"dry_run": True, "lease": False, "max_jump": None, "window": None}
-        return self._sweeper(cast("SweepOptions", {**self._merged(options), **alone}))
+        counting = self._merged(options)
+        counting |= {"dry_run": True, "window": None}
+        if counting.get("max_jump") is None:  # else what it goes by is kept beside the lease
+            counting["lease"] = False
+        return self._sweeper(counting)
 
     def _merged(self, options: dict[str, Any]) -> SweepOptions:
         chosen = {name: value for name, value in options.items() if value is not None}
