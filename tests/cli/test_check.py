@@ -20,10 +20,10 @@ from ttl_odm import ExpireAt
 from ttl_odm.cli import checked_table, checks_rows
 from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.sqlalchemy import TTLMixin, disable, enable
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,10 @@ cron, systemd and CI. This module must not know click, argparse, a framework.
 
 from __future__ import annotations
 
+import re
+import shutil
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ttl_odm.core.durations import duration
 from ttl_odm.sweeper.fuse import FuseError
@@ -17,8 +19,15 @@ from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TextIO
 
     from ttl_odm.sweeper.report import SweepReport
+
+Program: TypeAlias = "Callable[[str], str]"
+"""What is typed for another command of the same program, by its name in ``ttl-odm``.
+
+With all that says what to work on, so that it can be pasted: for ``resume``, ``flask ttl resume``.
+"""
 
 
 class CommandOption(NamedTuple):
@@ -83,8 +92,20 @@ COMMAND_OPTIONS: Final = {
 }
 """By their names in Python: ``max_rows`` is ``--max-rows``."""
 
+_COMMAND: Final = re.compile(r"\bttl-odm (?P<name>[a-z]+)")
+
 LIMITS: Final = tuple(COMMAND_OPTIONS)[4:]
 """All but what selects, prints and only counts, in the order of help texts."""
+
+
+def typed(text: str, program: Program) -> str:
+    """Return a text in which each ``ttl-odm command`` is what is typed for it."""
+    return _COMMAND.sub(lambda found: program(found["name"]), text)
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the columns of a terminal; None for what is none."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def report_text(report: SweepReport) -> str:

@@ -13,13 +13,13 @@ from flask.cli import AppGroup
 from ttl_odm.cli.application import in_loop
 from ttl_odm.cli.errors import readable_errors
 from ttl_odm.cli.options import sweep_option
-from ttl_odm.cli.output import aligned, printable_report
+from ttl_odm.cli.output import printable_report
 from ttl_odm.cli.plan import forecast_target, policy_options
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, bind_name
 from ttl_odm.sweeper import SweepOptions, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
-from ttl_odm.sweeper.text import visible
+from ttl_odm.sweeper.text import aligned, visible
 
 if TYPE_CHECKING:
     from ttl_odm.integrations.flask.sweepers import AppTTL
