@@ -13,7 +13,13 @@ import click
 from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import in_one_line
-from ttl_odm.cli.options import Seconds, json_option, lease_name_option, selection_options
+from ttl_odm.cli.options import (
+    Seconds,
+    json_option,
+    lease_name_option,
+    selection_options,
+    sweep_option,
+)
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, source_options
 from ttl_odm.sweeper.command_line import Status
@@ -29,6 +35,8 @@ from ttl_odm.sweeper.findings import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ttl_odm.sweeper.command_line import Program
 
 _STYLES: Final = {
@@ -41,19 +49,19 @@ _UNSEARCHABLE: Final = ("missing-table", "missing-column")
 """What would let the question for the first expired row fail."""
 
 
+def check_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--max-age``, ``--deep`` and ``--strict``."""
+    max_age = sweep_option(
+        "max_age", type=Seconds(min=0, min_open=True), default=MAX_AGE, show_default=True
+    )
+    deep, strict = (sweep_option(name, default=False) for name in ("deep", "strict"))
+    return max_age(deep(strict(command)))
+
+
 @click.command()
 @source_options
 @selection_options
-@click.option(
-    "--max-age",
-    type=Seconds(min=0, min_open=True),
-    default=MAX_AGE,
-    show_default=True,
-    metavar="SECONDS",
-    help="The longest that an expired row may wait, or the last sweep be ago.",
-)
-@click.option("--deep", is_flag=True, help="Read whole tables, however big they are.")
-@click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
+@check_options
 @lease_name_option
 @json_option
 def check(  # noqa: PLR0913 (click's)
@@ -81,7 +89,7 @@ def check(  # noqa: PLR0913 (click's)
         async with connect(source) as application:
             selected = application.select(models, excepted)
             findings = await check_application(
-                selected, lease_name, max_age, deep=deep, program=program
+                selected, max_age=max_age, deep=deep, program=program, lease_name=lease_name
             )
             return len(selected.all_targets()), findings
 
@@ -101,20 +109,20 @@ def check(  # noqa: PLR0913 (click's)
 
 async def check_application(
     app: Application,
-    lease_name: str | None = None,
-    max_age: float = MAX_AGE,
     *,
+    max_age: float,
     deep: bool,
     program: Program,
+    lease_name: str | None = None,
 ) -> list[Finding]:
     """Find what is not as it should be.
 
     Args:
         app: What to look at.
-        lease_name: The lease's; None for the application's own.
         max_age: Seconds that an expired row may wait, or the last sweep be ago.
         deep: Whether to read whole tables, however big they are.
         program: What is typed for the commands that fix something.
+        lease_name: The lease's; None for the application's own.
     """
     findings = await _of_database(app, max_age, deep=deep)
     broken = {finding.target for finding in findings if finding.code in _UNSEARCHABLE}

@@ -48,6 +48,11 @@ COMMAND_OPTIONS: Final = {
     "model": CommandOption("This model or table only; may be repeated.", list, "NAME"),
     "except": CommandOption("Leave this model or table out; may be repeated.", list, "NAME"),
     "json": CommandOption("Print JSON.", bool),
+    "max_age": CommandOption(
+        "The longest that an expired row may wait, or the last sweep be ago.", duration, "SECONDS"
+    ),
+    "deep": CommandOption("Read whole tables, however big they are.", bool),
+    "strict": CommandOption("Exit with 1 on warnings too.", bool),
     "dry_run": CommandOption("Count what has expired; delete nothing.", bool),
     "max_rows": CommandOption("Delete at most so many rows in a sweep.", int, "ROWS"),
     "max_seconds": CommandOption("Begin no further batch after so long.", duration, "SECONDS"),
@@ -94,8 +99,8 @@ COMMAND_OPTIONS: Final = {
 
 _COMMAND: Final = re.compile(r"\bttl-odm (?P<name>[a-z]+)")
 
-LIMITS: Final = tuple(COMMAND_OPTIONS)[4:]
-"""All but what selects, prints and only counts, in the order of help texts."""
+LIMITS: Final = tuple(COMMAND_OPTIONS)[7:]
+"""All but what selects, prints and deletes nothing, in the order of help texts."""
 
 
 def typed(text: str, program: Program) -> str:
