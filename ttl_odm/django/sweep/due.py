@@ -16,6 +16,7 @@ from ttl_odm.django.purge.removal import Removal, rows_of
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
 from ttl_odm.sweeper import Counted, Due, Hooks, Part
+from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
@@ -65,34 +66,38 @@ def count(binding: Binding, using: str) -> Counted:
     return Counted(due, rows)
 
 
-def out_of_reach(binding: Binding, using: str) -> list[str]:
-    """Find rows that no sweep finds, read the whole table for it, and say what to do, a line each.
+def out_of_reach(binding: Binding, using: str) -> list[Finding]:
+    """Find rows that no sweep finds; reads the whole table.
 
     Reads and the sweeper trust the CHECK and the NOT NULL of the contract's columns, which raw SQL
     may have switched off.
     """
     connection, own = connections[using], binding.own
     quote, family = connection.ops.quote_name, clock.family_of(connection)
-    table, stamp = quote(binding.model._meta.db_table), quote(str(binding.stamp.column))
+    name = binding.model._meta.db_table
+    table, stamp = quote(name), quote(str(binding.stamp.column))
     wrong = []
     if own is not None and binding.sweep == "index" and has_contract_fields(binding):
         ttl = quote(str(own.column))
         invalid = f"NOT ({family.ttl_check(ttl)})"
-        wrong.append((f"whose {own.name} is none", f"SET {ttl} = NULL WHERE {invalid}"))
+        what = f"whose {own.name} is none"
+        wrong.append(("invalid-ttl", what, f"SET {ttl} = NULL WHERE {invalid}"))
     if not binding.stamp.null:
         nobody = f"without {binding.stamp.name}, which nobody sees"
         present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
-        wrong.append((nobody, f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"))
-    lines = []
+        fix = f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"
+        wrong.append(("undated", nobody, fix))
+    findings = []
     with connection.cursor() as cursor:
-        for what, change in wrong:
+        for code, what, change in wrong:
             _, _, condition = change.partition(" WHERE ")
             cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE {condition}")  # noqa: S608 (quoted)
             (rows,) = cursor.fetchone()
             if rows:
+                message = f"no sweep finds {counted(rows, 'row')} {what}"
                 fix = f"UPDATE {table} {change}"
-                lines.append(f"no sweep finds {counted(rows, 'row')} {what}: {fix}")
-    return lines
+                findings.append(Finding(Severity.ERROR, code, name, message, fix))
+    return findings
 
 
 def _parts(binding: Binding) -> list[Part]:
