@@ -386,6 +386,12 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
     [
         ([], 2, "Say what to work on: --app module:Base"),
         (["--app", "tests.cli.shop:Base"], 2, "doesn't say where the database is"),
+        (["--app", "tests.cli.shop:Base", "--url", ""], 2, "the database URL is empty. If it"),
+        (
+            ["--app", "tests.cli.shop:EMPTY", "--url", "sqlite://"],
+            2,
+            "no model with a TTL: declare __ttl__ on one, or enable() it. Most often its module",
+        ),
         (["--app", "tests.cli.shop:nothing"], 2, "nothing() has to return an engine"),
         (["--app", "tests.cli.shop:pair", "--url", "sqlite://"], 2, "which says where to work"),
         (["--app", "tests.cli.shop:failing"], 2, "calling it failed with KeyError: 'SHOP_URL'"),

@@ -97,6 +97,11 @@ def _parsed(url: str) -> URL:
             parsed = parsed.set(drivername=f"{parsed.drivername}+{driver}")
         parsed.get_dialect()  # without its driver
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
+        if not url:
+            raise UsageError(
+                "the database URL is empty. If it stands in an environment variable, that isn't "
+                "set here: cron and systemd start with none of a shell's."
+            ) from error
         raise UsageError(
             f"{public_url(url)!r} is no database URL that ttl-odm knows: give one such as "
             f"{_EXAMPLES}."
