@@ -27,8 +27,8 @@ from ttl_odm.sweeper.findings import (
     MAX_AGE,
     Finding,
     Severity,
-    annotations,
     findings_dict,
+    github_annotations,
     have_failed,
     lines_of,
     look_after,
@@ -94,7 +94,7 @@ def check(  # noqa: PLR0913 (click's)
             return len(selected.all_targets()), findings
 
     checked, findings = in_loop(work)
-    output, annotated = Output(as_json=as_json), annotations(findings)
+    output, annotated = Output(as_json=as_json), github_annotations(findings)
     if output.as_json:
         output.json(findings_dict(findings, checked))
     elif annotated is not None:

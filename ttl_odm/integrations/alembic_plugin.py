@@ -29,22 +29,23 @@ def setup(plugin: Plugin) -> None:
 
 def _refuse(
     _context: AutogenContext, upgrade_ops: ops.UpgradeOps, _schemas: set[str | None]
-) -> None:
-    if "ttl_odm.alembic" in sys.modules:
-        return
+) -> alembic.util.PriorityDispatchResult:
+    is_imported = "ttl_odm.alembic" in sys.modules
     for operation in upgrade_ops.ops:
-        if _is_ours(operation):
+        if not is_imported and (table := _table_of_ours(operation)) is not None:
             raise alembic.util.CommandError(
-                f"{operation.table_name} has a TTL, of which autogenerate knows nothing: put "
+                f"{table} has a TTL, of which autogenerate knows nothing: put "
                 "'import ttl_odm.alembic' into env.py, and call this again."
             )
+    return alembic.util.PriorityDispatchResult.CONTINUE
 
 
-def _is_ours(operation: ops.MigrateOperation) -> bool:
+def _table_of_ours(operation: ops.MigrateOperation) -> str | None:
+    """Name the table that gets a policy, or columns of ours; None for any other."""
     if isinstance(operation, ops.CreateTableOp):
-        return "ttl_odm" in (operation.info or {})
-    return isinstance(operation, ops.ModifyTableOps) and any(
-        isinstance(line, ops.AddColumnOp)
-        and type(line.column.type).__module__.startswith("ttl_odm.")
-        for line in operation.ops
-    )
+        return operation.table_name if "ttl_odm" in (operation.info or {}) else None
+    if not isinstance(operation, ops.ModifyTableOps):
+        return None
+    added = (line.column.type for line in operation.ops if isinstance(line, ops.AddColumnOp))
+    is_ours = any(type(kind).__module__.startswith("ttl_odm.") for kind in added)
+    return operation.table_name if is_ours else None

@@ -19,9 +19,17 @@ from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TextIO
+    from typing import Protocol
 
     from ttl_odm.sweeper.report import SweepReport
+
+    class SupportsIsATTY(Protocol):
+        """A stream of Python's, or Django's wrapper of one."""
+
+        def isatty(self) -> bool:
+            """Whether somebody sits there."""
+            ...
+
 
 Program: TypeAlias = "Callable[[str], str]"
 """What is typed for another command of the same program, by its name in ``ttl-odm``.
@@ -108,7 +116,7 @@ def typed(text: str, program: Program) -> str:
     return _COMMAND.sub(lambda found: program(found["name"]), text)
 
 
-def terminal_width(stream: TextIO) -> int | None:
+def terminal_width(stream: SupportsIsATTY) -> int | None:
     """Return the columns of a terminal; None for what is none."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 

@@ -200,7 +200,7 @@ def lines_of(findings: Sequence[Finding], checked: int) -> Iterator[Line]:
     )
 
 
-def annotations(findings: Sequence[Finding]) -> str | None:
+def github_annotations(findings: Sequence[Finding]) -> str | None:
     """Return the lines by which GitHub Actions shows findings; None anywhere else."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return None

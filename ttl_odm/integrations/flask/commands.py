@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -27,7 +28,7 @@ from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, bind_name
 from ttl_odm.sweeper import stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of, terminal_width
-from ttl_odm.sweeper.findings import annotations, findings_dict, have_failed, lines_of
+from ttl_odm.sweeper.findings import findings_dict, github_annotations, have_failed, lines_of
 from ttl_odm.sweeper.snapshot import RESUMED, format_snapshot, paused_text
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def run(models: list[str], excepted: list[str], interval: float | None) -> None:
     """Sweep again and again, until SIGTERM or Ctrl-C."""
     seconds = interval or _app_ttl().interval or INTERVAL
     has_own = current_app.config.get("TTL_ON_REPORT")
-    told = {} if has_own else {"on_report": click.echo}
+    told: dict[str, Any] = {} if has_own else {"on_report": click.echo}
     sweepers = _sweepers(_databases(models, excepted), **told)
     failures: list[Exception] = []
 
@@ -103,7 +104,7 @@ def status(models: list[str], excepted: list[str], *, as_json: bool) -> None:
     databases = _databases(models, excepted)
     has_problems = False
     for bind, application in databases.items():
-        snapshot = in_loop(lambda application=application: snapshot_of(application))
+        snapshot = in_loop(partial(snapshot_of, application))
         has_problems |= snapshot.has_problems
         if as_json:
             echo(json_text(snapshot.to_dict()))
@@ -130,13 +131,9 @@ def check(
     databases = _databases(models, excepted)
     has_failed = False
     for bind, application in databases.items():
-        findings = in_loop(
-            lambda application=application: check_application(
-                application, program=_typed, **options
-            )
-        )
+        findings = in_loop(partial(check_application, application, program=_typed, **options))
         has_failed |= have_failed(findings, strict=strict)
-        checked, annotated = len(application.all_targets()), annotations(findings)
+        checked, annotated = len(application.all_targets()), github_annotations(findings)
         if as_json:
             echo(json_text({"database": application.database, **findings_dict(findings, checked)}))
         elif annotated is not None:
@@ -164,7 +161,7 @@ def resume() -> None:
 def _set_paused(*, paused: bool) -> None:
     databases = _databases()
     for bind, application in databases.items():
-        state = in_loop(lambda application=application: set_paused(application, paused=paused))
+        state = in_loop(partial(set_paused, application, paused=paused))
         _print_title(bind, databases)
         click.echo(paused_text(state, _typed) if paused else RESUMED)
 

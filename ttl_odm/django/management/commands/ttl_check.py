@@ -21,8 +21,8 @@ from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.findings import (
     MAX_AGE,
     Finding,
-    annotations,
     findings_dict,
+    github_annotations,
     have_failed,
     lines_of,
     look_after,
@@ -74,7 +74,7 @@ class Command(BaseCommand):
             raise SystemExit(Status.FAILED)
 
     def _print(self, alias: str, findings: list[Finding], checked: int, *, as_json: bool) -> None:
-        annotated = annotations(findings)
+        annotated = github_annotations(findings)
         if as_json:
             content = {"database": alias, **findings_dict(findings, checked)}
             self.stdout.write(json.dumps(content))
