@@ -14,13 +14,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from tests.django_app import project
 from tests.django_app.data import fill, kill, raw
 from tests.django_app.shop.models import Line, Order, Receipt, Seat, Session
-from ttl_odm.django import DjangoStore, TTLIndex
+from ttl_odm.django import DjangoStore, TTLIndex, keep_last_modified
 from ttl_odm.django.checks import check_policies
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import Hook, Skip, Sweeper, UnreachableStoreError
+from ttl_odm.sweeper import Counted, Hook, Skip, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from django.test.utils import CaptureQueriesContext
 
     from tests.backends import Backend
 
@@ -150,6 +152,20 @@ def test_what_can_not_be_counted_is_a_failure(
     finally:
         with connections["default"].schema_editor() as editor:
             editor.create_model(Seat)
+
+
+def test_both_counts_are_of_one_statement(
+    backend: Backend, django_queries: Callable[[], CaptureQueriesContext]
+) -> None:
+    Session.objects.bulk_create([Session(pk=number, key=str(number)) for number in range(1, 8)])
+    kill(Session, [1, 2, 3])
+    keep_last_modified(Session.objects.filter(pk=7)).update(ttl=60)
+    kill(Session, [7])
+    store = DjangoStore("default", Session)
+    with django_queries() as sent:
+        assert store.count("shop_session") == Counted(4, 7)
+    counting = [query["sql"] for query in sent.captured_queries if "COUNT(" in query["sql"]]
+    assert len(counting) == 1
 
 
 @pytest.mark.parametrize("command", ["ttl_status", "ttl_check"])

@@ -51,8 +51,8 @@ def status(  # noqa: PLR0913 (click's)
 ) -> None:
     """Show live and expired rows, the lease, and the last sweep.
 
-    Expired rows are counted by the sweeper's indexes; of big tables, all rows are the database's
-    own estimate (~). "oldest" is for how long the first expired row has been waiting: the number
+    Expired rows are counted by the sweeper's indexes, and all rows at the same instant; of big
+    tables, these are the database's own estimate (~). "oldest" is for how long the first expired row has been waiting: the number
     to watch. "rate" is that of the last sweep that deleted any, and with --watch "change" is by how
     many the expired rows grow or shrink since the look before: both in rows per second.
 
