@@ -11,7 +11,7 @@ import click
 
 from ttl_odm.cli.errors import UsageError
 from ttl_odm.cli.tables import typed
-from ttl_odm.cli.urls import public_url
+from ttl_odm.cli.urls import pasted_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,12 +83,11 @@ class Source:
     def program(self, lease_name: str | None = None) -> Program:
         """What is typed for another command of ``ttl-odm``, as this one was: see `Program`.
 
-        What the environment or a file says does for that one, too. A URL that may have a password
-        in it is left to the reader.
+        What the environment or a file says does for that one, too.
         """
         context, words = click.get_current_context(), [*self.words]
         if self.url is not None and self.is_url_typed:
-            words += ["--url", self.url if self.url == public_url(self.url) else "..."]
+            words += ["--url", pasted_url(self.url)]
         if lease_name is not None and context.get_parameter_source("lease_name") is _TYPED:
             words += ["--lease-name", lease_name]
         root, start = context.find_root(), ["ttl-odm"]

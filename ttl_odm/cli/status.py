@@ -52,9 +52,10 @@ def status(  # noqa: PLR0913 (click's)
     """Show live and expired rows, the lease, and the last sweep.
 
     Expired rows are counted by the sweeper's indexes, and all rows at the same instant; of big
-    tables, these are the database's own estimate (~). "oldest" is for how long the first expired row has been waiting: the number
-    to watch. "rate" is that of the last sweep that deleted any, and with --watch "change" is by how
-    many the expired rows grow or shrink since the look before: both in rows per second.
+    tables, these are the database's own estimate (~). "oldest" is for how long the first expired
+    row has been waiting: the number to watch. "rate" is that of the last sweep that deleted any,
+    and with --watch "change" is by how many the expired rows grow or shrink since the look before:
+    both in rows per second.
 
     Exit status: 0 done, 1 a target could not be counted, 2 usage.
     """

@@ -60,6 +60,11 @@ def public_url(url: str) -> str:
     return without_passwords(f"{scheme}{separator}{user}{secret}{at}{place}").partition("?")[0]
 
 
+def pasted_url(url: str) -> str:
+    """Return a URL for a line to paste; what may have a password in it is left to the reader."""
+    return url if url == public_url(url) else "..."
+
+
 def sql_engine(url: str) -> Any:
     """Make an engine, or an asynchronous one where the URL's driver is.
 
