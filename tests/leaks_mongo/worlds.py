@@ -14,6 +14,7 @@ event loop, but nothing else runs there.) This module must not import ttl_odm.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from contextlib import asynccontextmanager
@@ -119,9 +120,11 @@ class TimelessWorld:
     async def answer(self, path: Path) -> Any:
         """Run a path, and take back what it changes."""
         self.started = self.now()
+        others = asyncio.all_tasks()
         try:
             return await path.run(self)
         finally:
+            await _over(asyncio.all_tasks() - others)
             self._restore()
             self._ended.clear()
 
@@ -297,6 +300,16 @@ class CleanWorld(TimelessWorld):
     def end(self, model: Any, key: Any) -> None:
         """Delete the document behind Beanie's back."""
         self.other[model.get_collection_name()].delete_one({"_id": key})
+
+
+async def _over(tasks: set[asyncio.Task[Any]]) -> None:
+    """Wait for what a path has begun, but for the driver's own tasks, which run on.
+
+    Where Beanie follows links it gathers: the first error is raised, and the others go on writing.
+    """
+    coroutines: dict[asyncio.Task[Any], Any] = {each: each.get_coro() for each in tasks}
+    left = [each for each, of in coroutines.items() if "pymongo" not in of.cr_code.co_filename]
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def _stored(value: Any, now: datetime) -> Any:
