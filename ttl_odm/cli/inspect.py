@@ -142,7 +142,7 @@ def inspect(
     if as_json:
         output.json(inspection.to_dict())
         return
-    _print(inspection, output)
+    _print(inspection, output, url)
     if write is not None:
         output.line(f"Written to {write}. To go by it:", style="bold")
         output.code(f"ttl-odm --config {shlex.quote(str(write))} sweep --dry-run")
@@ -248,7 +248,7 @@ async def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
         await answer(engine.dispose())
 
 
-def _print(inspection: Inspection, output: Output) -> None:
+def _print(inspection: Inspection, output: Output, url: str | None) -> None:
     verdicts = inspection.verdicts
     proposals = [verdict.proposal for verdict in verdicts if verdict.proposal is not None]
     for verdict in sorted(verdicts, key=lambda verdict: verdict.proposal is None):
@@ -274,12 +274,12 @@ def _print(inspection: Inspection, output: Output) -> None:
     output.line("To paste, after you have looked at each:", style="bold")
     output.line()
     output.code(declarations(proposals))
-    if inspection.database is not None:
+    if url is not None:
         first = proposals[0]
-        policy = shlex.quote(as_source(first.policy))
+        words = [first.table.name, "--policy", as_source(first.policy), "--url"]
         output.line()
         output.line("What each would expire, and when, before you paste it:", style="bold")
-        output.code(f"ttl-odm plan {shlex.quote(first.table.name)} --policy {policy} --url ...")
+        output.code(shlex.join(["ttl-odm", "plan", *words, urls.pasted_url(url)]))
 
 
 def _head(table: Table) -> str:

@@ -1,0 +1,95 @@
+"""``manage.py ttl_check``: is a database as the models say, and does anybody sweep it?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.core.management import BaseCommand, CommandError
+
+from ttl_odm.django.management.findings import UNSEARCHABLE, findings_of
+from ttl_odm.django.management.options import (
+    NO_MODELS,
+    add_option,
+    add_selection,
+    labels,
+    program,
+    stores,
+)
+from ttl_odm.sweeper import StoreError, Sweeper
+from ttl_odm.sweeper.command_line import Status
+from ttl_odm.sweeper.findings import (
+    MAX_AGE,
+    Finding,
+    findings_dict,
+    github_annotations,
+    have_failed,
+    lines_of,
+    look_after,
+)
+from ttl_odm.sweeper.options import LEASE_NAME
+from ttl_odm.sweeper.text import visible, without_controls
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from ttl_odm.django.sweep.store import DjangoStore
+
+
+class Command(BaseCommand):
+    """Compare databases with the models, and name the fixes."""
+
+    help = (
+        "Compare a database with the models' policies, and see whether it is swept. Each finding "
+        "comes with the command or statement that fixes it. Changes nothing. Exit status: 0 "
+        "nothing or warnings only, 1 errors (or, with --strict, warnings), 2 usage."
+    )
+    requires_system_checks = ()  # those that matter here are findings
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the options."""
+        add_selection(parser)
+        add_option(parser, "max_age", default=MAX_AGE)
+        add_option(parser, "deep", default=False)
+        add_option(parser, "strict", default=False)
+        add_option(parser, "lease_name", default=LEASE_NAME)
+
+    def handle(self, **options: Any) -> None:
+        """Look at one database after the other."""
+        if options["max_age"] <= 0:
+            raise CommandError("--max-age: give more than 0 seconds.", returncode=Status.USAGE)
+        failed, selected = False, stores(options)
+        if not selected:
+            self.stderr.write(NO_MODELS)
+        for alias, store in selected.items():
+            try:
+                findings = _findings(store, alias, options)
+            except StoreError as error:
+                self.stderr.write(f"{alias}: {visible(str(error))}")
+                failed = True
+                continue
+            failed |= have_failed(findings, strict=options["strict"])
+            self._print(alias, findings, len(labels(store)), as_json=options["as_json"])
+        if failed:
+            raise SystemExit(Status.FAILED)
+
+    def _print(self, alias: str, findings: list[Finding], checked: int, *, as_json: bool) -> None:
+        annotated = github_annotations(findings)
+        if as_json:
+            content = {"database": alias, **findings_dict(findings, checked)}
+            self.stdout.write(json.dumps(content))
+        elif annotated is not None:
+            self.stdout.write(annotated)
+        else:
+            lines = "\n".join(map(str, lines_of(findings, checked)))
+            self.stdout.write(without_controls(f"{alias}:\n{lines}"))
+
+
+def _findings(store: DjangoStore, alias: str, options: dict[str, Any]) -> list[Finding]:
+    findings = findings_of(store, alias, deep=options["deep"])
+    broken = {finding.target for finding in findings if finding.code in UNSEARCHABLE}
+    targets = {table: label for table, label in labels(store).items() if table not in broken}
+    sweeper = Sweeper(store, lease_name=options["lease_name"])
+    plan = look_after(targets, sweeper.lease_name, options["max_age"], is_clocked=True)
+    findings += sweeper.carry_out(plan)
+    return [finding.for_program(program(alias, options)) for finding in findings]

@@ -1,0 +1,43 @@
+"""``manage.py ttl_pause``: let no sweeper begin another batch, in whatever process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.management import BaseCommand, CommandError
+
+from ttl_odm.django.management.options import add_databases, add_option, aliases, program
+from ttl_odm.django.sweep.store import DjangoStore
+from ttl_odm.sweeper import StoreError, Sweeper
+from ttl_odm.sweeper.options import LEASE_NAME
+from ttl_odm.sweeper.snapshot import paused_text
+from ttl_odm.sweeper.text import visible
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+class Command(BaseCommand):
+    """Pause the sweepers of a lease."""
+
+    help = (
+        "Let no sweeper begin another batch, until ttl_resume. Holds for every sweeper that shares "
+        "the lease, in whatever process, and stays when they are started again. Expired rows stay "
+        "out of sight all the same."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the options."""
+        add_databases(parser)
+        add_option(parser, "lease_name", default=LEASE_NAME)
+
+    def handle(self, **options: Any) -> None:
+        """Pause them in one database after the other."""
+        for alias in aliases(options):
+            sweeper = Sweeper(DjangoStore(alias), lease_name=options["lease_name"])
+            try:
+                sweeper.pause()
+                state = sweeper.status()
+            except StoreError as error:
+                raise CommandError(f"{alias}: {visible(str(error))}") from error
+            self.stdout.write(f"{alias}: {paused_text(state, program(alias, options))}")

@@ -1,0 +1,88 @@
+"""``manage.py ttl_plan``: what expires when, and what another policy would change."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.core.management import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from ttl_odm.django.management.options import add_option
+from ttl_odm.django.policy.binding import binding_of, bindings
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.forecast import Forecast, planned_policy
+from ttl_odm.forecast.django import measure
+from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.sweeper import StoreError
+from ttl_odm.sweeper.command_line import Status, terminal_width
+from ttl_odm.sweeper.text import visible, without_controls
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from ttl_odm.django.policy.binding import Model
+
+
+class Command(BaseCommand):
+    """Forecast what of a model expires."""
+
+    help = (
+        "Forecast what of a model expires, from now to 30 days ahead; with --default-ttl or "
+        "--policy also what that would change: which rows it would expire at once, and which "
+        "expired rows it would make visible again. It changes nothing. Of more than 100,000 rows "
+        "a sample is taken, and its error (95 %%) is given."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the options."""
+        parser.add_argument(
+            "model",
+            metavar="app_label.Model",
+            help="A model with a policy, or its table; with --policy, any model.",
+        )
+        parser.add_argument(
+            "--database",
+            default=DEFAULT_DB_ALIAS,
+            choices=tuple(connections),
+            metavar="ALIAS",
+            help=f"The database (default: {DEFAULT_DB_ALIAS}).",
+        )
+        parser.add_argument(OPTION, dest="default_ttl", metavar="SECONDS", help=HELP)
+        parser.add_argument(POLICY_OPTION, dest="policy", metavar="POLICY", help=POLICY_HELP)
+        add_option(parser, "deep", help="Count all rows, however many there are.")
+        add_option(parser, "json", dest="as_json")
+
+    def handle(self, **options: Any) -> None:
+        """Count, and print."""
+        model, alias = _model(options["model"]), options["database"]
+        binding = binding_of(model)
+        current = None if binding is None else binding.policy
+        most = math.inf if options["deep"] else SMALL
+        try:
+            planned = planned_policy(current, options["default_ttl"], options["policy"])
+            measured = measure(model, planned, alias, most)
+        except (InvalidTTL, TTLConfigurationError) as error:
+            raise CommandError(str(error), returncode=Status.USAGE) from error
+        except StoreError as error:
+            raise CommandError(f"{alias}: {visible(str(error))}") from error
+        meta = model._meta if binding is None else binding.model._meta
+        forecast = Forecast(meta.db_table, meta.label, current, planned, measured)
+        if options["as_json"]:
+            self.stdout.write(json.dumps({"database": alias, **forecast.to_dict()}))
+            return
+        said = forecast.paragraphs(terminal_width(self.stdout), " --deep counts all.")
+        self.stdout.write(without_controls("\n".join(map(str, said))))
+
+
+def _model(name: str) -> Model:
+    every = apps.get_models(include_auto_created=True)
+    for model in every:
+        if name.lower() in (model._meta.label_lower, model._meta.db_table.lower()):
+            return model
+    labels = ", ".join(sorted(binding.model._meta.label for binding in bindings())) or "none"
+    message = f"there is no model {name!r}; those with a policy are: {labels}."
+    raise CommandError(message, returncode=Status.USAGE)

@@ -1,0 +1,37 @@
+"""``manage.py ttl_resume``: let the sweepers go on that ``ttl_pause`` has stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.management import BaseCommand, CommandError
+
+from ttl_odm.django.management.options import add_databases, add_option, aliases
+from ttl_odm.django.sweep.store import DjangoStore
+from ttl_odm.sweeper import StoreError, Sweeper
+from ttl_odm.sweeper.options import LEASE_NAME
+from ttl_odm.sweeper.snapshot import RESUMED
+from ttl_odm.sweeper.text import visible
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+class Command(BaseCommand):
+    """Let the sweepers of a lease go on."""
+
+    help = "Let the sweepers go on that ttl_pause has stopped."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the options."""
+        add_databases(parser)
+        add_option(parser, "lease_name", default=LEASE_NAME)
+
+    def handle(self, **options: Any) -> None:
+        """Let them go on in one database after the other."""
+        for alias in aliases(options):
+            try:
+                Sweeper(DjangoStore(alias), lease_name=options["lease_name"]).resume()
+            except StoreError as error:
+                raise CommandError(f"{alias}: {visible(str(error))}") from error
+            self.stdout.write(f"{alias}: {RESUMED}")

@@ -1,0 +1,104 @@
+"""What ``ttl_check`` looks at in a database of Django's: tables, columns, indexes, and its checks.
+
+It asks the catalogue, and only reads. What any store can be asked is in `ttl_odm.sweeper.findings`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core import checks
+from django.db import connections, models
+
+from ttl_odm.django.checks import of_database, of_model
+from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.indexes import TTLIndex
+from ttl_odm.django.purge.errors import store_errors
+from ttl_odm.sweeper.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.sweep.store import DjangoStore
+
+_MIGRATE: Final = "python manage.py makemigrations, and migrate"
+
+_IS_INVALID: Final = (
+    "SELECT 1 FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(%s) AND NOT indisvalid"
+)
+
+
+def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
+    """Look at the models of a store; if deep, read whole tables.
+
+    Raises:
+        StoreError: The database doesn't answer.
+    """
+    findings: list[Finding] = []
+    for model in store.models():
+        binding: Any = binding_of(model)
+        with store_errors():
+            findings += _of_model(binding, alias)
+            in_schema = list(_of_schema(binding, connections[alias]))
+        findings += in_schema
+        if deep and not any(finding.code in UNSEARCHABLE for finding in in_schema):
+            findings += store.out_of_reach(model._meta.db_table)
+    return findings
+
+
+UNSEARCHABLE: Final = ("missing-table", "missing-column")
+"""What would let a question about the rows of a table fail."""
+
+
+def _of_model(binding: Binding, alias: str) -> Iterator[Finding]:
+    """What ``manage.py check --database`` says of a model."""
+    table = binding.model._meta.db_table
+    for message in (*of_model(binding), *of_database(binding, alias)):
+        severity = Severity.ERROR if message.level >= checks.ERROR else Severity.WARNING
+        yield Finding(severity, str(message.id), table, message.msg, message.hint)
+
+
+def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
+    model, table = binding.model, binding.model._meta.db_table
+    with connection.cursor() as cursor:
+        if table not in connection.introspection.table_names(cursor):
+            message = "the table is not in the database"
+            yield Finding(Severity.ERROR, "missing-table", table, message, _MIGRATE)
+            return
+        description = connection.introspection.get_table_description(cursor, table)
+        stored = {column.name for column in description}
+        fields = (field for field in (binding.stamp, binding.own) if field is not None)
+        missing = [str(field.column) for field in fields if field.column not in stored]
+        if missing:
+            message = f"column {' and '.join(missing)} is not in the database"
+            yield Finding(Severity.ERROR, "missing-column", table, message, _MIGRATE)
+            return
+        if binding.sweep != "index":
+            return
+        there = connection.introspection.get_constraints(cursor, table)
+        for index in model._meta.indexes:
+            if not isinstance(index, TTLIndex):
+                continue
+            if index.name not in there:
+                message = f"index {index.name} is not there, and the sweeper searches by it"
+                fix = _creation(model, index, connection)
+                yield Finding(Severity.ERROR, "missing-index", table, message, fix)
+            elif connection.vendor == "postgresql":
+                cursor.execute(_IS_INVALID, [connection.ops.quote_name(index.name)])
+                if cursor.fetchone():
+                    message = (
+                        f"index {index.name} is INVALID: a CREATE INDEX CONCURRENTLY has failed"
+                    )
+                    removal = f"DROP INDEX CONCURRENTLY {connection.ops.quote_name(index.name)}"
+                    fix = f"{removal}; {_creation(model, index, connection)}"
+                    yield Finding(Severity.ERROR, "invalid-index", table, message, fix)
+
+
+def _creation(model: Model, index: models.Index, connection: BaseDatabaseWrapper) -> str:
+    """The statement that makes an index, while others write."""
+    with connection.schema_editor(collect_sql=True) as editor:
+        is_concurrent = connection.vendor == "postgresql"
+        return str(index.create_sql(model, editor, concurrently=is_concurrent))

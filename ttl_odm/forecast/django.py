@@ -1,0 +1,118 @@
+"""Counting for ``manage.py ttl_plan``; which rows are counted is up to `sample`.
+
+What would be expired by another policy, or at another time, is asked of the very predicate that
+reads and sweeps use: over another binding of the model, so many seconds later. The order of a
+sample's stretches is that of a primary key of integers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+from django.db.models import IntegerField
+
+from ttl_odm.django.policy.binding import Binding, binding_of
+from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
+from ttl_odm.django.purge.errors import store_errors
+from ttl_odm.django.sweep.transactions import impatient
+from ttl_odm.forecast import sample
+from ttl_odm.inspection.evidence import SMALL
+
+if TYPE_CHECKING:
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.forecast.estimates import Measured
+
+_SECONDS: Final = 600
+
+
+def measure(model: Model, planned: Policy | None, using: str, big: float = SMALL) -> Measured:
+    """Count, by the policy of a model and one that is planned (one of them at least).
+
+    Of more than so many rows in a sample.
+
+    Raises:
+        TTLConfigurationError: The model has no field that the planned policy names.
+        StoreError: The database doesn't answer.
+    """
+    bindings = {}
+    current = binding_of(model)
+    if current is not None:
+        bindings["current"] = current
+    if planned is not None:
+        owner = model if current is None else current.model
+        bindings["planned"] = Binding.of(
+            owner, planned, where="the policy", sweep="index", is_planned=True
+        )
+    with store_errors(), impatient(using, _SECONDS):
+        return _Counting(bindings, using).run(big)
+
+
+class _Counting:
+    """The counting in one table, by what each policy means for it."""
+
+    def __init__(self, bindings: dict[str, Binding], using: str) -> None:
+        self._connection = connections[using]
+        self._bindings = bindings
+        # What is planned is what the histogram is about.
+        self._main = bindings.get("planned") or bindings["current"]
+        self._quote = self._connection.ops.quote_name
+        self._table = self._quote(self._main.model._meta.db_table)
+        self._asked = self._questions()
+
+    def run(self, big: float) -> Measured:
+        """Count."""
+        rows = self._fetched(f"SELECT COUNT(*) FROM {self._table}")[0]
+        order = self._order() if rows > big else None
+        return sample.carried_out(sample.plan(list(self._asked), rows, big, order), self._count)
+
+    def _questions(self) -> dict[str, str]:
+        """The conditions to count; those of a table's columns hold for an alias of its name too."""
+        table, connection, main = self._table, self._connection, self._main
+        own = None if main.own is None else f"{table}.{self._quote(str(main.own.column))}"
+        return sample.questions(
+            {name: binding.policy for name, binding in self._bindings.items()},
+            every=TRUE,
+            dated=f"{table}.{self._quote(str(main.stamp.column))} IS NOT NULL",
+            own=FALSE if own is None else f"{own} IS NOT NULL",
+            expired=lambda name, seconds: _sure(
+                expired_in(connection, self._bindings[name], table, seconds=seconds)
+            ),
+            older=lambda seconds: _sure(begun_before(connection, main, table, seconds)),
+            but_not=lambda one, other: f"({one}) AND NOT ({other})",
+        )
+
+    def _count(self, part: sample.Part) -> list[int]:
+        source, values, chosen = self._table, [], ""
+        if part.within is not None:
+            key = self._quote(str(self._main.model._meta.pk.column))
+            rows = f"SELECT * FROM {self._table} WHERE {key} >= %s AND {key} < %s LIMIT %s"
+            source, values = f"({rows}) {self._table}", [*part.within, part.limit]
+        elif part.share < 1:
+            chosen = f" WHERE {sample.chance(self._connection.vendor, part.share)}"
+        sums = ", ".join(
+            f"SUM(CASE WHEN {asked} THEN 1 ELSE 0 END)" for asked in self._asked.values()
+        )
+        counted = self._fetched(f"SELECT {sums} FROM {source}{chosen}", values)
+        return [int(number or 0) for number in counted]  # there is no sum over no rows
+
+    def _order(self) -> sample.Order | None:
+        key = self._main.model._meta.pk
+        if not isinstance(key, IntegerField):
+            return None
+        column = self._quote(str(key.column))
+        # Each by itself: SQLite reads all rows for both in one SELECT.
+        ends = (f"(SELECT {end}({column}) FROM {self._table})" for end in ("MIN", "MAX"))
+        lowest, highest = self._fetched(f"SELECT {', '.join(ends)}")
+        return None if lowest is None else sample.Order(lowest, highest - lowest + 1)
+
+    def _fetched(self, statement: str, values: Any = ()) -> Any:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, values)  # where % signs are doubled, as Django takes them
+            return cursor.fetchone()
+
+
+def _sure(condition: str) -> str:
+    """A condition that is false where it is NULL, as for a row without an instant."""
+    return f"COALESCE(({condition}), {FALSE})"

@@ -1,0 +1,218 @@
+"""What the commands called check find: a value with the command that fixes it, and how it reads.
+
+What any store can be asked is here: for how long expired rows have waited, when they were last
+swept, its clock (`look_after`). What the schema of a database says is up to those who know it.
+``ttl-odm``, ``flask ttl`` and ``manage.py`` print the same; this module must not know them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ttl_odm.sweeper.command_line import typed
+from ttl_odm.sweeper.commands import DatabaseNow, FindDue, ReadLease
+from ttl_odm.sweeper.report import in_one_line
+from ttl_odm.sweeper.store import StoreError
+from ttl_odm.sweeper.text import age, counted, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ttl_odm.sweeper.command_line import Program
+    from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.leases import LeaseState
+
+MAX_AGE: Final = 86_400.0
+"""Seconds that an expired row may wait, or the last sweep be ago, unless somebody says others."""
+
+AHEAD: Final = 3_600
+"""Seconds that a last modification may lie in the future before that is worth a word."""
+
+_CLOCK_SECONDS: Final = 5.0
+
+
+class Severity(Enum):
+    """How bad it is."""
+
+    ERROR = "error"
+    """Rows are seen or kept that should not be, or nothing is deleted: exit status 1."""
+
+    WARNING = "warning"
+    """It works, but not well, or not for long."""
+
+    SKIPPED = "skipped"
+    """It was not looked at: that would have taken too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be, with the command or statement that fixes it.
+
+    The code is for machines (``missing-index``); no target means the whole database.
+    """
+
+    severity: Severity
+    code: str
+    target: str | None
+    message: str
+    fix: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {**asdict(self), "severity": self.severity.value}
+
+    def for_program(self, program: Program) -> Finding:
+        """Return it with each command of ours in its fix as it is typed for a program."""
+        return replace(self, fix=self.fix and typed(self.fix, program))
+
+    @property
+    def annotation(self) -> str:
+        """The line by which GitHub Actions shows it."""
+        level = {Severity.ERROR: "error", Severity.WARNING: "warning"}.get(self.severity, "notice")
+        where = f" in {self.target}" if self.target else ""
+        title = _escaped(f"ttl-odm: {self.code}{where}").replace(":", "%3A").replace(",", "%2C")
+        fix = f"\nFix it with: {self.fix}" if self.fix else ""
+        return f"::{level} title={title}::{_escaped(self.message + fix)}"
+
+
+def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
+    """What may let a table be read that could not be: a right, patience, or no time limit."""
+    if any(word in why.lower() for word in ("denied", "not authorized", "privilege")):
+        return f"GRANT SELECT ON {table} TO ...  (the user who asked)"
+    if "lock" in why.lower():
+        return f"{deeper}  (when nobody locks the table any more)"
+    return f"{deeper}  (it has no time limit)"
+
+
+def overdue(target: str, model: str, seconds: float) -> Finding:
+    """What says that a target isn't swept: its first expired row has waited for so long."""
+    message = f"expired rows wait to be deleted, the oldest for {age(seconds)}"
+    return Finding(Severity.ERROR, "overdue", target, message, f"ttl-odm sweep --model {model}")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def look_after(
+    targets: Mapping[str, str],
+    lease_name: str | None,
+    max_age: float,
+    explain: Callable[[Exception], str] = in_one_line,
+    *,
+    is_clocked: bool,
+) -> Plan[list[Finding]]:
+    """Ask a store whether anybody sweeps, and whether its clock is right.
+
+    Args:
+        targets: Those to look at, each with the name of its model.
+        lease_name: The lease's; None where nobody needs one.
+        max_age: Seconds that an expired row may wait, or the last sweep be ago.
+        explain: What people are told of an error, in a line.
+        is_clocked: Whether the store tells its database's time.
+    """
+    findings = []
+    for target, model in targets.items():
+        findings += yield from _of_oldest(target, model, max_age, explain)
+    if lease_name is not None:
+        findings += _of_lease((yield from ReadLease(lease_name)), max_age)
+    if is_clocked:
+        findings += yield from _of_clock()
+    return findings
+
+
+def _of_oldest(
+    target: str, model: str, max_age: float, explain: Callable[[Exception], str]
+) -> Plan[list[Finding]]:
+    """See for how long the first expired row has been waiting, without counting the others."""
+    try:
+        due = yield from FindDue(target)
+    except StoreError as error:
+        why = explain(error)
+        fix = fix_of_unreadable(why, target, f"ttl-odm sweep --dry-run --model {model}")
+        return [Finding(Severity.ERROR, "unreadable", target, why, fix)]
+    if due is None or due.oldest is None or due.oldest <= max_age:
+        return []
+    return [overdue(target, model, due.oldest)]
+
+
+def _of_lease(lease: LeaseState, max_age: float) -> Iterator[Finding]:
+    if lease.paused:
+        message = "the sweepers are paused"
+        yield Finding(Severity.WARNING, "paused", None, message, "ttl-odm resume")
+    if lease.recorded_ago is None:
+        message = "no sweep has been recorded in this database"
+        yield Finding(Severity.WARNING, "never-swept", None, message, "ttl-odm run")
+    elif lease.recorded_ago > max_age:
+        message = f"the last sweep was {age(lease.recorded_ago)} ago"
+        yield Finding(Severity.ERROR, "not-swept", None, message, "ttl-odm run")
+
+
+def _of_clock() -> Plan[list[Finding]]:
+    before = datetime.now(timezone.utc)
+    now = yield from DatabaseNow()
+    after = datetime.now(timezone.utc)
+    # The answer was given at some instant between the two.
+    off = max((before - now).total_seconds(), (now - after).total_seconds(), 0.0)
+    if off <= _CLOCK_SECONDS:
+        return []
+    message = (
+        f"the database's clock and this host's differ by {off:,.0f} s; expiry goes by the "
+        "database's"
+    )
+    fix = "timedatectl set-ntp true, on the one that is wrong"
+    return [Finding(Severity.WARNING, "clock", None, message, fix)]
+
+
+class Line(NamedTuple):
+    """A line of what people read; its severity only where it says that."""
+
+    text: str
+    indent: int = 0
+    mark: str = ""
+    severity: Severity | None = None
+
+    def __str__(self) -> str:
+        return f"{' ' * self.indent}{self.mark}{self.text}"
+
+
+def lines_of(findings: Sequence[Finding], checked: int) -> Iterator[Line]:
+    """Give findings for people, the worst first, and how many targets were looked at."""
+    for severity in Severity:
+        for finding in findings:
+            if finding.severity is severity:
+                where = f"{visible(finding.target)}: " if finding.target else ""
+                yield Line(f"{severity.value} {finding.code}", severity=severity)
+                yield Line(f"{where}{finding.message}", indent=2)
+                if finding.fix:
+                    yield Line(finding.fix, indent=2, mark="> ")
+    errors, warnings = (
+        sum(finding.severity is severity for finding in findings)
+        for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    yield Line(
+        f"{counted(checked, 'target')} checked: {counted(errors, 'error')}, "
+        f"{counted(warnings, 'warning')}."
+    )
+
+
+def github_annotations(findings: Sequence[Finding]) -> str | None:
+    """Return the lines by which GitHub Actions shows findings; None anywhere else."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return None
+    return "\n".join(finding.annotation for finding in findings)
+
+
+def findings_dict(findings: Sequence[Finding], checked: int) -> dict[str, Any]:
+    """Return plain values, for JSON."""
+    return {"checked": checked, "findings": [finding.to_dict() for finding in findings]}
+
+
+def have_failed(findings: Sequence[Finding], *, strict: bool) -> bool:
+    """Whether a check has failed: by an error, or if it is strict, by a warning."""
+    severities = {finding.severity for finding in findings}
+    return Severity.ERROR in severities or (strict and Severity.WARNING in severities)

@@ -1,0 +1,229 @@
+"""What there is to sweep, and who does it, at one look: what the commands called status print.
+
+``ttl-odm``, ``flask ttl`` and ``manage.py`` say it in the same words, as they do that sweepers are
+paused. This module must not know any of them, nor a database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.sweeper.commands import CountDue, FindDue, Now, ReadLease
+from ttl_odm.sweeper.report import in_one_line
+from ttl_odm.sweeper.store import StoreError
+from ttl_odm.sweeper.tenure import History
+from ttl_odm.sweeper.text import age, aligned, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ttl_odm.sweeper.command_line import Program
+    from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.leases import LeaseState
+    from ttl_odm.sweeper.store import PartitionsCounted
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What is in a target; None for what could not be counted, with the problem.
+
+    `oldest` is seconds since the first of its expired rows has expired, 0 where there are none.
+    """
+
+    target: str
+    model: str | None = None
+    is_on: bool = True
+    rows: int | None = None
+    is_estimated: bool = False
+    expired: int | None = None
+    oldest: float | None = None
+    problem: str | None = None
+    partitions: PartitionsCounted | None = None
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The texts of a table's row: all rows, live ones, expired ones, the oldest of these."""
+        if not self.is_on:
+            return ("-", "-", "-", "TTL is off")
+        if self.rows is None or self.expired is None:
+            return ("?", "?", "?", "?")
+        about, live = "~" if self.is_estimated else "", max(self.rows - self.expired, 0)
+        return (f"{about}{self.rows:,}", f"{about}{live:,}", f"{self.expired:,}", age(self.oldest))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at everything, at an instant of a monotonic clock, in seconds.
+
+    The database is called as it may be printed, None where it isn't known; there may be no lease
+    either.
+    """
+
+    database: str | None
+    lease: LeaseState | None
+    targets: list[Counts]
+    at: float
+
+    def change_of(self, counts: Counts, before: Snapshot | None) -> float | None:
+        """Return by how many rows per second the expired ones of a target grow; None: unknown."""
+        earlier = [] if before is None else before.targets
+        then = next((other for other in earlier if other.target == counts.target), None)
+        if before is None or then is None or then.expired is None or counts.expired is None:
+            return None
+        return (counts.expired - then.expired) / max(self.at - before.at, 1e-9)
+
+    @property
+    def history(self) -> History:
+        """What the last sweeps found, and how fast they were."""
+        return History.loads("" if self.lease is None else self.lease.history)
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether something could not be counted."""
+        return any(counts.problem for counts in self.targets)
+
+    def to_dict(self, before: Snapshot | None = None) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        history = self.history
+        return {
+            "database": self.database,
+            "lease": None if self.lease is None else lease_dict(self.lease),
+            "targets": [
+                {
+                    "target": counts.target,
+                    "model": counts.model,
+                    "is_on": counts.is_on,
+                    "rows": counts.rows,
+                    "rows_are_estimated": counts.is_estimated,
+                    "expired": counts.expired,
+                    "expired_change_per_second": self.change_of(counts, before),
+                    "oldest_expired_age": counts.oldest,
+                    "last_rows_per_second": history.rate_of(counts.target),
+                    "last_found": list(history.of(counts.target)),
+                    "partitions": None
+                    if counts.partitions is None
+                    else counts.partitions.to_dict(),
+                    "error": counts.problem,
+                }
+                for counts in self.targets
+            ],
+        }
+
+
+def look(
+    targets: Mapping[str, str | None],
+    lease_name: str | None,
+    database: str | None,
+    explain: Callable[[Exception], str] = in_one_line,
+) -> Plan[Snapshot]:
+    """Count what is in some targets, and read the lease.
+
+    Args:
+        targets: Their names, each with that of its model, if it has one.
+        lease_name: The lease's; None where none is kept.
+        database: What the database is called, for people.
+        explain: What people are told of an error, in a line.
+    """
+    counts = []
+    for target, model in targets.items():
+        counts.append((yield from _counts(target, model, explain)))
+    lease = None if lease_name is None else (yield from ReadLease(lease_name))
+    return Snapshot(database, lease, counts, (yield from Now()))
+
+
+def _counts(target: str, model: str | None, explain: Callable[[Exception], str]) -> Plan[Counts]:
+    try:
+        due = yield from FindDue(target)
+        if due is None:
+            return Counts(target, model, is_on=False)
+        counted = yield from CountDue(target)
+    except StoreError as error:
+        return Counts(target, model, problem=explain(error))
+    oldest = counted.oldest if due.oldest is None else due.oldest
+    return Counts(
+        target,
+        model,
+        rows=counted.rows,
+        is_estimated=counted.is_estimated,
+        expired=counted.due,
+        oldest=oldest if counted.due else 0.0,
+        partitions=counted.partitions,
+    )
+
+
+def format_snapshot(
+    snapshot: Snapshot,
+    program: Program,
+    width: int | None = None,
+    before: Snapshot | None = None,
+) -> str:
+    """Return it for people, with what has changed since the one before, if there was one.
+
+    Args:
+        snapshot: What was seen.
+        program: What is typed to let paused sweepers go on.
+        width: Columns of the terminal; None where there is none.
+        before: The one before.
+    """
+    lines = [] if snapshot.database is None else [visible(snapshot.database)]
+    lease = snapshot.lease
+    if lease is None:
+        lines.append("No lease is kept.")
+    else:
+        holder, last = "No sweeper holds the lease.", "No sweep has been recorded."
+        if lease.holder is not None:
+            holder = f"{visible(lease.holder)} holds the lease for {lease.seconds_left:,.0f} s."
+        if lease.recorded_ago is not None:
+            last = f"Last sweep {age(lease.recorded_ago)} ago."
+        lines.append(f"{holder} {last}")
+        if lease.paused:
+            lines.append(f"PAUSED: nothing is deleted until: {program('resume')}")
+    change = () if before is None else ("change",)
+    head = ("target", "model", "rows", "live", "expired", *change, "oldest", "rate")
+    rows: list[tuple[str, ...]] = [(*head, "last sweeps found")]
+    for counts in snapshot.targets:
+        *cells, oldest = counts.cells
+        changes = [_per_second(snapshot.change_of(counts, before), sign="+") for _ in change]
+        rate = _per_second(snapshot.history.rate_of(counts.target))
+        last = " ".join(f"{number:,}" for number in snapshot.history.of(counts.target)[-3:]) or "-"
+        names = (visible(counts.target), visible(counts.model or "-"))
+        rows.append((*names, *cells, *changes, oldest, rate, last))
+    lines += ["", aligned(rows, width)]
+    lines += [
+        f"{visible(counts.target)}: {counts.partitions}"
+        for counts in snapshot.targets
+        if counts.partitions is not None
+    ]
+    lines += [
+        f"! {visible(counts.target)}: {counts.problem}"
+        for counts in snapshot.targets
+        if counts.problem
+    ]
+    return "\n".join(lines)
+
+
+def _per_second(rows: float | None, sign: str = "") -> str:
+    return "-" if rows is None else f"{rows:{sign},.0f}/s"
+
+
+def lease_dict(lease: LeaseState) -> dict[str, Any]:
+    """Return the state of a lease for JSON."""
+    return {
+        "holder": lease.holder,
+        "seconds_left": lease.seconds_left,
+        "paused": lease.paused,
+        "last_sweep_seconds_ago": lease.recorded_ago,
+    }
+
+
+RESUMED: Final = "Resumed: the sweepers go on."
+
+
+def paused_text(lease: LeaseState, program: Program) -> str:
+    """Return what is said when sweepers have been paused."""
+    at_work = f" {visible(lease.holder)} stops after its batch." if lease.holder else ""
+    return (
+        f"Paused: no sweeper begins another batch.{at_work} Let them go on with: "
+        f"{program('resume')}"
+    )
