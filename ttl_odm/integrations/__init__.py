@@ -8,8 +8,7 @@
 | `ttl_odm.integrations.apscheduler` | APScheduler 3 |
 | `ttl_odm.integrations.dramatiq` | Dramatiq |
 | `ttl_odm.integrations.procrastinate` | Procrastinate |
-| `ttl_odm.integrations.alembic_plugin` | Alembic, which loads it, to tell who forgot an import |
 
-The others only start sweepers and stop them: hiding expired rows needs no integration. None of them
+They only start sweepers and stop them: hiding expired rows needs no integration. None of them
 knows another, and this module must not know any of them.
 """
