@@ -74,8 +74,6 @@ def test_the_blocks_of_a_page_run(
 ) -> None:
     if page == "docs/a-database-of-your-own.md":
         pytest.importorskip("duckdb", "2", reason="DuckDB counts the rows of a write since 2.0")
-    if page == "docs/flask-migrate.md":
-        pytest.importorskip("flask_migrate", reason="an environment from before that page")
     monkeypatch.chdir(tmp_path)
     Page(ROOT / page, tmp_path).run()
 

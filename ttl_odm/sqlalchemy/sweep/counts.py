@@ -104,8 +104,8 @@ def _is_on(binding: Binding) -> bool:
     return any(default() is not None for default in binding.defaults())
 
 
-def _finding(connection: Connection, binding: Binding, *, is_whole: bool) -> Select[Any]:
-    """What has expired: ``due``, and the age of the ``oldest`` where only reading all tells it."""
+def _finding(connection: Connection, binding: Binding, *, is_whole: bool) -> Any:
+    """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it."""
     clock, table = clock_of(connection.dialect), binding.table
     if is_whole:
         some = measuring(clock, binding, table, expired_in(connection, binding)).subquery()
@@ -126,7 +126,7 @@ def _finding(connection: Connection, binding: Binding, *, is_whole: bool) -> Sel
     return select(due.label("due"), null().label("oldest"))
 
 
-def _one(connection: Connection, statement: Select[Any]) -> Any:
+def _one(connection: Connection, statement: Any) -> Any:
     return connection.execute(statement.options(include_expired())).one()
 
 

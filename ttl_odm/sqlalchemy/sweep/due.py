@@ -434,7 +434,7 @@ def counting(
     source: FromClause,
     *criteria: ColumnElement[bool],
     limit: int | ColumnElement[int] | None = None,
-) -> Select[tuple[int]]:
+) -> Select[Any]:
     """What counts rows, up to a limit; expired ones too, if the statement that it is in does."""
     rows: Select[Any] = select(literal_column("1")).select_from(source).where(*criteria)
     if limit is None:
@@ -455,8 +455,9 @@ def measure(
     None for an age that nobody can tell: a NULL that is expired has no instant.
     """
     clock = clock_of(connection.dialect)
-    measured = measuring(clock, binding, source, *criteria, limit=limit).options(include_expired())
-    number, oldest = connection.execute(measured).one()
+    measured = measuring(clock, binding, source, *criteria, limit=limit)
+    row: Any = connection.execute(measured.options(include_expired())).one()
+    number, oldest = row
     return int(number), overdue_of(oldest, clock)
 
 
@@ -466,8 +467,8 @@ def measuring(
     source: FromClause,
     *criteria: ColumnElement[bool],
     limit: int | None = None,
-) -> Select[tuple[int, Any]]:
-    """What counts expired rows so, and has the age of the first of them: see `overdue_of`."""
+) -> Any:
+    """The statement that counts expired rows so, and has the age of the first of them: see `overdue_of`."""
     overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
     rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
     some = rows.options(include_expired()).subquery()
