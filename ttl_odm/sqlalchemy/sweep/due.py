@@ -468,7 +468,7 @@ def measuring(
     *criteria: ColumnElement[bool],
     limit: int | None = None,
 ) -> Any:
-    """The statement that counts expired rows so, and has the age of the first of them: see `overdue_of`."""
+    """What counts expired rows so, and has the age of the first of them: see `overdue_of`."""
     overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
     rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
     some = rows.options(include_expired()).subquery()
