@@ -12,6 +12,7 @@ This module must not know what is done to filters, pipelines or documents.
 
 from __future__ import annotations
 
+import logging
 import math
 import weakref
 from contextlib import suppress
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection
 
 Model = TypeVar("Model")
+
+logger: Final = logging.getLogger("ttl_odm.beanie")
 
 _NOTHING: Final = object()
 _GATED: Final = ("mongodb", "documentdb")
@@ -61,6 +64,7 @@ class Binding:
         self.backend: Backend = backend
         self.deleting: Policy | None = None
         self._default = _declared(model)
+        self._waiting: Policy | None = None
 
     @property
     def policy(self) -> Policy:
@@ -68,6 +72,14 @@ class Binding:
         policy, deleting = self._default.settled, self.deleting
         if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
             return policy
+        if policy != self._waiting:  # once
+            self._waiting = policy
+            name = self.model.__name__
+            logger.warning(
+                "%s: %r is not in force yet, because MongoDB deletes by %r: await "
+                "ensure_indexes(%s).",
+                *(name, policy, deleting, name),
+            )
         return deleting
 
     @property
