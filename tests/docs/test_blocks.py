@@ -143,8 +143,9 @@ def test_the_first_example_of_the_readme_runs_twice(
     monkeypatch.chdir(tmp_path)
     source = (ROOT / "README.md").read_text()
     first = source[: source.index("## In your code")]
-    (tmp_path / "first.md").write_text(first)
-    for _ in range(2):
+    for number in range(2):  # the clock that sleeps for it begins an hour later each time
+        later = f"clock.freeze()\nclock.advance({number} * 3_600)\n"
+        (tmp_path / "first.md").write_text(first.replace("clock.freeze()\n", later))
         Page(tmp_path / "first.md", tmp_path).run()
 
 
