@@ -64,8 +64,8 @@ def test_both_say_the_same_of_themselves(packages: Packages) -> None:
         in_sdist = sdist.extractfile(name)
         assert in_sdist is not None
         assert in_sdist.read() == in_wheel
-    said, (_, _, description) = email.message_from_bytes(in_wheel), in_wheel.partition(b"\n\n")
-    assert description == (ROOT / "README.md").read_bytes()
+    said = email.message_from_bytes(in_wheel)
+    assert said.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     assert (said["Description-Content-Type"], said["License-File"]) == ("text/markdown", "LICENSE")
     versions = re.findall(r"Python :: (3\.\d+)", "\n".join(said.get_all("Classifier", [])))
     assert said["Requires-Python"] == f">={versions[0]}"

@@ -42,8 +42,6 @@ _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
 _HIDDEN: Final = ("index", "column")
 
 # Alembic 1.18 runs comparisons by priority; before, in the order in which they were registered.
-_FIRST: dict[str, Any]
-_LAST: dict[str, Any]
 _FIRST, _LAST = (
     {"priority": getattr(alembic.util.DispatchPriority, name)}
     if hasattr(alembic.util, "DispatchPriority")
@@ -91,11 +89,6 @@ def _hide_what_is_ours(
     # As include_name and include_object of env.py.
     autogen_context._name_filters.append(by_name)  # noqa: SLF001
     autogen_context._object_filters.append(by_object)  # noqa: SLF001
-
-
-if not _FIRST:  # Alembic has registered its own before
-    _registered: list[Any] = comparators._registry["schema", "default"]  # noqa: SLF001
-    _registered.insert(0, _registered.pop())
 
 
 def _compared_names(table: Table) -> Sequence[str]:
