@@ -6,8 +6,10 @@ module which only declares ``__ttl__`` costs milliseconds; the adapters (`ttl_od
 `ttl_odm.beanie`, ...) are imported by those who use them.
 """
 
+from ttl_odm.core.follows import Follows
 from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
+from ttl_odm.core.stored import Stored
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import ExpiredError, InvalidTTL, TTLConfigurationError, TTLError
 
@@ -20,8 +22,10 @@ __all__ = [
     "ExpireAfter",
     "ExpireAt",
     "ExpiredError",
+    "Follows",
     "InvalidTTL",
     "Partitions",
+    "Stored",
     "TTLConfigurationError",
     "TTLError",
     "__version__",

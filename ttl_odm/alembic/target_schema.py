@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Column, Integer, MetaData, Table, text
 from sqlalchemy.schema import CreateColumn, CreateTable
@@ -22,6 +22,7 @@ from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.binding import Binding
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import instants_of
@@ -30,10 +31,16 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Index
     from sqlalchemy.engine import Dialect
 
-Sweep = Literal["index", "scan"]
+Sweep = Literal["index", "scan", "database"]
+
+INDEXED: Final = ("index", "database")
+"""Which of them have the sweeper's indexes."""
 
 LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
+
+STORED = "stored"
+"""Stands for the seconds where a view or a policy of the database looks them up."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +56,13 @@ class TargetSchema:
     dates: str | None = None
 
     @classmethod
-    def of(cls, name: str, policy: Policy, schema: str | None) -> TargetSchema:
-        """For a table of this name."""
+    def of(
+        cls, name: str, policy: Policy, schema: str | None, place: MetaData | None = None
+    ) -> TargetSchema:
+        """For a table of this name; a MetaData may say where stored defaults are."""
         table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
+        for ours in () if place is None else declared_policy_tables(place) or ():
+            ours.to_metadata(table.metadata)
         declared.add_check(table, table.c[OWN_TTL])
         if not isinstance(policy, TTL):
             dates = Column(policy.field, Integer())
@@ -151,8 +162,19 @@ class TargetSchema:
 
     @property
     def seconds(self) -> int | None:
-        """The default ttl: what is counted from a row's last modification."""
-        return self.policy.default if isinstance(self.policy, TTL) else None
+        """The default ttl: what is counted from a row's last modification.
+
+        Of one that the database stores, what it begins with.
+        """
+        if not isinstance(self.policy, TTL):
+            return None
+        return self.policy.default if self.policy.stored is None else self.policy.stored.start
+
+    @property
+    def noted(self) -> str:
+        """The default ttl as a view says of itself which it holds."""
+        is_stored = isinstance(self.policy, TTL) and self.policy.stored is not None
+        return STORED if is_stored else str(self.seconds)
 
     def live(self, dialect: Dialect) -> str:
         """The one predicate as SQL text, with the default in it."""
@@ -165,6 +187,12 @@ class TargetSchema:
         binding = self._binding
         live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
         return _as_text(live, dialect)
+
+    def expired(self, dialect: Dialect) -> str:
+        """Whether a row has expired at the moment of the write, as SQL text with the default."""
+        binding = self._binding
+        predicate = Predicate(clock_of(dialect), writing=True)
+        return f"({_as_text(predicate.expired(binding, binding.columns_of(self.table)), dialect)})"
 
     def expires_at(self, dialect: Dialect) -> str:
         """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""

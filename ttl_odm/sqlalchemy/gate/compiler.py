@@ -26,12 +26,12 @@ from ttl_odm.sqlalchemy.gate.context import gate_contexts
 from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
+from ttl_odm.sqlalchemy.keys.parents import LiveParents
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import (
-    includes_expired,
-)
+from ttl_odm.sqlalchemy.policy.known import NotedDefault
+from ttl_odm.sqlalchemy.policy.parameters import includes_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepInsert, SweepSelect, SweepUpdate
@@ -185,6 +185,7 @@ class GatedCompiler(Compiler):
                         update_stmt = stamped_update(update_stmt, binding, target)
                     if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
+                    _prepare(self, LiveParents.of_update(target))
                     if target.may_change_keys:
                         _prepare(self, ChangedReferences.of(target))
                         keys: Preparation | None = UpdatedKeys.of(target)
@@ -218,6 +219,8 @@ class GatedCompiler(Compiler):
         trial = None
         if binding is not None or sub_binding_of(table) is not None:
             trial = _prepare_keys(self, emitted)
+        if not self.stack:
+            _prepare(self, LiveParents.of_insert(table))
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)
         if met is not None:
@@ -286,6 +289,8 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
 
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
         _needs_context(compiler)
+        if binding.stored is not None:
+            _prepare(compiler, NotedDefault.of(binding))
         writing = compiler.ttl_mode.writing
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))

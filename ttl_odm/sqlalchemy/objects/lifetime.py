@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from sqlalchemy import ColumnElement, Table, inspect, literal
+from sqlalchemy import ColumnElement, Table, inspect, literal, select
+from sqlalchemy.orm import object_session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
 from sqlalchemy.sql import visitors
@@ -35,7 +36,11 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.following import following_of
+from ttl_odm.sqlalchemy.policy.known import policy_as_noted
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper
 
     from ttl_odm.core.lifetime import OnlyIf
+    from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 
@@ -82,10 +88,14 @@ class Lifetime(NamedTuple):
         """Whether there are attributes."""
         return bool(self.attributes)
 
-    def end(self, values: Mapping[str, Any]) -> datetime | None:
+    def scope(self, values: Mapping[str, Any]) -> object:
+        """What a row's stored default hangs on; None where rows have one for all."""
+        return None if self.kind is None else values[self.kind]
+
+    def end(self, values: Mapping[str, Any], policy: Policy) -> datetime | None:
         """The instant at which a row of these `attributes` expires (aware, UTC); None: never."""
         return expiry.expires_at(
-            self.default.policy,
+            policy,
             instant=values[self.stamp],
             own=None if self.own is None else values[self.own],
             kind=None if self.kind is None else values[self.kind],
@@ -110,7 +120,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         return None
     limit = binding.max_lifetime
     has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
-    kind = binding.discriminator if has_kinds else None
+    kind = binding.discriminator if has_kinds or binding.is_scoped else None
     columns = (binding.last_modified, binding.override, kind, limit and limit.created)
     properties = compat.properties(mapper)
     keys: tuple[str | None, ...] = (None,) * len(columns)
@@ -144,6 +154,12 @@ def bound_lifetime(row: object) -> Lifetime:
         mapper = inspect(row).mapper  # raises SQLAlchemy's error
     lifetime = lifetime_of(mapper)
     if lifetime is None:
+        following = following_of(mapper.local_table)
+        if following is not None:
+            raise TTLConfigurationError(
+                f"{type(row).__name__} has no lifetime of its own: its __ttl__ is "
+                f"{following.declared!r}, so set that of the parent."
+            )
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
         )
@@ -163,9 +179,35 @@ def bound_lifetime(row: object) -> Lifetime:
 
 
 def end_of(row: object) -> datetime | None:
-    """The instant at which a row expires (aware, UTC), as it is in memory; None for never."""
+    """The instant at which a row expires (aware, UTC), as it is in memory; None for never.
+
+    Where the database stores the default, that is what it was when this process saw it last.
+    """
+    mapper = instance_state(row).manager.mapper
+    if lifetime_of(mapper) is None and following_of(mapper.local_table) is not None:
+        return _end_of_parent(row, mapper)
     lifetime = bound_lifetime(row)
-    return lifetime.end({key: getattr(row, key) for key in lifetime.attributes})
+    values = {key: getattr(row, key) for key in lifetime.attributes}
+    policy = lifetime.default.policy
+    if lifetime.binding.stored is not None:
+        session = object_session(row)
+        dialect = None if session is None else dialect_of(session, row)
+        policy = policy_as_noted(lifetime.binding, dialect, lifetime.scope(values))
+    return lifetime.end(values, policy)
+
+
+def _end_of_parent(row: object, mapper: Mapper[Any]) -> datetime | None:
+    """The same of a row that follows another, which the database is asked; of an orphan None."""
+    session = object_session(row)
+    if session is None or not instance_state(row).has_identity:
+        raise TTLConfigurationError(
+            f"{type(row).__name__} follows its parent, and the end of a row that is in no session, "
+            "or wasn't flushed yet, can't be asked for."
+        )
+    key = zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)
+    rows = select(functions.expires_at(mapper.local_table)).options(include_expired())
+    end: datetime | None = session.scalar(rows.where(*(column == value for column, value in key)))
+    return end
 
 
 def is_expired(row: object) -> bool:

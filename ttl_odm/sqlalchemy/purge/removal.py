@@ -14,6 +14,7 @@ table at the root, so what they hold of a row goes first: see `subtables`.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -31,6 +32,7 @@ from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expir
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
+from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
     SweepSelect,
@@ -130,7 +132,8 @@ class Removal:
     """Rows of one table that one transaction purges.
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
-    counts those that were archived so far, `loaded` the bytes of those that came to Python whole.
+    counts those that were archived so far, `loaded` the bytes of those that came to Python whole,
+    `followers` the rows that went before these since they follow them, by table.
     """
 
     connection: Connection
@@ -141,6 +144,7 @@ class Removal:
     archived: int = 0
     loaded: int = 0
     mode: Mode = field(init=False)
+    followers: Counter[str] = field(default_factory=Counter)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
 
@@ -152,6 +156,8 @@ class Removal:
         """Whether rows can go by one statement, see `by_statement`."""
         mode, dialect = self.mode, self.connection.dialect
         if mode.orm is not None or subtables(self.binding, dialect.name):
+            return False
+        if all_followers(self.binding):
             return False
         if mode.copy is not None:
             return dialect.name == "postgresql" and not self._is_reported
@@ -260,9 +266,12 @@ class Removal:
 
         Unless they are `judged`: then they count as expired, whatever was written since.
         """
+        connection, table, held = self.connection, self._table, self.keys(rows)
+        followers = FollowersRemoval(connection)
+        followers.of(self.binding, held)
+        self.followers += followers.removed
         if self.mode.orm is not None:
             return self._delete_objects(rows)
-        connection, table, held = self.connection, self._table, self.keys(rows)
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)

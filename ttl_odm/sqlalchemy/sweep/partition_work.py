@@ -124,7 +124,9 @@ def next_place(connection: Connection, binding: Binding, request: BatchRequest) 
         place = Place(leaves, time.monotonic(), steps, leaves.counted)
         if before is not None:
             place = before.anew(place)
-    if all(default() is None for default in binding.defaults()):  # nothing goes any more
+    # What is stored was read with the partitions, and is again before one goes.
+    is_off = not binding.stored and all(default() is None for default in binding.defaults())
+    if is_off:  # nothing goes any more
         place = replace(place, steps=tuple(s for s in place.steps if isinstance(s, Range)))
     return place
 
