@@ -49,8 +49,7 @@ def main() -> int:
             tell(f"{name} ({size})")
             part = _part(name, bench, size, versions)
             if part.findings:  # none: its database isn't there, or isn't wanted
-                some = bool(arguments.only)
-                report = report.with_part(part, PARTS, of_some_databases=some)
+                report = report.with_part(part, PARTS)
             report.write(arguments.output)
     sys.stdout.write("\n".join(report.goals()) + "\n")
     tell(f"The report: {arguments.output / NAME}.md")

@@ -8,13 +8,11 @@ since a drop needs the table for itself for a moment.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import DateTime, String, create_engine, text
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from benchmarks import goals
@@ -53,10 +51,6 @@ DAYS: Final = 30
 _DAY: Final = 86_400
 _CUT, _WHOLE, _HAND = "cut", "whole", "by hand"
 _VACUUM: Final = "whole and vacuum"
-
-_DIRTY: Final = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'"
-_FEW: Final = 20
-"""Pages that are changed whatever one does: the server's own."""
 
 _SITTINGS: Final = 2
 """As one table has as many rows as all others together."""
@@ -173,26 +167,6 @@ def _fill(engine: Engine, model: Any, rows: int) -> None:
     # As autovacuum would have done in all these days.
     settle = "VACUUM ANALYZE" if engine.dialect.name == "postgresql" else "ANALYZE TABLE"
     _settle(engine, settle, model)
-    if getattr(engine.dialect, "is_mariadb", False):
-        with suppress(OperationalError):  # not everybody may
-            _write_back(engine)
-
-
-def _write_back(engine: Engine) -> None:
-    """Have MariaDB write changed pages, as it long has those of a partition that goes by its age.
-
-    A file with such pages is dropped when the page cleaner has been there, a second later perhaps.
-    """
-    most = "innodb_max_dirty_pages_pct"
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        before = connection.scalar(text(f"SELECT @@GLOBAL.{most}"))
-        low = connection.scalar(text(f"SELECT @@GLOBAL.{most}_lwm"))
-        for name in (f"{most}_lwm", most):
-            connection.execute(text(f"SET GLOBAL {name} = 0"))
-        while int(connection.execute(text(_DIRTY)).one()[1]) > _FEW:
-            sleep(0.1)
-        connection.execute(text(f"SET GLOBAL {most} = {before}"))
-        connection.execute(text(f"SET GLOBAL {most}_lwm = {low}"))
 
 
 def _settle(engine: Engine, command: str, model: Any) -> None:

@@ -77,23 +77,14 @@ class Report:
         content = json.loads(file.read_text(encoding="utf-8"))
         return cls([_part(part) for part in content["parts"]], content["missing"])
 
-    def with_part(
-        self, part: Part, order: Sequence[str], *, of_some_databases: bool = False
-    ) -> Report:
+    def with_part(self, part: Part, order: Sequence[str]) -> Report:
         """The same report with a part instead of the one of its name.
 
         Args:
             part: what is new.
             order: the names of all parts.
-            of_some_databases: what was found earlier on others stays, as a part by itself.
         """
         others = [other for other in self.parts if other.name != part.name and other.name in order]
-        if of_some_databases:
-            anew = {finding.database for finding in part.findings}
-            for earlier in self.parts:
-                kept = [finding for finding in earlier.findings if finding.database not in anew]
-                if earlier.name == part.name and kept:
-                    others.append(replace(earlier, findings=kept))
         parts = sorted([*others, part], key=lambda part: order.index(part.name))
         return replace(self, parts=parts)
 

@@ -228,15 +228,6 @@ def test_measuring_one_benchmark_anew_keeps_the_others_in_their_order() -> None:
     assert "| 1.0..6.0 ms, **2 of 3 met** |" in "\n".join(found.goals())
 
 
-def test_measuring_some_databases_anew_keeps_what_others_have_shown() -> None:
-    (found,) = part("rivals", 4.0).findings
-    both = [found, replace(found, database="MySQL")]
-    old, new = replace(part("rivals", 4.0), findings=both), part("rivals", 6.0)
-    kept = Report([old]).with_part(new, PARTS, of_some_databases=True).parts
-    assert [each.findings for each in kept] == [[both[1]], new.findings]
-    assert Report([old]).with_part(new, PARTS).parts == [new]
-
-
 @pytest.mark.parametrize("commit", [True, False])
 def test_each_way_to_renew_a_row_sends_one_update_each_time(
     tmp_path: Path, *, commit: bool

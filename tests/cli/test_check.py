@@ -17,13 +17,13 @@ from tests.cli import shop
 from tests.cli.running import CliRunner, run
 from tests.migrations.projects import is_mysql
 from ttl_odm import ExpireAt
-from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.cli import checked_table, checks_rows
+from ttl_odm.cli.application import Application, answer
 from ttl_odm.cli.commands import cli
+from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.sqlalchemy import TTLMixin, disable, enable
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -345,6 +345,21 @@ def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> N
     ]
 
 
+class StoppedClock:
+    """A store whose database has the same time at each question, that of the first one."""
+
+    def __init__(self, store: Any, moments: list[datetime]) -> None:
+        self._store = store
+        self._moments = moments
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def now(self) -> datetime:
+        self._moments.append(await answer(self._store.now()))
+        return self._moments[0]
+
+
 def differing(app: list[str], monkeypatch: pytest.MonkeyPatch, *, status: int = 0) -> str:
     """What is found when this host's clock, and nothing else, is five minutes ahead.
 
@@ -352,18 +367,8 @@ def differing(app: list[str], monkeypatch: pytest.MonkeyPatch, *, status: int = 
     """
     assert ("clock", None) not in found(app, status=status)
     moments: list[datetime] = []
-    now, now_async = SQLAlchemyStore.now, MongoStore.now
-
-    def stopped(store: Any) -> datetime:
-        moments.append(now(store))
-        return moments[0]
-
-    async def stopped_async(store: Any) -> datetime:
-        moments.append(await now_async(store))
-        return moments[0]
-
-    monkeypatch.setattr(SQLAlchemyStore, "now", stopped)
-    monkeypatch.setattr(MongoStore, "now", stopped_async)
+    store = Application.store
+    monkeypatch.setattr(Application, "store", lambda self: StoppedClock(store(self), moments))
     found(app, status=status)
     with time_machine.travel(moments[0] + timedelta(minutes=5), tick=False):
         message: str = found(app, status=status)["clock", None]["message"]

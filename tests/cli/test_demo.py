@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import re
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
-import sqlalchemy
-
-ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,24 +24,6 @@ def test_the_demo_shows_every_step() -> None:
     assert "is stored: items = 7" in output
     assert "10,002 rows deleted" in output
     assert "In the file: 10,005 rows before, 3 after." in output
-
-
-@pytest.mark.skipif(
-    sqlalchemy.__version__.startswith("2.0."), reason="the newest rich has drawn it: in .venv only"
-)
-def test_the_picture_in_the_readme_is_the_demos(tmp_path: Path) -> None:
-    assert run("demo", "--svg", str(tmp_path / "demo.svg")).returncode == 0
-    now, then = (drawn(folder / "demo.svg") for folder in (tmp_path, ROOT / "docs" / "_static"))
-    assert now == then, "run: ttl-odm demo --svg docs/_static/demo.svg"
-
-
-def drawn(file: Path) -> list[str]:
-    """The words of a drawing, without the numbers of one run."""
-    source = file.read_text(encoding="utf-8")
-    assert "http://" not in source.replace("http://www.w3.org/2000/svg", "")
-    assert "@font-face" not in source
-    words = html.unescape(" ".join(re.findall(r"<text [^>]*>([^<]*)</text>", source))).split()
-    return [re.sub(r"\d[\d,.]*", "N", word) for word in words]
 
 
 def test_help_lists_the_commands() -> None:

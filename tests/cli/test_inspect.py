@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -186,14 +185,6 @@ def test_an_asynchronous_driver_does_as_well(async_backend: Backend) -> None:
         assert "There is no SQLite file" in finished.stderr
     else:
         assert finished.stdout == "There are no tables that this user may read.\n"
-
-
-@pytest.mark.databases("sqlite")
-def test_the_line_for_plan_can_be_typed(filled: Engine) -> None:
-    *_, last = CliRunner().invoke(cli, ["inspect", url_of(filled)]).stdout.splitlines()
-    program, *words = shlex.split(last)
-    assert program == "ttl-odm"
-    assert "would be expired" in CliRunner().invoke(cli, words).stdout
 
 
 def test_models_are_named_and_are_enough_by_themselves() -> None:

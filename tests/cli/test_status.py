@@ -14,10 +14,11 @@ from sqlalchemy import text
 from tests.cli import shop
 from tests.cli.running import CliRunner, command, variables
 from tests.guard import GUARD
+from ttl_odm.cli.application import Target
 from ttl_odm.cli.commands import cli
+from ttl_odm.cli.output import aligned
+from ttl_odm.cli.status import Counts, Snapshot, format_snapshot
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper.snapshot import Counts, Snapshot, format_snapshot
-from ttl_odm.sweeper.text import aligned
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -87,12 +88,13 @@ def test_watching_looks_again_until_it_is_interrupted(app: list[str]) -> None:
 
 
 def test_two_looks_tell_how_fast_the_expired_rows_grow_or_shrink() -> None:
-    before = Snapshot(None, None, [Counts("carts", "Cart", rows=200, expired=90)], at=10.0)
+    carts, wishes = Target("carts", "Cart", None), Target("wishes", "Wish", None)
+    before = Snapshot(None, None, [Counts(carts, rows=200, expired=90)], at=10.0)
     now = [
-        Counts("carts", "Cart", rows=200_000, is_estimated=True, expired=40),
-        Counts("wishes", "Wish", problem="gone"),
+        Counts(carts, rows=200_000, is_estimated=True, expired=40),
+        Counts(wishes, problem="gone"),
     ]
-    screen = format_snapshot(Snapshot(None, None, now, at=12.0), str, None, before)
+    screen = format_snapshot(Snapshot(None, None, now, at=12.0), None, before)
     rows = {line.split()[0]: line.split() for line in screen.splitlines() if line}
     assert rows["carts"][2:6] == ["~200,000", "~199,960", "40", "-25/s"]
     assert rows["wishes"][2:6] == ["?", "?", "?", "-"]

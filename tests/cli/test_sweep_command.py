@@ -17,7 +17,6 @@ from sqlalchemy import func, select, text
 from tests.cli import shop
 from tests.cli.running import CliRunner, as_json, command, run, variables
 from tests.guard import GUARD
-from tests.sql.sweeping import HOUR, add
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
@@ -188,57 +187,9 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 def test_on_a_terminal_it_counts_asks_and_shows_a_bar(
     engine: Engine, url: str, reply: bytes, left: int
 ) -> None:
-    status, screen = on_a_terminal(reply, "--app", "tests.cli.shop:Base", "--url", url)
-    assert status == 0, screen
-    assert b"Delete 20 rows? [y/N]: " in screen
-    assert b"20 rows expired" in screen
-    assert (b"10/10" in screen) is (left == 5)
-    assert (b"Nothing was deleted" in screen) is (left == 15)
-    assert stored(engine) == left
-
-
-@sqlite
-def test_on_a_terminal_it_asks_for_no_rows_that_the_fuse_keeps(engine: Engine, url: str) -> None:
-    with engine.begin() as connection:
-        add(connection, "carts", [(key, None, 26 * HOUR) for key in range(100, 1200)])
-    app = ["--app", "tests.cli.shop:Base", "--url", url, "--max-fraction", "0.1"]
-    status, screen = on_a_terminal(b"y\n", *app)
-    assert status == 3, screen
-    assert b"carts FAILED: 1,110 rows have expired, more than max_fraction=0.1" in screen
-    assert b"Delete 10 rows? [y/N]: " in screen  # the sessions
-    status, screen = on_a_terminal(b"y\n", *app)
-    assert status == 3, screen
-    assert b"Delete" not in screen
-    assert screen.count(b"carts FAILED") == 1
-
-
-@sqlite
-def test_on_a_terminal_the_fuse_knows_what_the_last_sweeps_found(engine: Engine, url: str) -> None:
-    app = ["--app", "tests.cli.shop:Base", "--url", url]
-    for _ in range(3):
-        swept(*app)
-    with engine.begin() as connection:
-        add(connection, "carts", [(key, None, 26 * HOUR) for key in range(100, 1200)])
-    status, screen = on_a_terminal(b"y\n", *app, "--max-jump", "2")
-    assert status == 3, screen
-    assert b"carts FAILED: 1,100 rows have expired, more than max_jump=2 times 10 rows" in screen
-    assert b"Delete" not in screen
-
-
-@sqlite
-def test_a_dry_run_says_how_many_rows_there_are_where_none_has_expired(url: str) -> None:
-    app = ["--app", "tests.cli.shop:Base", "--url", url]
-    assert swept(*app, "--model", "Cart")["deleted"] == 10
-    shown = call("sweep", *app, "--dry-run").stdout
-    (row,) = (line.split() for line in shown.splitlines() if line.startswith("  carts"))
-    assert row == ["carts", "0", "5", "-"]
-
-
-def on_a_terminal(reply: bytes, *arguments: str) -> tuple[int, bytes]:
-    """Sweep on a terminal, and answer the question, if it comes; the status and the screen."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        command("sweep", *arguments),
+        command("sweep", "--app", "tests.cli.shop:Base", "--url", url),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -248,11 +199,15 @@ def on_a_terminal(reply: bytes, *arguments: str) -> tuple[int, bytes]:
     screen = b""
     for chunk in iter(lambda: _read(ours), b""):
         screen += chunk
-        if b"? [y/N]: " in screen and reply:
+        if b"Delete 20 rows? [y/N]: " in screen and reply:
             os.write(ours, reply)
             reply = b""
     os.close(ours)
-    return process.wait(GUARD), screen
+    assert process.wait(GUARD) == 0, screen
+    assert b"20 rows expired" in screen
+    assert (b"10/10" in screen) is (left == 5)
+    assert (b"Nothing was deleted" in screen) is (left == 15)
+    assert stored(engine) == left
 
 
 def _read(terminal: int) -> bytes:
@@ -386,12 +341,6 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
     [
         ([], 2, "Say what to work on: --app module:Base"),
         (["--app", "tests.cli.shop:Base"], 2, "doesn't say where the database is"),
-        (["--app", "tests.cli.shop:Base", "--url", ""], 2, "the database URL is empty. If it"),
-        (
-            ["--app", "tests.cli.shop:EMPTY", "--url", "sqlite://"],
-            2,
-            "no model with a TTL: declare __ttl__ on one, or enable() it. Most often its module",
-        ),
         (["--app", "tests.cli.shop:nothing"], 2, "nothing() has to return an engine"),
         (["--app", "tests.cli.shop:pair", "--url", "sqlite://"], 2, "which says where to work"),
         (["--app", "tests.cli.shop:failing"], 2, "calling it failed with KeyError: 'SHOP_URL'"),

@@ -14,7 +14,6 @@ import click
 import pytest
 import yaml
 
-import ttl_odm
 from ttl_odm.cli.commands import cli
 
 if TYPE_CHECKING:
@@ -64,13 +63,6 @@ def test_an_environment_variable_is_read_by_an_option() -> None:
     for file in DEPLOY.iterdir():
         for variable in re.findall(r"\bTTL_ODM_\w+", file.read_text()):
             assert variable in known, file.name
-
-
-def test_the_image_installs_what_is_released_or_the_wheel_that_is_named() -> None:
-    assert "\nARG TTL_ODM=ttl-odm\n" in DOCKERFILE
-    assert '"${TTL_ODM}[' in DOCKERFILE
-    assert f"TTL_ODM=./ttl_odm-{ttl_odm.__version__}-py3-none-any.whl" in DOCKERFILE
-    assert COMPOSE["services"]["sweeper"]["build"]["args"] == {"TTL_ODM": "${TTL_ODM:-ttl-odm}"}
 
 
 def test_metrics_are_served_where_they_are_looked_for() -> None:

@@ -1,4 +1,4 @@
-"""``manage.py ttl_sweep``, ``ttl_status`` and its like: what they print, how they end; hooks."""
+"""``manage.py ttl_sweep`` and ``ttl_status``, what they print and how they end; hooks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from tests.django_app import project
 from tests.django_app.data import fill, kill, raw
 from tests.django_app.shop.models import Line, Order, Receipt, Seat, Session
-from ttl_odm.django import DjangoStore, TTLIndex, keep_last_modified
-from ttl_odm.django.checks import check_policies
+from ttl_odm.django import DjangoStore
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import Counted, Hook, Skip, Sweeper, UnreachableStoreError
+from ttl_odm.sweeper import Hook, Skip, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from django.test.utils import CaptureQueriesContext
+    from collections.abc import Iterator
 
     from tests.backends import Backend
 
@@ -40,26 +37,14 @@ def swept(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[Any, list[
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def checked(
-    capsys: pytest.CaptureFixture[str], *options: str
-) -> tuple[int, dict[tuple[str, str | None], Any]]:
-    """Check, and return the exit status and the findings by their codes and tables."""
-    capsys.readouterr()
-    status = 0
-    try:
-        call_command("ttl_check", "--json", *options)
-    except SystemExit as end:
-        status = int(end.code or 0)
-    (content,) = map(json.loads, capsys.readouterr().out.splitlines())
-    return status, {(each["code"], each["target"]): each for each in content["findings"]}
-
-
-def apply_reported_fix(code: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def apply_reported_fix(finding: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Let a deep check end with this finding, and run the statement that it offers."""
-    status, findings = checked(capsys, "--deep", "--model", "shop.Session")
-    finding = findings[code, "shop_session"]
-    assert (status, finding["message"]) == (1, message)
-    raw(finding["fix"])
+    with pytest.raises(SystemExit) as ended:
+        call_command("ttl_status", "--deep", "--model", "shop.Session")
+    assert ended.value.code == 1
+    reported = capsys.readouterr().err
+    assert f"{finding}: UPDATE" in reported
+    raw(reported[reported.index("UPDATE") :].strip())
 
 
 def test_everything_that_has_expired_is_purged(
@@ -125,137 +110,22 @@ def test_the_status_says_what_is_left_and_who_sweeps(
     call_command("ttl_status", "--model", "shop.Session", "--json")
     found = json.loads(capsys.readouterr().out)
     (target,) = found["targets"]
-    counts = (target["target"], target["model"], target["rows"], target["expired"])
-    assert counts == ("shop_session", "shop.Session", 2, 1)
-    assert 3600 <= target["oldest_expired_age"] < 3700
-    assert (found["database"], found["lease"]["holder"]) == ("default", None)
+    assert (target["table"], target["rows"], target["due"]) == ("shop_session", 2, 1)
+    assert 3600 <= target["oldest"] < 3700
+    assert found["lease"]["holder"] is None
     call_command("ttl_sweep", "--model", "shop.Session")
     call_command("ttl_status", "--model", "shop.Session")
     told = capsys.readouterr().out
-    assert "No sweeper holds the lease. Last sweep" in told
-    *_, row = (line for line in told.splitlines() if line.startswith("shop_session"))
-    assert row.split()[:6] == ["shop_session", "shop.Session", "1", "1", "0", "-"]
+    assert "nobody is sweeping, last swept" in told
+    *_, row = (line for line in told.splitlines() if line.startswith("  shop_session"))
+    assert row.split() == ["shop_session", "1", "0", "-"]
 
 
-def test_what_can_not_be_counted_is_a_failure(
+def test_the_status_of_no_model_says_so(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raw("DROP TABLE shop_seat")
-    try:
-        with pytest.raises(SystemExit) as ended:
-            call_command("ttl_status", "--model", "shop.Seat", "--model", "shop.Session")
-        assert ended.value.code == 1
-        told = capsys.readouterr().out
-        assert "\n! shop_seat: There is no table 'shop_seat'." in told
-        assert "\nshop_session  " in told
-        status, findings = checked(capsys, "--model", "shop.Seat")
-        assert (status, findings["missing-table", "shop_seat"]["severity"]) == (1, "error")
-    finally:
-        with connections["default"].schema_editor() as editor:
-            editor.create_model(Seat)
-
-
-def test_both_counts_are_of_one_statement(
-    backend: Backend, django_queries: Callable[[], CaptureQueriesContext]
-) -> None:
-    Session.objects.bulk_create([Session(pk=number, key=str(number)) for number in range(1, 8)])
-    kill(Session, [1, 2, 3])
-    keep_last_modified(Session.objects.filter(pk=7)).update(ttl=60)
-    kill(Session, [7])
-    store = DjangoStore("default", Session)
-    with django_queries() as sent:
-        assert store.count("shop_session") == Counted(4, 7)
-    counting = [query["sql"] for query in sent.captured_queries if "COUNT(" in query["sql"]]
-    assert len(counting) == 1
-
-
-@pytest.mark.parametrize("command", ["ttl_status", "ttl_check"])
-def test_no_model_is_said_to_be_none(
-    backend: Backend, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    call_command(command, "--model", "shop.Session", "--except", "shop.Session")
+    call_command("ttl_status", "--model", "shop.Session", "--except", "shop.Session")
     assert "No model with a policy" in capsys.readouterr().err
-
-
-def test_a_check_names_fixes_that_can_be_typed(
-    backend: Backend, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Session.objects.create(pk=1, key="a")
-    kill(Session, [1], 2 * 3600)
-    one = ("--model", "shop.Session", "--lease-name", "mine")
-    with pytest.raises(SystemExit) as ended:
-        call_command("ttl_check", *one, "--max-age", "10m")
-    assert ended.value.code == 1
-    assert capsys.readouterr().out.splitlines() == [
-        "default:",
-        "error overdue",
-        "  shop_session: expired rows wait to be deleted, the oldest for 1 h 00 min",
-        "  > python manage.py ttl_sweep --lease-name mine --model shop.Session",
-        "warning never-swept",
-        "  no sweep has been recorded in this database",
-        "  > python manage.py ttl_sweep --every 60 --lease-name mine",
-        "1 target checked: 1 error, 1 warning.",
-    ]
-    assert checked(capsys, *one)[0] == 0
-    assert checked(capsys, *one, "--strict")[0] == 1
-    call_command("ttl_sweep", *one)
-    assert checked(capsys, *one, "--strict") == (0, {})
-    with pytest.raises(CommandError, match="more than 0") as refused:
-        call_command("ttl_check", "--max-age", "0")
-    assert refused.value.returncode == 2
-
-
-def test_a_check_finds_what_the_schema_lacks(
-    backend: Backend, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, index = ("--model", "shop.Session"), Session._meta.indexes[-1]
-    assert isinstance(index, TTLIndex)
-    with connections["default"].schema_editor() as editor:
-        editor.remove_index(Session, index)
-    status, findings = checked(capsys, *one)
-    assert status == 1
-    missing = findings["missing-index", "shop_session"]
-    assert missing["message"].startswith(f"index {index.name} is not there")
-    raw(missing["fix"])
-    assert checked(capsys, *one)[0] == 0
-    # What `manage.py check` says of a model is a finding, too.
-    messages = {code for code, _ in checked(capsys)[1] if code.startswith("ttl_odm.")}
-    assert messages == {message.id for message in check_policies()}
-
-
-@pytest.mark.databases("postgres")
-def test_an_index_that_was_not_finished_is_found(
-    backend: Backend, capsys: pytest.CaptureFixture[str]
-) -> None:
-    index = Session._meta.indexes[-1].name
-    raw("UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [index])
-    status, findings = checked(capsys, "--model", "shop.Session")
-    assert status == 1
-    for statement in findings["invalid-index", "shop_session"]["fix"].split("; "):
-        raw(statement)
-    assert checked(capsys, "--model", "shop.Session")[0] == 0
-
-
-def test_pause_holds_for_every_sweeper_until_resume(
-    backend: Backend, other: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Session.objects.create(pk=1, key="a")
-    kill(Session, [1])
-    call_command("ttl_pause")
-    assert capsys.readouterr().out == (
-        "default: Paused: no sweeper begins another batch. Let them go on with: python manage.py "
-        "ttl_resume\n"
-    )
-    assert swept(capsys, "--model", "shop.Session")[1][0]["ended"] == "paused"
-    assert "paused" in {code for code, _ in checked(capsys)[1]}
-    call_command("ttl_status", "--model", "shop.Session")
-    told = capsys.readouterr().out
-    assert "PAUSED: nothing is deleted until: python manage.py ttl_resume\n" in told
-    call_command("ttl_resume")
-    assert capsys.readouterr().out == "default: Resumed: the sweepers go on.\n"
-    assert swept(capsys, "--model", "shop.Session")[1][0]["deleted"] == 1
-    call_command("ttl_pause", "--database", other, "--lease-name", "mine")
-    assert f"ttl_resume --database {other} --lease-name mine\n" in capsys.readouterr().out
 
 
 def test_every_sweeps_one_database_until_a_signal(
@@ -397,7 +267,7 @@ def test_rows_that_no_sweep_finds_are_found(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Session.objects.bulk_create([Session(pk=number, key=str(number)) for number in (1, 2, 3)])
-    assert checked(capsys, "--deep", "--model", "shop.Session")[0] == 0
+    call_command("ttl_status", "--deep", "--model", "shop.Session")
     connection = connections["default"]
     with connection.cursor() as cursor:
         checks = connection.introspection.get_constraints(cursor, "shop_session").items()
@@ -408,8 +278,8 @@ def test_rows_that_no_sweep_finds_are_found(
     try:
         if backend.database in WHILE_UNCHECKED:
             raw(on)
-        apply_reported_fix("invalid-ttl", "no sweep finds 1 row whose ttl is none", capsys)
-        assert checked(capsys, "--deep", "--model", "shop.Session")[0] == 0
+        apply_reported_fix("no sweep finds 1 row whose ttl is none", capsys)
+        call_command("ttl_status", "--deep", "--model", "shop.Session")
     finally:
         if backend.database not in WHILE_UNCHECKED:
             raw(on.format(check=check))
@@ -423,8 +293,7 @@ def test_rows_without_their_instant_are_found(
     raw("ALTER TABLE shop_session ALTER COLUMN _ts DROP NOT NULL")
     try:
         raw("UPDATE shop_session SET _ts = NULL WHERE id = 1")
-        said = "no sweep finds 1 row without last_modified, which nobody sees"
-        apply_reported_fix("undated", said, capsys)
+        apply_reported_fix("no sweep finds 1 row without last_modified, which nobody sees", capsys)
         assert Session.objects.count() == 2
     finally:
         raw("ALTER TABLE shop_session ALTER COLUMN _ts SET NOT NULL")

@@ -94,7 +94,7 @@ def test_the_pages_and_the_commands(manage: Callable[..., str]) -> None:
     assert "http://127.0.0.1:8000/" in manage("demo", "--no-server")
     manage("shell", "--verbosity", "0", "-c", PAGES)
     (status,) = (json.loads(line) for line in manage("ttl_status", "--json").splitlines())
-    due = {target["target"]: target["expired"] for target in status["targets"]}
+    due = {target["table"]: target["due"] for target in status["targets"]}
     assert due == {"pastes_paste": 1, "django_session": 0}
     report = json.loads(manage("ttl_sweep", "--json"))
     assert (report["deleted"], report["error"]) == (1, None)

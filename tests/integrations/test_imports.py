@@ -11,10 +11,6 @@ FRAMEWORKS = {
     *("flask", "fastapi", "starlette", "litestar", "celery", "apscheduler", "dramatiq"),
     *("procrastinate", "sqlalchemy", "beanie", "pymongo", "django", "rich"),
 }
-IN_DJANGO = (
-    "django; django.conf.settings.configure(INSTALLED_APPS=['ttl_odm.django']); django.setup(); "
-    "from ttl_odm.django.management.commands import ttl_check, ttl_pause, ttl_plan, ttl_status"
-)
 PROBE = "import sys, {}; print(*sorted(name for name in sys.modules if '.' not in name))"
 
 
@@ -23,7 +19,6 @@ PROBE = "import sys, {}; print(*sorted(name for name in sys.modules if '.' not i
     [
         ("ttl_odm.integrations, ttl_odm.integrations.fastapi, ttl_odm.sweeper", set()),
         ("ttl_odm.integrations.flask", {"flask", "sqlalchemy"}),
-        (f"django.conf, {IN_DJANGO}", {"django"}),
         ("ttl_odm.integrations.celery", set()),
         ("ttl_odm.integrations.apscheduler", {"apscheduler"}),
         ("ttl_odm.integrations.dramatiq", {"dramatiq"}),

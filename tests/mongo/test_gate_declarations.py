@@ -266,7 +266,6 @@ async def test_a_class_that_is_defined_again_replaces_its_old_self(world: World)
     def define(seconds: int) -> Any:
         class Cell(TTLMixin, Document):
             __ttl__ = seconds
-            __ttl_purge__ = "sweeper"  # else a longer life waits for ensure_indexes()
             id: int
 
         return Cell

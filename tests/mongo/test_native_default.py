@@ -92,28 +92,6 @@ async def test_a_longer_life_begins_when_mongodb_knows_of_it(
     assert not ticket.is_expired
 
 
-async def test_a_longer_life_that_has_to_wait_is_reported_once(
-    tickets: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    await ensure_indexes(Ticket)
-    monkeypatch.setattr(Ticket, "__ttl__", 3 * HOUR)
-    await Ticket(id=1).insert()
-    await Ticket.find().count()
-
-    (message,) = caplog.messages
-    assert message == (
-        "Ticket: TTL(10800) is not in force yet, because MongoDB deletes by TTL(3600): await "
-        "ensure_indexes(Ticket)."
-    )
-
-    caplog.clear()
-    for default in (3 * HOUR, 60, None):
-        monkeypatch.setattr(Ticket, "__ttl__", default)
-        await ensure_indexes(Ticket)
-        await Ticket.find().count()
-    assert caplog.messages == []
-
-
 async def test_a_shorter_life_ends_at_once_and_in_mongodb_with_the_next_call(
     tickets: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

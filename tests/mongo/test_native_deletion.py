@@ -20,8 +20,6 @@ from pymongo import MongoClient
 
 from tests.mongo.models import opened
 from tests.mongo.scratch import Scratch, scratch
-from tests.mongo.test_changed_policies import Ledger, begin, ensure_repaired, fill, shown
-from tests.mongo.test_changed_policies import living as living_rows
 from tests.mongo.test_predicate import (
     DATES,
     JUNK,
@@ -38,7 +36,6 @@ from ttl_odm.beanie.indexes.ensure import ensure_collection
 from ttl_odm.beanie.indexes.strays import repair_in
 from ttl_odm.beanie.policy.ttl_indexes import own_expiry
 from ttl_odm.core import MAX_TTL, expires_at, is_expired
-from ttl_odm.core.policy import as_policy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -266,42 +263,6 @@ async def test_what_a_class_shows_is_not_deleted_while_its_default_gets_longer(
 
         assert await shown_and_stored(3, 7200) == (True, True)
         assert ids(world.of(Shelf)) == {1, 3}
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (600, 3600),
-        (3600, None),
-        (TTL(3600), TTL(3600, last_modified="made")),
-        (
-            TTL(600, max_lifetime=7200, created="made"),
-            TTL(3600, max_lifetime=3600, created="made"),
-        ),
-        (ExpireAfter("made", 600), ExpireAfter("made", 3600)),
-        (ExpireAt("made"), 3600),
-    ],
-)
-async def test_what_a_class_shows_is_not_deleted_whichever_policy_follows(
-    busy_monitor: str, monkeypatch: pytest.MonkeyPatch, before: Any, after: Any
-) -> None:
-    async with opened(busy_monitor, [Ledger]) as world, scratch(busy_monitor) as place:
-
-        async def assert_stays() -> None:
-            seen = await shown()
-            await passes(place)
-            assert seen <= ids(world.of(Ledger))
-
-        await begin(world, monkeypatch, before)
-        await assert_stays()
-        monkeypatch.setattr(Ledger, "__ttl__", after)
-        fill(world, as_policy(before))
-        await assert_stays()
-        await ensure_repaired()
-        await passes(place)  # one that goes by the earlier index may be under way
-        fill(world, as_policy(after))
-        await assert_stays()
-        assert await shown() == living_rows(world, as_policy(after))
 
 
 async def test_dates_of_every_age_outlive_a_default_of_never(place: Scratch) -> None:

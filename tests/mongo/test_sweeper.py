@@ -18,9 +18,8 @@ from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
 from tests.mongo.test_predicate import AGES, JUNK, MISSING, VALID, document
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie import Archive, TTLMixin, ensure_indexes, ttl_database
-from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.core import expires_at, is_expired
-from ttl_odm.sweeper import AsyncSweeper, Counted, Skip, StoreError, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, Skip, StoreError, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,22 +44,6 @@ def lives(policy: Policy, row: Raw, now: datetime) -> bool:
     field = policy.last_modified if isinstance(policy, TTL) else policy.field
     own = row.get(policy.override or "") if isinstance(policy, TTL) else None
     return not is_expired(expires_at(policy, instant=row.get(field), own=own), now)
-
-
-# What is counted
-
-
-async def test_what_comes_or_goes_while_it_counts_makes_the_number_of_all_an_estimate(
-    carts: Swept,
-) -> None:
-    carts.add(range(5), age=2 * HOUR)
-    carts.add(range(5, 8), age=0)
-    store = open_store(carts.database, [carts.model])
-    store.targets()
-    assert await store.count("documents") == Counted(5, 8)
-    carts.commands.before["aggregate"] = [lambda: carts.add([8], age=0)]
-    found = await store.count("documents")
-    assert (found.due, found.rows, found.is_estimated) == (5, 9, True)
 
 
 # What is deleted

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import configparser
 import email
-import re
-import subprocess
-import sys
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
 import ttl_odm
-from tests.guard import GUARD
-from tests.packaging.conftest import OUTSIDE, ROOT
+from tests.packaging.conftest import ROOT
 
 if TYPE_CHECKING:
     from tests.packaging.conftest import Packages
@@ -44,31 +40,6 @@ def test_the_sdist_has_what_building_and_testing_need(packages: Packages) -> Non
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert in_source("ttl_odm") <= names
     assert {"pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md", "tests/conftest.py"} <= names
-
-
-def test_an_index_would_take_them(packages: Packages) -> None:
-    """Their metadata is valid, and the long description can be rendered."""
-    command = [sys.executable, "-m", "twine", "check", "--strict", packages.sdist, packages.wheel]
-    finished = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=GUARD, env=OUTSIDE
-    )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert finished.stdout.count("PASSED") == 2
-
-
-def test_both_say_the_same_of_themselves(packages: Packages) -> None:
-    with zipfile.ZipFile(packages.wheel) as wheel:
-        in_wheel = wheel.read(f"{INFO}/METADATA")
-    with tarfile.open(packages.sdist) as sdist:
-        (name,) = (each for each in sdist.getnames() if each.endswith("/PKG-INFO"))
-        in_sdist = sdist.extractfile(name)
-        assert in_sdist is not None
-        assert in_sdist.read() == in_wheel
-    said, (_, _, description) = email.message_from_bytes(in_wheel), in_wheel.partition(b"\n\n")
-    assert description == (ROOT / "README.md").read_bytes()
-    assert (said["Description-Content-Type"], said["License-File"]) == ("text/markdown", "LICENSE")
-    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(said.get_all("Classifier", [])))
-    assert said["Requires-Python"] == f">={versions[0]}"
 
 
 def test_without_an_extra_nothing_else_is_installed(packages: Packages) -> None:

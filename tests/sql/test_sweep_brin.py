@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from ttl_odm.sweeper.findings import Finding
+    from ttl_odm.cli.findings import Finding
 
 pytestmark = pytest.mark.databases("postgres")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -77,7 +76,8 @@ def test_how_many_rows_a_big_table_has_is_estimated(
     counted = SQLAlchemyStore(engine, model).count("carts")
     assert counted.due == EXPIRED
     assert counted.rows == pytest.approx(LIVE + EXPIRED, rel=0.3)
-    whole = re.findall(r"SELECT count\(\*\) AS \w+\s+FROM carts\)", "\n".join(statements))
+    counting = [each for each in statements if each.startswith("SELECT count")]
+    whole = [each for each in counting if "_ts" not in each and "LIMIT" not in each]
     # SQLite keeps no estimate.
     assert len(whole) == (engine.dialect.name == "sqlite")
 

@@ -39,16 +39,12 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
-_HIDDEN: Final = ("index", "column")
 
 # Alembic 1.18 runs comparisons by priority; before, in the order in which they were registered.
-_FIRST: dict[str, Any]
-_LAST: dict[str, Any]
-_FIRST, _LAST = (
-    {"priority": getattr(alembic.util.DispatchPriority, name)}
+_LAST: Final[dict[str, Any]] = (
+    {"priority": alembic.util.DispatchPriority.LAST}
     if hasattr(alembic.util, "DispatchPriority")
     else {}
-    for name in ("FIRST", "LAST")
 )
 
 
@@ -59,52 +55,6 @@ for _message in (
     "autogenerate skipping .*expression-based index 'ix_.*_ttl_(own|inherited)'",
 ):
     warnings.filterwarnings("ignore", message=_message)
-
-
-@comparators.dispatch_for("schema", **_FIRST)
-def _hide_what_is_ours(
-    autogen_context: AutogenContext, _upgrade_ops: ops.UpgradeOps, _schemas: set[str | None]
-) -> None:
-    """Keep the indexes that are compared below from Alembic, which logs that they have changed.
-
-    It can't tell an expression from what the database makes of it, and no model has the virtual
-    columns of MariaDB and MySQL.
-    """
-    default_schema = autogen_context.dialect.default_schema_name
-    ours = {
-        (None if table.schema == default_schema else table.schema, table.name, name)
-        for table in autogen_context.sorted_tables
-        for name in _compared_names(table)
-    }
-
-    def is_none_of_ours(name: str | None, schema: str | None, table: str) -> bool:
-        return (None if schema == default_schema else schema, table, name) not in ours
-
-    def by_name(name: str | None, kind: str, parents: Any) -> bool:
-        return kind not in _HIDDEN or is_none_of_ours(
-            name, parents["schema_name"], parents["table_name"]
-        )
-
-    def by_object(item: Any, name: str | None, kind: str, *_: object) -> bool:
-        return kind not in _HIDDEN or is_none_of_ours(name, item.table.schema, item.table.name)
-
-    # As include_name and include_object of env.py.
-    autogen_context._name_filters.append(by_name)  # noqa: SLF001
-    autogen_context._object_filters.append(by_object)  # noqa: SLF001
-
-
-if not _FIRST:  # Alembic has registered its own before
-    _registered: list[Any] = comparators._registry["schema", "default"]  # noqa: SLF001
-    _registered.insert(0, _registered.pop())
-
-
-def _compared_names(table: Table) -> Sequence[str]:
-    """The indexes that TTL gives a table with its columns, and the virtual columns for them."""
-    binding = binding_of(table)
-    if binding is None or not adds_columns(binding):
-        return ()
-    names = TargetSchema.of(table.name, TTL(None), table.schema).index_names
-    return (*names, INHERITED_END, OWN_END)
 
 
 @comparators.dispatch_for("schema", **_LAST)

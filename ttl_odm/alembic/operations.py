@@ -109,8 +109,8 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
     in_batch = getattr(autogen_context, "_has_batch", False)
     table = [] if in_batch else [repr(str(op.table_name))]
     schema = [] if in_batch or op.schema is None else [f"schema={str(op.schema)!r}"]
-    # It gives op the operation, also where env.py doesn't; and it names ttl_odm.
-    autogen_context.imports.add("import ttl_odm.alembic")
+    if "ttl_odm." in "".join(op.arguments()):
+        autogen_context.imports.add("import ttl_odm")
     prefix = "batch_op." if in_batch else autogen_context.opts.get("alembic_module_prefix", "op.")
     return f"{prefix}{op.verb}_ttl({', '.join([*table, *op.arguments(), *schema])})"
 

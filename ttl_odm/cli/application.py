@@ -39,10 +39,6 @@ class Target:
     model: str | None
     entity: Any
 
-    def is_called(self, name: str) -> bool:
-        """Whether a name is its model's or its table's, with its schema or without."""
-        return name in (self.name, self.name.rpartition(".")[2], self.model)
-
 
 @dataclass(frozen=True, slots=True)
 class Application:
@@ -92,11 +88,8 @@ class Application:
         A slip in an option that it needn't obey, such as the window, is found all the same.
         """
         self.sweeper(**options)
-        counting = self._merged(options)
-        counting |= {"dry_run": True, "window": None}
-        if counting.get("max_jump") is None:  # else what it goes by is kept beside the lease
-            counting["lease"] = False
-        return self._sweeper(counting)
+        alone: SweepOptions = {"dry_run": True, "lease": False, "max_jump": None, "window": None}
+        return self._sweeper(cast("SweepOptions", {**self._merged(options), **alone}))
 
     def _merged(self, options: dict[str, Any]) -> SweepOptions:
         chosen = {name: value for name, value in options.items() if value is not None}
@@ -144,44 +137,34 @@ class Application:
 
     def select(self, models: Sequence[str], excepted: Sequence[str]) -> Application:
         """Keep the models or tables of these names, all if there are none, but for others."""
-        (selected,) = select([self], models, excepted)
-        return selected
+        if not (models or excepted):
+            return self
+        if self.is_store:
+            raise UsageError("--model and --except can't be used with a store of one's own.")
+        chosen: list[Target] = [] if models else [*self.targets]
+        left_out: list[Target] = []
+        for option, names, listed in (("model", models, chosen), ("except", excepted, left_out)):
+            for name in names:
+                if not self.named(name):
+                    raise self.unknown(f"--{option} {name!r}")
+                listed.extend(self.named(name))
+        targets = [target for target in self.targets if target in chosen and target not in left_out]
+        if not targets:
+            raise UsageError("--model and --except leave nothing over.")
+        return replace(self, targets=targets)
 
     def named(self, name: str) -> list[Target]:
         """The targets that have a name: that of the model, or of the table."""
-        return [target for target in self.targets if target.is_called(name)]
+        return [
+            target
+            for target in self.targets
+            if name in (target.name, target.name.rpartition(".")[2], target.model)
+        ]
 
-
-def select(
-    applications: Sequence[Application], models: Sequence[str], excepted: Sequence[str]
-) -> list[Application]:
-    """Keep of each the models or tables of these names, all if there are none, but for others."""
-    if not (models or excepted):
-        return [*applications]
-    if any(app.is_store for app in applications):
-        raise UsageError("--model and --except can't be used with a store of one's own.")
-    every = [target for app in applications for target in app.targets]
-    chosen = [] if models else [*every]
-    left_out: list[Target] = []
-    for option, names, listed in (("model", models, chosen), ("except", excepted, left_out)):
-        for name in names:
-            fitting = [target for target in every if target.is_called(name)]
-            if not fitting:
-                raise unknown(every, f"--{option} {name!r}")
-            listed.extend(fitting)
-    kept = [target for target in chosen if target not in left_out]
-    if not kept:
-        raise UsageError("--model and --except leave nothing over.")
-    return [
-        replace(app, targets=[target for target in app.targets if target in kept])
-        for app in applications
-    ]
-
-
-def unknown(targets: Sequence[Target], where: str) -> UsageError:
-    """The error that a name is no target's."""
-    known = ", ".join(target.model or target.name for target in targets)
-    return UsageError(f"{where}: there is no such model; there are {known}.")
+    def unknown(self, where: str) -> UsageError:
+        """The error that a name is no target's."""
+        known = ", ".join(target.model or target.name for target in self.targets)
+        return UsageError(f"{where}: there is no such model; there are {known}.")
 
 
 def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -15,11 +15,11 @@ from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.findings import AHEAD, Finding, Severity
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.sweeper.findings import AHEAD, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,6 +13,7 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.schema import CreateColumn
 
 from ttl_odm.cli.checked_table import MIGRATE, MOST, CheckedTable, up_to_most
+from ttl_odm.cli.findings import AHEAD, Finding, overdue
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects.definitions import check_on
@@ -26,7 +27,6 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part
-from ttl_odm.sweeper.findings import AHEAD, Finding, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
+    from ttl_odm.cli.findings import Finding
     from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
-    from ttl_odm.sweeper.findings import Finding
 
 
 _IN_ORDER: Final = text("""

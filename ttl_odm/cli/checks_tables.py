@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import MetaData, Table
 from sqlalchemy.orm import registry
 
+from ttl_odm.cli.findings import Finding, Severity
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.policy.second_tables import ambiguity, is_plain, policies_for
-from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

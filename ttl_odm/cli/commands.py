@@ -62,13 +62,7 @@ def cli(context: click.Context, config: Path | None) -> None:
 
 
 @cli.command()
-@click.option(
-    "--svg",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    metavar="FILE",
-    help="Draw what it has shown into this file, too.",
-)
-def demo(svg: Path | None) -> None:
+def demo() -> None:
     """Watch rows expire in a SQLite file that is removed afterwards."""
     if importlib.util.find_spec("sqlalchemy") is None:
         raise click.ClickException(
@@ -76,7 +70,7 @@ def demo(svg: Path | None) -> None:
         )
     from ttl_odm.cli.demo import show  # noqa: PLC0415 - needs the extra
 
-    show(svg)
+    show()
 
 
 for command in (inspect, sweep, run, pause, resume, status, check, plan):

@@ -36,9 +36,6 @@ _APP_NEEDED: Final = (
     "[tool.ttl_odm] of pyproject.toml. Or, without models, --table NAME --policy POLICY, or "
     "[tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
 )
-_UNSEEN: Final = (
-    "Most often its module was not imported: let --app name that one, or one that imports it."
-)
 _PAIR: Final = (
     "has to return an engine (for MongoDB: what ttl_database() gave) and what to sweep, and "
     "perhaps a dict of sweeper options: return engine, Base"
@@ -202,7 +199,7 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
     bindings = bindings_of(models)
     if not bindings:
         raise UsageError(
-            f"{models!r} has no model with a TTL: declare __ttl__ on one, or enable() it. {_UNSEEN}"
+            f"{models!r} has no model with a TTL: declare __ttl__ on one, or enable() it."
         )
     return [Target(binding.table.fullname, binding.name, binding.table) for binding in bindings]
 
@@ -219,8 +216,7 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     ]
     if with_ttl and not targets:
         raise UsageError(
-            f"{models!r} has no document class with a TTL: make one a TTLMixin, or enable() it. "
-            f"{_UNSEEN}"
+            f"{models!r} has no document class with a TTL: make one a TTLMixin, or enable() it."
         )
     return targets
 

@@ -7,7 +7,6 @@ nothing of.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -39,12 +38,6 @@ _REFRESH_SECONDS: Final = 0.2
 _CROWD: Final = 10_000
 """Anonymous carts, so that the sweep has something to do."""
 
-_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""They would be fetched from elsewhere; a page has a monospaced font of its own."""
-
-_DRAWN_WIDTH: Final = 96
-"""Columns of a drawing: what a page has room for, and each line fits."""
-
 _LONG: Final = 3_600
 """Seconds that no machine is slow enough to need: what lives that long is there at the end."""
 
@@ -72,9 +65,9 @@ class Cart(TTLMixin, Base):
     items: Mapped[int] = mapped_column(default=1)
 
 
-def show(svg: Path | None = None) -> None:
-    """Show it; draw it into a file, if one is named."""
-    console = Console(record=svg is not None, width=None if svg is None else _DRAWN_WIDTH)
+def show(console: Console | None = None) -> None:
+    """Show it."""
+    console = console or Console()
     with tempfile.TemporaryDirectory(prefix="ttl-odm-demo-") as folder:
         file = Path(folder) / "demo.sqlite3"
         engine = create_engine(f"sqlite:///{file}")
@@ -82,9 +75,6 @@ def show(svg: Path | None = None) -> None:
             _Demo(console, engine, file).run()
         finally:
             engine.dispose()
-    if svg is not None:
-        drawn = console.export_svg(title="ttl-odm demo", unique_id="demo")
-        svg.write_text(_FONTS.sub("", drawn), encoding="utf-8")
 
 
 class _Demo:

@@ -142,7 +142,7 @@ def inspect(
     if as_json:
         output.json(inspection.to_dict())
         return
-    _print(inspection, output, url)
+    _print(inspection, output)
     if write is not None:
         output.line(f"Written to {write}. To go by it:", style="bold")
         output.code(f"ttl-odm --config {shlex.quote(str(write))} sweep --dry-run")
@@ -248,7 +248,7 @@ async def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
         await answer(engine.dispose())
 
 
-def _print(inspection: Inspection, output: Output, url: str | None) -> None:
+def _print(inspection: Inspection, output: Output) -> None:
     verdicts = inspection.verdicts
     proposals = [verdict.proposal for verdict in verdicts if verdict.proposal is not None]
     for verdict in sorted(verdicts, key=lambda verdict: verdict.proposal is None):
@@ -274,12 +274,12 @@ def _print(inspection: Inspection, output: Output, url: str | None) -> None:
     output.line("To paste, after you have looked at each:", style="bold")
     output.line()
     output.code(declarations(proposals))
-    if url is not None:
+    if inspection.database is not None:
         first = proposals[0]
-        words = [first.table.name, "--policy", as_source(first.policy), "--url"]
+        policy = shlex.quote(as_source(first.policy))
         output.line()
         output.line("What each would expire, and when, before you paste it:", style="bold")
-        output.code(shlex.join(["ttl-odm", "plan", *words, urls.pasted_url(url)]))
+        output.code(f"ttl-odm plan {shlex.quote(first.table.name)} --policy {policy} --url ...")
 
 
 def _head(table: Table) -> str:

@@ -48,12 +48,10 @@ def _seconds(value: Any, param: click.Parameter | None, ctx: click.Context | Non
         raise click.BadParameter(f"{error}.", ctx, param) from error
 
 
-def sweep_option(
-    name: str, parameter: str | None = None, **own: Any
-) -> Callable[[Command], Command]:
+def sweep_option(name: str, parameter: str | None = None) -> Callable[[Command], Command]:
     """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is given.
 
-    The command may call it otherwise, by the name of a parameter, and have settings of its own.
+    The command may call it otherwise, by the name of a parameter.
     """
     option = COMMAND_OPTIONS[name]
     flag = name.replace("_", "-")
@@ -67,7 +65,7 @@ def sweep_option(
         flag, settings["default"] = f"{flag}/--no-{flag}", None
     else:
         settings.update(is_flag=True, default=None)
-    return click.option(f"--{flag}", parameter or name, **{**settings, **own})
+    return click.option(f"--{flag}", parameter or name, **settings)
 
 
 lease_name_option = sweep_option("lease_name")

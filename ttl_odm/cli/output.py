@@ -17,7 +17,7 @@ import click
 
 from ttl_odm.cli.errors import FailedError, printable, without_passwords
 from ttl_odm.sweeper.command_line import Status, report_text
-from ttl_odm.sweeper.text import aligned, without_controls
+from ttl_odm.sweeper.text import without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +27,28 @@ if TYPE_CHECKING:
 _LEAST_WIDTH: Final = 30
 _JSON_CONTROLS: Final = {code: f"\\u{code:04x}" for code in range(127, 160)}
 """Those that JSON itself would let through."""
+
+
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Return rows, of which the first is the head, as a table; row by row if it would be wider."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    if width is not None and sum(widths) + 2 * len(widths) > width:
+        head, *others = rows
+        widest = max(map(len, head))
+        blocks = [
+            "\n".join(f"{name.ljust(widest)}  {cell}" for name, cell in zip(head, row, strict=True))
+            for row in others
+        ]
+        return "\n\n".join(blocks)
+    are_numbers = [all(cell[:1] in "0123456789+-<~?" for cell in column[1:]) for column in columns]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(size) if is_number else cell.ljust(size)
+            for cell, size, is_number in zip(row, widths, are_numbers, strict=True)
+        ).rstrip()
+        for row in rows
+    )
 
 
 def printable_report(report: SweepReport) -> str:

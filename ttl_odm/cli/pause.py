@@ -1,7 +1,4 @@
-"""``ttl-odm pause`` and ``ttl-odm resume``: for every sweeper of a lease, in whatever process.
-
-``flask ttl pause`` and ``flask ttl resume`` call `set_paused`.
-"""
+"""``ttl-odm pause`` and ``ttl-odm resume``: for every sweeper of a lease, in whatever process."""
 
 from __future__ import annotations
 
@@ -9,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ttl_odm.cli.application import Application, answer, in_loop
+from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.options import json_option, lease_name_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, source_options
-from ttl_odm.sweeper.snapshot import RESUMED, lease_dict, paused_text
+from ttl_odm.cli.status import lease_dict
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import LeaseState
@@ -30,11 +28,15 @@ def pause(source: Source, lease_name: str | None, *, as_json: bool) -> None:
     Holds for every sweeper that shares the lease, in whatever process, and stays when they are
     started again. Expired rows stay out of sight all the same; only their space is not given back.
     """
-    state, output = _set_paused(source, lease_name, paused=True), Output(as_json=as_json)
+    state = _set_paused(source, lease_name, paused=True)
+    output = Output(as_json=as_json)
     if as_json:
         output.json(lease_dict(state))
-    else:
-        output.code(paused_text(state, source.program(lease_name)))
+        return
+    at_work = f" {visible(state.holder)} stops after its batch." if state.holder else ""
+    output.line(
+        f"Paused: no sweeper begins another batch.{at_work} Let them go on with: ttl-odm resume"
+    )
 
 
 @click.command()
@@ -43,25 +45,19 @@ def pause(source: Source, lease_name: str | None, *, as_json: bool) -> None:
 @json_option
 def resume(source: Source, lease_name: str | None, *, as_json: bool) -> None:
     """Let the sweepers go on that ttl-odm pause has stopped."""
-    state, output = _set_paused(source, lease_name, paused=False), Output(as_json=as_json)
+    state = _set_paused(source, lease_name, paused=False)
+    output = Output(as_json=as_json)
     if as_json:
         output.json(lease_dict(state))
     else:
-        output.code(RESUMED)
-
-
-async def set_paused(
-    app: Application, lease_name: str | None = None, *, paused: bool
-) -> LeaseState:
-    """Pause the sweepers of a lease, or let them go on; return its state."""
-    sweeper = app.sweeper(lease_name=lease_name)
-    await answer(sweeper.pause() if paused else sweeper.resume())
-    return await answer(sweeper.status())
+        output.line("Resumed: the sweepers go on.")
 
 
 def _set_paused(source: Source, lease_name: str | None, *, paused: bool) -> LeaseState:
     async def work() -> LeaseState:
         async with connect(source) as application:
-            return await set_paused(application, lease_name, paused=paused)
+            sweeper = application.sweeper(lease_name=lease_name)
+            await answer(sweeper.pause() if paused else sweeper.resume())
+            return await answer(sweeper.status())
 
     return in_loop(work)

@@ -9,11 +9,11 @@ import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ttl_odm.cli.application import Application, Target, in_loop, unknown
+from ttl_odm.cli.application import Application, Target, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import FailedError, UsageError
 from ttl_odm.cli.options import json_option
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ttl_odm.core.policy import Policy
+
+_BAR: Final = 40
 
 
 def policy_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -90,11 +92,7 @@ def plan(  # noqa: PLR0913 (click's)
     if output.as_json:
         output.json(forecast.to_dict())
         return
-    for said in forecast.paragraphs(output.width, " --deep counts all."):
-        if said.is_table:
-            output.code(said.text)
-        else:
-            output.line(said.text, style=said.style, mark=said.mark)
+    _print(forecast, output)
     if html is not None:
         output.line(f"Written to {html}.")
 
@@ -107,7 +105,7 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
     if not targets:
         if is_any:
             return Target(model, None, None)
-        raise unknown(app.targets, f"MODEL {model!r}")
+        raise app.unknown(f"MODEL {model!r}")
     target = targets[0]
     if app.is_mongodb:
         return target
@@ -155,3 +153,36 @@ def _policy(app: Application, target: Target) -> Policy | None:
 
     binding = binding_of(target.entity)
     return None if binding is None else binding.default.policy
+
+
+def _print(forecast: Forecast, output: Output) -> None:
+    output.line(f"{forecast.title}: {forecast.measured.rows} rows", style="bold")
+    if forecast.own.rows:
+        output.line(f"{forecast.own} rows have a ttl of their own.")
+    for name, policy in forecast.scenarios.items():
+        output.line(f"{name.ljust(7)}  {policy}", style="cyan")
+    output.line()
+    output.table(forecast.table)
+    output.line()
+    for sentence in forecast.partitions:
+        output.line(sentence)
+    for sentence in forecast.sentences:
+        output.line(sentence, style="yellow", mark="! ")
+    output.line(forecast.heading, style="bold")
+    for bar in _bars(forecast, output.width):
+        output.code(bar)
+    output.line(forecast.note + " --deep counts all." * forecast.measured.is_sample)
+
+
+def _bars(forecast: Forecast, width: int | None) -> list[str]:
+    """The histogram, a line each."""
+    rows = [(label, estimate.rows, str(estimate)) for label, estimate in forecast.histogram()]
+    labels, counts, numbers = zip(*rows, strict=True)
+    first, second = (max(map(len, texts)) for texts in (labels, numbers))
+    room = _BAR if width is None else max(min(_BAR, width - first - second - 4), 1)
+    most = max(counts) or 1
+    return [
+        f"{label.rjust(first)}  {number.rjust(second)}  "
+        f"{'█' * max(round(room * count / most), int(count > 0))}".rstrip()
+        for label, count, number in rows
+    ]

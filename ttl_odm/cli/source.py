@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
@@ -11,13 +10,11 @@ import click
 
 from ttl_odm.cli.errors import UsageError
 from ttl_odm.cli.tables import typed
-from ttl_odm.cli.urls import pasted_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ttl_odm.cli.tables import Declared
-    from ttl_odm.sweeper.command_line import Program
 
     Command = Callable[..., None]
 
@@ -79,21 +76,6 @@ class Source:
         return replace(
             self, tables={each: self.tables[each] for each in self.tables if each == name}
         )
-
-    def program(self, lease_name: str | None = None) -> Program:
-        """What is typed for another command of ``ttl-odm``, as this one was: see `Program`.
-
-        What the environment or a file says does for that one, too.
-        """
-        context, words = click.get_current_context(), [*self.words]
-        if self.url is not None and self.is_url_typed:
-            words += ["--url", pasted_url(self.url)]
-        if lease_name is not None and context.get_parameter_source("lease_name") is _TYPED:
-            words += ["--lease-name", lease_name]
-        root, start = context.find_root(), ["ttl-odm"]
-        if root.get_parameter_source("config") is _TYPED:
-            start += ["--config", str(root.params["config"])]
-        return lambda name: shlex.join([*start, name, *words])
 
     @property
     def is_url_typed(self) -> bool:

@@ -24,8 +24,9 @@ from ttl_odm.cli.options import selection_options, sweep_option, sweep_options
 from ttl_odm.cli.output import Output, printable_report, report_dict
 from ttl_odm.cli.source import Source, source_options
 from ttl_odm.cli.telemetry import Listeners, opentelemetry
-from ttl_odm.sweeper import SweepReport, stop_on_signals, text
+from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,14 +81,12 @@ async def _sweep(
     due: dict[str, int] = {}
     most: int | None = options["max_rows"]
     if _is_terminal(sys.stderr) and not as_json:
-        counted = await _counted(app, **options)
-        # Those that fail now, such as by the fuse, will fail again, and nothing of them goes.
-        sound = (target for target in counted.targets if target.error is None)
-        due = {target.table: target.due for target in sound if target.due}
+        counted = await _counted(app, **{**options, "force": True})
+        due = {target.table: target.due for target in counted.targets if target.due is not None}
         if due and _is_terminal(sys.stdin) and not yes:
             click.echo(printable_report(counted), err=True)
-            rows = sum(within(due, most).values())
-            if not click.confirm(f"Delete {text.counted(rows, 'row')}?", err=True):
+            rows = min(counted.due or 0, most or counted.due or 0)
+            if rows and not click.confirm(f"Delete {rows:,} rows?", err=True):
                 return None
     with ProgressDisplay(within(due, most), quiet=as_json) as display:
         listeners = Listeners([opentelemetry(app.backend)] if otel else [], on_progress=display)
@@ -173,7 +172,7 @@ class ProgressDisplay:
 
     def __call__(self, progress: Progress) -> None:
         """Show one more batch."""
-        table = text.visible(progress.table)
+        table = visible(progress.table)
         if self._bars is not None:
             if table not in self._tasks:
                 self._tasks[table] = self._bars.add_task(table, total=self._due.get(progress.table))

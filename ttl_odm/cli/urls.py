@@ -60,11 +60,6 @@ def public_url(url: str) -> str:
     return without_passwords(f"{scheme}{separator}{user}{secret}{at}{place}").partition("?")[0]
 
 
-def pasted_url(url: str) -> str:
-    """Return a URL for a line to paste; what may have a password in it is left to the reader."""
-    return url if url == public_url(url) else "..."
-
-
 def sql_engine(url: str) -> Any:
     """Make an engine, or an asynchronous one where the URL's driver is.
 
@@ -102,11 +97,6 @@ def _parsed(url: str) -> URL:
             parsed = parsed.set(drivername=f"{parsed.drivername}+{driver}")
         parsed.get_dialect()  # without its driver
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
-        if not url:
-            raise UsageError(
-                "the database URL is empty. If it stands in an environment variable, that isn't "
-                "set here: cron and systemd start with none of a shell's."
-            ) from error
         raise UsageError(
             f"{public_url(url)!r} is no database URL that ttl-odm knows: give one such as "
             f"{_EXAMPLES}."

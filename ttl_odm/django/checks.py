@@ -43,7 +43,7 @@ def check_policies(
         message
         for binding in bindings()
         if labels is None or binding.model._meta.app_label in labels
-        for message in of_model(binding)
+        for message in _messages(binding)
     ]
 
 
@@ -51,28 +51,22 @@ def check_databases(
     databases: Sequence[str] | None = None, **_: object
 ) -> list[checks.CheckMessage]:
     """See that the databases keep instants in a way that can be judged, and archives with rows."""
-    return [
-        message
-        for alias in databases or ()
-        for binding in bindings()
-        if router.allow_migrate_model(alias, binding.model)
-        for message in of_database(binding, alias)
-    ]
-
-
-def of_database(binding: Binding, alias: str) -> Iterator[checks.CheckMessage]:
-    """Look at one model in one database."""
-    connection = connections[alias]
-    try:
-        clock.now(connection, binding.form)
-    except TTLConfigurationError as error:
-        yield checks.Error(str(error), obj=binding.model, id="ttl_odm.E001")
-    try:
-        sink_of(binding.model, alias)
-    except TTLConfigurationError as error:
-        yield checks.Error(str(error), obj=binding.model, id="ttl_odm.E003")
-    if binding.sweep == "index" and not _is_declared_on_the_model(binding):
-        yield from _index_on_anothers(binding, connection)
+    messages: list[checks.CheckMessage] = []
+    for alias in databases or ():
+        for binding in bindings():
+            if not router.allow_migrate_model(alias, binding.model):
+                continue
+            try:
+                clock.now(connections[alias], binding.form)
+            except TTLConfigurationError as error:
+                messages.append(checks.Error(str(error), obj=binding.model, id="ttl_odm.E001"))
+            try:
+                sink_of(binding.model, alias)
+            except TTLConfigurationError as error:
+                messages.append(checks.Error(str(error), obj=binding.model, id="ttl_odm.E003"))
+            if binding.sweep == "index" and not _is_declared_on_the_model(binding):
+                messages += _index_on_anothers(binding, connections[alias])
+    return messages
 
 
 def _is_declared_on_the_model(binding: Binding) -> bool:
@@ -109,8 +103,7 @@ def _no_index(binding: Binding, hint: str) -> checks.Warning:
     )
 
 
-def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
-    """Look at one model."""
+def _messages(binding: Binding) -> Iterator[checks.CheckMessage]:
     model = binding.model
     stamp: Any = binding.stamp
     if has_contract_fields(binding):

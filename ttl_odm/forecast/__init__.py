@@ -2,13 +2,12 @@
 
 - `parse`: what is planned, as somebody has typed it;
 - `sample`: the questions, and which rows are counted;
-- `sql`, `mongodb`, `django`: the counting; they need their extras, all else is pure;
+- `sql`, `mongodb`: the counting; they need their extras, all else is pure;
 - `estimates`: numbers of rows with their error;
 - `trial`: what a proposal of `ttl-odm inspect` is worth by the same counting;
 - `text`: what a forecast says to people and machines.
 
-The command lines (`ttl-odm plan`, ``flask ttl plan``, ``manage.py ttl_plan``) show it; this package
-must not know them.
+The command lines (`ttl-odm plan`, ``flask ttl plan``) show it; this package must not know them.
 """
 
 from ttl_odm.forecast.estimates import Drawn, Estimate, Measured

@@ -146,28 +146,6 @@ class Part:
     share: float = 1.0
 
 
-def chance(database: str, share: float) -> str:
-    """SQL for whether a row is drawn, each by itself with that probability."""
-    if database == "postgresql":
-        return f"random() < {share}"
-    if database == "sqlite":  # integers of 64 bits
-        return f"(random() & {2**63 - 1}) < {int(2**63 * share)}"
-    return f"rand() < {share}"
-
-
-def carried_out(
-    plan: Generator[Part, Sequence[int], Measured], count: Callable[[Part], Sequence[int]]
-) -> Measured:
-    """Count what a `plan` asks for, where a database answers at once."""
-    try:
-        part = next(plan)
-        while True:
-            part = plan.send(count(part))
-    except StopIteration as stop:
-        measured: Measured = stop.value
-        return measured
-
-
 def plan(
     names: Sequence[str], rows: int, big: float, order: Order | None
 ) -> Generator[Part, Sequence[int], Measured]:

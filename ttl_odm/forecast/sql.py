@@ -159,11 +159,16 @@ class _Counting:
             rows = count_rows(self._connection, self._table)
         names = self._whole.selected_columns.keys()
         plan = sample.plan(names, rows, big, self._order() if rows > big else None)
-        measured = sample.carried_out(plan, self._count)
-        if measured.drawn is not Drawn.SINGLY:
-            return measured
-        # An estimate did to draw by, and does not to weigh by.
-        return replace(measured, total=count_rows(self._connection, self._table))
+        try:
+            part = next(plan)
+            while True:
+                part = plan.send(self._count(part))
+        except StopIteration as stop:
+            measured: Measured = stop.value
+            if measured.drawn is not Drawn.SINGLY:
+                return measured
+            # An estimate did to draw by, and does not to weigh by.
+            return replace(measured, total=count_rows(self._connection, self._table))
 
     def _sums(self, source: FromClause) -> Select[Any]:
         """Count the answers to all questions."""
@@ -202,7 +207,11 @@ class _Counting:
             low, high = part.within
             statement, values = self._stretch, {"low": low, "high": high, "most": part.limit}
         elif part.share < 1:
-            chance = sample.chance(self._connection.dialect.name, part.share)
+            chance = f"rand() < {part.share}"
+            if self._connection.dialect.name == "postgresql":
+                chance = f"random() < {part.share}"
+            elif self._connection.dialect.name == "sqlite":  # integers of 64 bits
+                chance = f"(random() & {2**63 - 1}) < {int(2**63 * part.share)}"
             statement = statement.where(literal_column(chance))
         sums = self._connection.execute(statement, values).one()
         return [int(number or 0) for number in sums]  # there is no sum over no rows

@@ -1,40 +1,22 @@
 """A forecast: the numbers that are shown of what was counted, and the words for them. Pure.
 
-The command lines and the page show it, in the same words; this module must not know them.
+The command lines and the page show it; this module must not know them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ttl_odm.core.policy import ExpireAt, instant_field
 from ttl_odm.forecast.estimates import Estimate
 from ttl_odm.forecast.sample import HORIZONS, bars
 from ttl_odm.inspection.source import as_source
-from ttl_odm.sweeper.text import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
-
-_BAR: Final = 40
-"""Columns of the longest bar of the histogram."""
-
-
-class Paragraph(NamedTuple):
-    """Something that a forecast says: a sentence, or lines of a table where it says so."""
-
-    text: str
-    style: str = ""
-    is_table: bool = False
-    mark: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.mark}{self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,37 +190,3 @@ class Forecast:
             f"Estimated from {self.measured.sampled:,} of about {self.rows:,} rows; "
             "± is the error (95 %)."
         )
-
-    def paragraphs(self, width: int | None, deeper: str) -> Iterator[Paragraph]:
-        """All that is said of it, at a terminal of so many columns (None: in a pipe).
-
-        `deeper` is what is added where a sample was taken: how to have all rows counted.
-        """
-        yield Paragraph(f"{self.title}: {self.measured.rows} rows", "bold")
-        if self.own.rows:
-            yield Paragraph(f"{self.own} rows have a ttl of their own.")
-        for name, policy in self.scenarios.items():
-            yield Paragraph(f"{name.ljust(7)}  {policy}", "cyan")
-        yield Paragraph("")
-        yield Paragraph(aligned(self.table, width), is_table=True)
-        yield Paragraph("")
-        for sentence in self.partitions:
-            yield Paragraph(sentence)
-        for sentence in self.sentences:
-            yield Paragraph(sentence, "yellow", mark="! ")
-        yield Paragraph(self.heading, "bold")
-        yield Paragraph("\n".join(self._bars(width)), is_table=True)
-        yield Paragraph(self.note + deeper * self.measured.is_sample)
-
-    def _bars(self, width: int | None) -> list[str]:
-        """The histogram, a line each."""
-        rows = [(label, estimate.rows, str(estimate)) for label, estimate in self.histogram()]
-        labels, counts, numbers = zip(*rows, strict=True)
-        first, second = (max(map(len, texts)) for texts in (labels, numbers))
-        room = _BAR if width is None else max(min(_BAR, width - first - second - 4), 1)
-        most = max(counts) or 1
-        return [
-            f"{label.rjust(first)}  {number.rjust(second)}  "
-            f"{'█' * max(round(room * count / most), int(count > 0))}".rstrip()
-            for label, count, number in rows
-        ]

@@ -8,10 +8,8 @@ cron, systemd and CI. This module must not know click, argparse, a framework.
 
 from __future__ import annotations
 
-import re
-import shutil
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ttl_odm.core.durations import duration
 from ttl_odm.sweeper.fuse import FuseError
@@ -19,23 +17,8 @@ from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
     from ttl_odm.sweeper.report import SweepReport
-
-    class SupportsIsATTY(Protocol):
-        """A stream of Python's, or Django's wrapper of one."""
-
-        def isatty(self) -> bool:
-            """Whether somebody sits there."""
-            ...
-
-
-Program: TypeAlias = "Callable[[str], str]"
-"""What is typed for another command of the same program, by its name in ``ttl-odm``.
-
-With all that says what to work on, so that it can be pasted: for ``resume``, ``flask ttl resume``.
-"""
 
 
 class CommandOption(NamedTuple):
@@ -56,11 +39,6 @@ COMMAND_OPTIONS: Final = {
     "model": CommandOption("This model or table only; may be repeated.", list, "NAME"),
     "except": CommandOption("Leave this model or table out; may be repeated.", list, "NAME"),
     "json": CommandOption("Print JSON.", bool),
-    "max_age": CommandOption(
-        "The longest that an expired row may wait, or the last sweep be ago.", duration, "SECONDS"
-    ),
-    "deep": CommandOption("Read whole tables, however big they are.", bool),
-    "strict": CommandOption("Exit with 1 on warnings too.", bool),
     "dry_run": CommandOption("Count what has expired; delete nothing.", bool),
     "max_rows": CommandOption("Delete at most so many rows in a sweep.", int, "ROWS"),
     "max_seconds": CommandOption("Begin no further batch after so long.", duration, "SECONDS"),
@@ -105,20 +83,8 @@ COMMAND_OPTIONS: Final = {
 }
 """By their names in Python: ``max_rows`` is ``--max-rows``."""
 
-_COMMAND: Final = re.compile(r"\bttl-odm (?P<name>[a-z]+)")
-
-LIMITS: Final = tuple(COMMAND_OPTIONS)[7:]
-"""All but what selects, prints and deletes nothing, in the order of help texts."""
-
-
-def typed(text: str, program: Program) -> str:
-    """Return a text in which each ``ttl-odm command`` is what is typed for it."""
-    return _COMMAND.sub(lambda found: program(found["name"]), text)
-
-
-def terminal_width(stream: SupportsIsATTY) -> int | None:
-    """Return the columns of a terminal; None for what is none."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+LIMITS: Final = tuple(COMMAND_OPTIONS)[4:]
+"""All but what selects, prints and only counts, in the order of help texts."""
 
 
 def report_text(report: SweepReport) -> str:

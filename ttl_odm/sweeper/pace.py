@@ -98,7 +98,7 @@ class Pace:
         return max(size // 2, 1)
 
 
-_GENTLE: Final = Pace(start=100, lowest=10, highest=500, target=0.002, rest=4.0)
+_GENTLE: Final = Pace(start=100, lowest=20, highest=500, target=0.005, rest=4.0)
 """A fifth of a core, in pieces that are over before anybody waits for long."""
 
 BUDGET: Final = 16 * 1024 * 1024

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
@@ -314,7 +313,7 @@ class SweepReport:
         if self.targets:
             cells = _OF_A_DRY_RUN if self.dry_run else _OF_A_SWEEP
             rows = ([cell(target) for cell in cells.values()] for target in self.targets)
-            lines.append(indent(text.aligned([tuple(cells), *rows]), "  "))
+            lines += text.aligned([tuple(cells), *rows])
         lines += [remark for target in self.targets for remark in target.remarks]
         if ending := _ENDINGS[self.ended]:
             holder = f": {text.visible(self.holder)}" if self.holder else ""

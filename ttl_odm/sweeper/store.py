@@ -162,8 +162,8 @@ class Counted:
 
     Attributes:
         due: Rows that have expired and are still there.
-        rows: All rows that are there, expired or not, at the instant at which `due` was counted.
-        is_estimated: Whether `rows` is the database's own estimate, or of another instant.
+        rows: All rows that are there, expired or not; the database's own estimate will do.
+        is_estimated: Whether `rows` is that.
         oldest: What `Due.oldest` could not say because the table has to be read for it; None if it
             could, or if nobody can tell.
         partitions: How many partitions there are; None for a target that isn't cut by time.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from ttl_odm.errors import TTLConfigurationError
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.leases import LeaseState
     from ttl_odm.sweeper.options import SweepOptions
     from ttl_odm.sweeper.report import SweepReport
-
-T = TypeVar("T")
 
 STORES: Final = "ttl_odm.stores"
 """The entry-point group. A name in it is a top-level package, such as ``sqlalchemy``; its object
@@ -94,11 +92,6 @@ class _Sweeper:
         May be called from another thread and from a signal handler; see `stop_on_signals`.
         """
         self._stop.ask()
-
-    @property
-    def lease_name(self) -> str | None:
-        """What its lease is called; None where it has none."""
-        return None if self._leases is None else self._lease_name
 
     def _check_kinds(self) -> None:
         if self._leases is not None and (
@@ -188,10 +181,6 @@ class Sweeper(_Sweeper):
         state: LeaseState = self._needed_leases().read(self._lease_name)
         return state
 
-    def carry_out(self, plan: Plan[T]) -> T:
-        """Carry out another plan than a sweep, such as `ttl_odm.sweeper.snapshot.look`."""
-        return drive(plan, replace(self._ports))
-
 
 class AsyncSweeper(_Sweeper):
     """`Sweeper` for an asynchronous engine: ``await AsyncSweeper(engine, Base).run_once()``.
@@ -224,10 +213,6 @@ class AsyncSweeper(_Sweeper):
         """See who holds the lease, and whether the sweepers are paused."""
         state: LeaseState = await self._needed_leases().read(self._lease_name)
         return state
-
-    async def carry_out(self, plan: Plan[T]) -> T:
-        """Carry out another plan than a sweep; see `Sweeper.carry_out`."""
-        return await drive_async(plan, replace(self._ports))
 
 
 @cache

@@ -183,9 +183,7 @@ class TargetSweep:
         self._is_off = self._due is None
         self._partitions = None if self._due is None else self._due.partitions
         self._after = self.overdue
-        # A dry run says how many rows there are, also where none has expired.
-        is_wanted = self._due is not None and (self._due.parts or self._settings.dry_run)
-        self.is_over = not is_wanted
+        self.is_over = self._due is None or not self._due.parts
 
     def _go_on(self) -> Plan[None]:
         if self._places is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """What a terminal obeys instead of showing it, as Python writes it."""
@@ -54,23 +54,14 @@ def age(seconds: float | None) -> str:
     return f"{whole} s" if whole else "< 1 s"
 
 
-def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Return rows, of which the first is the head, as a table; row by row if it would be wider."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    if width is not None and sum(widths) + 2 * len(widths) > width:
-        head, *others = rows
-        widest = max(map(len, head))
-        blocks = [
-            "\n".join(f"{name.ljust(widest)}  {cell}" for name, cell in zip(head, row, strict=True))
-            for row in others
-        ]
-        return "\n\n".join(blocks)
-    are_numbers = [all(cell[:1] in "0123456789+-<~?" for cell in column[1:]) for column in columns]
-    return "\n".join(
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a table's rows as lines: a name each, then its cells, under each other."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
         "  ".join(
-            cell.rjust(size) if is_number else cell.ljust(size)
-            for cell, size, is_number in zip(row, widths, are_numbers, strict=True)
-        ).rstrip()
-        for row in rows
-    )
+            ["", name.ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        )
+        for name, *cells in rows
+    ]

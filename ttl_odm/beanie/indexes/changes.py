@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, is_ours
+from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -21,15 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command, and what it does to the indexes of these names.
-
-    `spares`: whether MongoDB deletes nothing after it that it would have kept before.
-    """
+    """One command, and what it does to the indexes of these names."""
 
     outcome: Literal["created", "changed", "removed"]
     names: tuple[str, ...]
     command: Document
-    spares: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +74,14 @@ class Aim:
     def steps(self, existing: Sequence[Document]) -> Iterator[Step]:
         """Give the commands that lead to the aim, none when it is reached.
 
-        Those that spare documents come first: an index of an earlier policy may delete what the new
-        one keeps, while a pause in deleting harms nobody, as expired documents are out of sight
-        anyway. After them MongoDB deletes only what has expired by the earlier policy and by the
-        new one: that is the moment to show documents by the new one.
+        What must go goes first: an index of an earlier policy may delete what the new one keeps,
+        while a pause in deleting harms nobody, as expired documents are out of sight anyway.
         """
         ours = {index["name"]: index for index in existing if is_ours(index["name"])}
         relied_on = self.relied_on(existing)
         needed = {index.name: index for index in self.indexes if index.name not in relied_on}
         kept = ours.keys() & needed.keys()
         again = {name for name in kept if _differs(ours[name], needed[name])}
-        if any([*ours[name]["key"]] != [needed[name].field] for name in again):
-            # `_exp` counted from that field.
-            again |= {
-                name for name in kept if (needed[name].field, needed[name].seconds) == (EXPIRY, 0)
-            }
         if again and not self.rebuild:
             raise TTLConfigurationError(
                 f"{', '.join(map(repr, sorted(again)))} of {self.collection!r} must be built "
@@ -100,25 +89,22 @@ class Aim:
                 "whole collection: call ensure_indexes(..., rebuild=True) when it suits."
             )
         off = {
-            name: _is_longer(ours[name], needed[name])
-            for name in sorted(kept - again)
+            name
+            for name in kept - again
             if ours[name].get("expireAfterSeconds") != needed[name].seconds
         }
         if not self.can_change:
-            again, off = again | off.keys(), {}
+            again, off = again | off, set()
         for name in sorted((ours.keys() - needed.keys()) | again):
-            command = {"dropIndexes": self.collection, "index": name}
-            yield Step("removed", (name,), command, spares=True)
-        for name, is_longer in sorted(off.items(), key=lambda change: not change[1]):
+            yield Step("removed", (name,), {"dropIndexes": self.collection, "index": name})
+        for name in sorted(off):
             change = {"name": name, "expireAfterSeconds": needed[name].seconds}
-            command = {"collMod": self.collection, "index": change}
-            yield Step("changed", (name,), command, spares=is_longer)
+            yield Step("changed", (name,), {"collMod": self.collection, "index": change})
         new = [index for name, index in needed.items() if name not in ours or name in again]
         if new:  # in one command, so that the collection is read once for all of them
             documents = [index.document() for index in new]
             command = {"createIndexes": self.collection, "indexes": documents}
-            names = tuple(index.name for index in new)
-            yield Step("created", names, command, spares=False)
+            yield Step("created", tuple(index.name for index in new), command)
 
     def in_the_way(self, existing: Sequence[Document]) -> str | None:
         """Name the index of the user's own because of which the server refuses one of ours."""
@@ -134,12 +120,6 @@ def _deletes(existing: Document) -> bool:
     directions = existing["key"].values()
     is_ordered = all(isinstance(direction, (int, float)) for direction in directions)
     return is_ordered and "expireAfterSeconds" in existing
-
-
-def _is_longer(existing: Document, index: Index) -> bool:
-    """Say whether MongoDB would delete later by an index than it does by one that is there."""
-    before = existing.get("expireAfterSeconds")
-    return before is not None and index.seconds is not None and index.seconds > before
 
 
 def _differs(existing: Document, index: Index) -> bool:

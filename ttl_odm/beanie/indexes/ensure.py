@@ -14,7 +14,6 @@ This module must not know how documents are read and written: it runs database c
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +26,13 @@ from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
-from ttl_odm.beanie.policy.binding import binding_of, collection_of, expires_itself, registry_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, indexes_of, run
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
@@ -145,13 +144,11 @@ async def ensure_indexes(
         ensure = partial(ensure_collection, collection, rebuild=rebuild, guard=guard, view=view)
         if binding is None:
             reports.append(await ensure(None))
-            registry = registry_of(collection.database.client)
-            registry.forget(collection.database.name, collection.name)
         else:
             policy, purge, backend = binding.wanted, binding.purge, binding.backend
+            reports.append(await ensure(policy, purge=purge, backend=backend))
             is_ours = purge == "native" and not binding.is_left_to_service
-            show = partial(setattr, binding, "deleting", policy if is_ours else None)
-            reports.append(await ensure(policy, purge=purge, backend=backend, show=show))
+            binding.deleting = policy if is_ours else None
     return tuple(reports)
 
 
@@ -175,28 +172,17 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     rebuild: bool = False,
     guard: bool | None = None,
     view: str | bool | None = None,
-    show: Callable[[], None] = lambda: None,
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
     The collection is PyMongo's or Motor's, or the gate's. No policy removes what an earlier one has
-    left. Another number of seconds is no rebuild. `show` is called, perhaps more than once, when
-    MongoDB deletes nothing any more that lives by the policy, and before it deletes what lived by
-    an earlier one.
+    left. Another number of seconds is no rebuild.
     """
     views: list[Document] = []
     if backend == "mongodb":
         details, views = await details_and_views(collection)
     else:
         details = await details_of(collection)
-    viewed: list[Done] | None = None
-
-    async def follow() -> None:
-        nonlocal viewed
-        if viewed is None:
-            viewed = await ensure_view(collection, views, policy, view=view)
-        show()
-
     name = repr(collection.full_name)
     options = details.get("options", {})
     if details.get("type") == "view":
@@ -204,9 +190,10 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
             f"{name} is a view: declare the TTL on its source, {options['viewOn']!r}."
         )
     if details.get("type") == "timeseries":
-        changed = await _ensure_seconds(collection, options, policy, purge, follow)
+        changed = await _ensure_seconds(collection, options, policy, purge)
         done = [("changed", SECONDS)] if changed else []
-        return _report(collection, (), {}, done + (viewed or []), ())
+        done += await ensure_view(collection, views, policy, view=view)
+        return _report(collection, (), {}, done, ())
     indexes: tuple[Index, ...] = ()
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
@@ -224,11 +211,11 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )
-    relied_on, done = await _reach(collection, aim, policy, follow)
+    relied_on, done = await _reach(collection, aim, policy)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
     outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
     done += [(outcome, GUARD)] if outcome else []
-    done += viewed or []
+    done += await ensure_view(collection, views, policy, view=view)
     left: tuple[str, ...] = ()
     if policy and purge == "native" and not expires_itself(backend):
         left = ttl_indexes.left_to_sweeper(policy, is_simple=backend == "documentdb")
@@ -236,7 +223,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 
 
 async def _reach(
-    collection: Collection, aim: Aim, policy: Policy | None, follow: Callable[[], Awaitable[None]]
+    collection: Collection, aim: Aim, policy: Policy | None
 ) -> tuple[dict[str, str], list[Done]]:
     """Apply steps until there are none, looking again whenever somebody else was faster."""
     done: list[Done] = []
@@ -245,11 +232,8 @@ async def _reach(
         existing = await indexes_of(collection)
         steps = list(aim.steps(existing))
         if not steps:
-            await follow()
             return aim.relied_on(existing), done
         for step in steps:
-            if not step.spares:
-                await follow()
             # MongoDB must not delete by an `_exp` that nobody has kept right.
             is_risky = step.outcome == "created" and _deleting_by_expiry(aim) & {*step.names}
             early = too_early(policy) if isinstance(policy, TTL) and is_risky else None
@@ -305,11 +289,7 @@ def _deleting_by_expiry(aim: Aim) -> set[str]:
 
 
 async def _ensure_seconds(
-    collection: Collection,
-    options: Document,
-    policy: Policy | None,
-    purge: Purge,
-    follow: Callable[[], Awaitable[None]],
+    collection: Collection, options: Document, policy: Policy | None, purge: Purge
 ) -> bool:
     """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
 
@@ -317,7 +297,6 @@ async def _ensure_seconds(
     measurement by its date, so no other policy can be had, and no sweeper.
     """
     if policy is None:
-        await follow()
         return False
     field = options["timeseries"]["timeField"]
     if not isinstance(policy, ExpireAfter) or policy.field != field or purge != "native":
@@ -326,8 +305,6 @@ async def _ensure_seconds(
             "have a ttl of their own nor be deleted one by one: declare "
             f"ExpireAfter({field!r}, seconds) and __ttl_purge__ = 'native'."
         )
-    if policy.seconds <= options.get(SECONDS, math.inf):
-        await follow()
     if options.get(SECONDS) == policy.seconds:
         return False
     try:
@@ -338,7 +315,6 @@ async def _ensure_seconds(
         raise TTLConfigurationError(
             f"MongoDB refuses {policy!r} for {collection.full_name!r}: {error}"
         ) from error
-    await follow()
     return True
 
 

@@ -12,7 +12,6 @@ This module must not know what is done to filters, pipelines or documents.
 
 from __future__ import annotations
 
-import logging
 import math
 import weakref
 from contextlib import suppress
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model")
 
-logger: Final = logging.getLogger("ttl_odm.beanie")
-
 _NOTHING: Final = object()
 _GATED: Final = ("mongodb", "documentdb")
 _DAY: Final = 86_400
@@ -55,7 +52,7 @@ class Binding:
     """A collection's policy, as the root of the classes that share the collection declares it.
 
     `deleting` is the policy by which MongoDB itself deletes, as far as this process knows: what was
-    declared in the beginning, and then what `ensure_indexes` sees to. None where it doesn't.
+    declared in the beginning, and then what `ensure_indexes` saw to. None where it doesn't.
     """
 
     def __init__(self, model: type, backend: Backend) -> None:
@@ -64,7 +61,6 @@ class Binding:
         self.backend: Backend = backend
         self.deleting: Policy | None = None
         self._default = _declared(model)
-        self._waiting: Policy | None = None
 
     @property
     def policy(self) -> Policy:
@@ -72,14 +68,6 @@ class Binding:
         policy, deleting = self._default.settled, self.deleting
         if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
             return policy
-        if policy != self._waiting:  # once
-            self._waiting = policy
-            name = self.model.__name__
-            logger.warning(
-                "%s: %r is not in force yet, because MongoDB deletes by %r: await "
-                "ensure_indexes(%s).",
-                *(name, policy, deleting, name),
-            )
         return deleting
 
     @property
@@ -218,7 +206,6 @@ class Registry:
         self.without_ttl: set[tuple[str, str]] = set()
         """Collections without a policy in which nothing expires, as far as somebody has looked."""
         self._bindings: dict[tuple[str, str], Binding] = {}
-        self._left: dict[tuple[str, str], Policy] = {}
 
     def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
         """Put a class's policy on a collection."""
@@ -233,23 +220,16 @@ class Registry:
                 _check_same(known, binding, collection)
                 binding = binding if issubclass(old, model) else known
         _check_same(binding, binding, collection)  # reads both, and so checks them
-        left = self._left.pop((database, collection), None)
-        deleting = left if known is None else known.deleting
-        if deleting is None and binding.purge == "native" and backend in _GATED:
-            deleting = binding.declared
-        binding.deleting = deleting
+        if known is not None and known.model is model and known.deleting is not None:
+            binding.deleting = known.deleting
+        elif binding.purge == "native" and backend in _GATED:
+            binding.deleting = binding.declared
         self._bindings[database, collection] = binding
         return binding
 
     def unbind(self, database: str, collection: str) -> None:
-        """Take a collection's policy away, but remember by what MongoDB deletes there."""
-        binding = self._bindings.pop((database, collection), None)
-        if binding is not None and binding.deleting is not None:
-            self._left[database, collection] = binding.deleting
-
-    def forget(self, database: str, collection: str) -> None:
-        """Take note that MongoDB deletes nothing any more in a collection without a policy."""
-        self._left.pop((database, collection), None)
+        """Take a collection's policy away."""
+        self._bindings.pop((database, collection), None)
 
     def find(self, database: str, collection: str) -> Binding | None:
         """Return a collection's policy, None where it has none."""

@@ -261,36 +261,22 @@ def first_date(value: object) -> DatetimeMS | None:
 
 
 async def count(place: RawCollection, policy: Policy, layout: Layout) -> Counted:
-    """Count what there is to purge; see `ttl_odm.sweeper.AsyncCounting`.
-
-    No command says both numbers at once. Where documents came or went between them, that of all is
-    an estimate.
-    """
-    before = await _all(place)
-    due = await _due(place, policy, layout)
-    rows = await _all(place)
-    return Counted(due, rows, is_estimated=rows != before)
-
-
-async def _all(place: RawCollection) -> int:
-    return int((await place.run({"count": place.collection.name}))["n"])
-
-
-async def _due(place: RawCollection, policy: Policy, layout: Layout) -> int:
+    """Count what there is to purge; see `ttl_odm.sweeper.AsyncCounting`."""
+    rows = (await place.run({"count": place.collection.name}))["n"]
     parts = parts_of(policy, layout)
     if layout.is_deleted_by_bucket or not parts:
-        return 0
+        return Counted(0, rows)
     expired = {"$expr": expired_expr(policy)}
     # What is past its limit may be in another part as well.
     if Part.ALL in parts or Part.CAPPED in parts:
-        return await place.count(expired)
+        return Counted(await place.count(expired), rows)
     now = (await place.server()).now
     due = 0
     for part in parts:
         for stage in stages_of(policy, layout, part, now):
             for conditions in _countable(policy, stage):
                 due += await place.count({"$and": [*conditions, expired]}, stage.range.index)
-    return due
+    return Counted(due, rows)
 
 
 def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:

@@ -1,8 +1,7 @@
-"""What the commands have in common: their options, and the databases and models these select."""
+"""The options of ``ttl_sweep`` and ``ttl_status``, and the databases and models they select."""
 
 from __future__ import annotations
 
-import shlex
 from argparse import BooleanOptionalAction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,35 +11,29 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from ttl_odm.django.policy.binding import bindings
 from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
-from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from ttl_odm.sweeper.command_line import Program
-
 NO_MODELS: Final = "No model with a policy is in these databases."
 
 
-def add_option(parser: ArgumentParser, name: str, **own: Any) -> None:
-    """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is given.
-
-    The command may have settings of its own for it.
-    """
+def add_option(parser: ArgumentParser, name: str, **settings: Any) -> None:
+    """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is given."""
     option = COMMAND_OPTIONS[name]
-    settings: dict[str, Any] = {"type": option.type, "metavar": option.metavar}
     if option.is_negatable:
-        settings = {"action": BooleanOptionalAction}
+        settings["action"] = BooleanOptionalAction
     elif option.type is bool:
-        settings = {"action": "store_true", "default": None}
+        settings.update(action="store_true", default=None)
     elif option.type is list:
-        settings = {"action": "append", "default": [], "metavar": option.metavar}
-    flag = f"--{name.replace('_', '-')}"
-    parser.add_argument(flag, **{"help": option.help, **settings, **own})
+        settings.update(action="append", default=[], metavar=option.metavar)
+    else:
+        settings.update(type=option.type, metavar=option.metavar)
+    parser.add_argument(f"--{name.replace('_', '-')}", **{"help": option.help, **settings})
 
 
-def add_databases(parser: ArgumentParser) -> None:
-    """Add the option that says which databases to look at."""
+def add_selection(parser: ArgumentParser) -> None:
+    """Add the options that say what to look at."""
     parser.add_argument(
         "--database",
         action="append",
@@ -48,38 +41,9 @@ def add_databases(parser: ArgumentParser) -> None:
         metavar="ALIAS",
         help=f"This database only; may be repeated (default: {DEFAULT_DB_ALIAS}).",
     )
-
-
-def add_selection(parser: ArgumentParser) -> None:
-    """Add the options that say what to look at."""
-    add_databases(parser)
     add_option(parser, "model", help="This model (app_label.Model) or table only; may be repeated.")
     add_option(parser, "except", dest="excepted")
     add_option(parser, "json", dest="as_json")
-
-
-def aliases(options: dict[str, Any]) -> list[str]:
-    """The databases that the options ask for."""
-    chosen: list[str] = options["database"] or [DEFAULT_DB_ALIAS]
-    return chosen
-
-
-def program(alias: str, options: dict[str, Any]) -> Program:
-    """What is typed for another command about the same database; see `Program`."""
-    words = [] if alias == DEFAULT_DB_ALIAS else ["--database", alias]
-    if options["lease_name"] != LEASE_NAME:
-        words += ["--lease-name", options["lease_name"]]
-
-    def typed(name: str) -> str:
-        command = ["ttl_sweep", "--every", "60"] if name == "run" else [f"ttl_{name}"]
-        return shlex.join(["python", "manage.py", *command, *words])
-
-    return typed
-
-
-def labels(store: DjangoStore) -> dict[str, str]:
-    """The tables of a store, with their models."""
-    return {model._meta.db_table: model._meta.label for model in store.models()}
 
 
 def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
@@ -98,7 +62,7 @@ def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
     left_out = {by_name[name.lower()] for name in options["excepted"]}
     chosen = {by_name[name.lower()] for name in options["model"]} or set(models)
     selected = {}
-    for alias in aliases(options):
+    for alias in options["database"] or [DEFAULT_DB_ALIAS]:
         here = [model for model in DjangoStore(alias).models() if model in chosen - left_out]
         if here:
             selected[alias] = DjangoStore(alias, here)

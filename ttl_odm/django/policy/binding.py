@@ -57,19 +57,8 @@ class Binding:
     sweep: SweepBy
 
     @classmethod
-    def of(
-        cls,
-        model: Model,
-        declared: object,
-        *,
-        where: str,
-        sweep: SweepBy,
-        is_planned: bool = False,
-    ) -> Binding:
-        """Find the fields of a policy on a model, or raise if they aren't there, or don't fit.
-
-        One that is only planned is what it is, whatever the model declares.
-        """
+    def of(cls, model: Model, declared: object, *, where: str, sweep: SweepBy) -> Binding:
+        """Find the fields of a policy on a model, or raise if they aren't there, or don't fit."""
         policy = as_policy(declared, where=where)
         own = None
         if isinstance(policy, TTL):
@@ -79,8 +68,7 @@ class Binding:
         else:
             stamp = _field(model, policy.field, where)
         _check(policy, own, where)
-        owner = object if is_planned else model
-        default = DeclaredTTL(model, policy, read=lambda: getattr(owner, "__ttl__", declared))
+        default = DeclaredTTL(model, policy, read=lambda: getattr(model, "__ttl__", declared))
         binding = cls(model, default, stamp, own, sweep)
         binding.form  # noqa: B018 (raises for a field that holds no instants)
         return binding

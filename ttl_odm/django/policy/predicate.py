@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
 
-    from ttl_odm.core import Policy
     from ttl_odm.django.policy.binding import Binding, TablePolicy
     from ttl_odm.django.time.fields import SQL
 
@@ -89,62 +88,28 @@ class Predicate(Expression):
     def _of(self, connection: BaseDatabaseWrapper, source: str) -> str:
         """The predicate for the table that holds the fields, or its alias, quoted."""
         binding, live = self.policy.binding, self.kind == "live"
-        if not live:
-            return expired_in(connection, binding, source, writing=self.writing)
         if binding.is_off:
-            return TRUE
+            return TRUE if live else FALSE
         row = _Row(connection, binding, source, writing=self.writing)
         policy = binding.policy
         if isinstance(policy, TTL):
-            return row.ttl_live()
-        return row.ahead(null_lives=not _null_expires(policy))
-
-
-def expired_in(
-    connection: BaseDatabaseWrapper,
-    binding: Binding,
-    source: str,
-    *,
-    writing: bool = False,
-    seconds: int = 0,
-) -> str:
-    """Whether the row of a table, or of its alias, quoted, is expired so many seconds from now."""
-    if binding.is_off:
-        return FALSE
-    row = _Row(connection, binding, source, writing=writing, later=seconds)
-    if isinstance(binding.policy, TTL):
-        return row.ttl_expired()
-    return row.passed(null_expires=_null_expires(binding.policy))
-
-
-def begun_before(
-    connection: BaseDatabaseWrapper, binding: Binding, source: str, seconds: int
-) -> str:
-    """Whether the instant that its life counts from was so many seconds ago, or earlier."""
-    return _Row(connection, binding, source, writing=False).passed_since(seconds)
-
-
-def _null_expires(policy: Policy) -> bool:
-    return isinstance(policy, ExpireAt) and policy.null == "expired"
+            return row.ttl_live() if live else row.ttl_expired()
+        null_expires = isinstance(policy, ExpireAt) and policy.null == "expired"
+        if live:
+            return row.ahead(null_lives=not null_expires)
+        return row.passed(null_expires=null_expires)
 
 
 class _Row:
-    """The pieces of the predicate for one row, by a clock that is so many seconds `later`."""
+    """The pieces of the predicate for one row."""
 
     def __init__(
-        self,
-        connection: BaseDatabaseWrapper,
-        binding: Binding,
-        source: str,
-        *,
-        writing: bool,
-        later: int = 0,
+        self, connection: BaseDatabaseWrapper, binding: Binding, source: str, *, writing: bool
     ) -> None:
         quote = connection.ops.quote_name
         self._connection = connection
         self._binding = binding
         self._writing = writing
-        self._later = later
         self._stamp = f"{source}.{quote(str(binding.stamp.column))}"
         if binding.form in clock.FRACTIONAL.values():
             # NaN is above all numbers, and minus infinity is no instant either.
@@ -153,11 +118,7 @@ class _Row:
             )
         self._own = "" if binding.own is None else f"{source}.{quote(str(binding.own.column))}"
 
-    def _ago(self, seconds: int | str | None) -> str:
-        if self._later and isinstance(seconds, int):
-            seconds -= self._later
-        elif self._later:
-            seconds = f"({seconds} - {self._later})"
+    def _ago(self, seconds: object) -> str:
         form = self._binding.form
         return clock.ago(self._connection, form, str(seconds), writing=self._writing)
 
@@ -173,16 +134,12 @@ class _Row:
         is_null = clock.family_of(self._connection).is_null(self._stamp)
         return f"{is_null} OR ({passed})" if null_expires else passed
 
-    def passed_since(self, seconds: int) -> str:
-        """The instant was so many seconds ago, or earlier; NULL says no."""
-        return self._passed(seconds)
-
-    def _ahead(self, seconds: int | str | None) -> str:
+    def _ahead(self, seconds: object) -> str:
         """Some seconds after the instant are still to come, or there is none."""
         ahead = f"{self._stamp} > {self._ago(seconds)}"
         return f"({ahead} OR NOT {self._is_date})" if self._is_date else ahead
 
-    def _passed(self, seconds: int | str | None) -> str:
+    def _passed(self, seconds: object) -> str:
         """Some seconds after the instant have passed."""
         passed = f"{self._stamp} <= {self._ago(seconds)}"
         return f"{passed} AND {self._is_date}" if self._is_date else passed

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
-from django.db.models import F, Field, Func, IntegerField, Q, QuerySet, Value
+from django.db.models import F, Field, Func, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options
@@ -16,11 +16,9 @@ from ttl_odm.django.purge.removal import Removal, rows_of
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
 from ttl_odm.sweeper import Counted, Due, Hooks, Part
-from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import TypeAlias
 
     from ttl_odm.dialects import Family
@@ -59,67 +57,42 @@ def _loads_rows(binding: Binding, using: str) -> bool:
 
 
 def count(binding: Binding, using: str) -> Counted:
-    """Count what there is to purge, and all rows; see `ttl_odm.sweeper.Counting`.
-
-    In one statement: a sweep between two would make the rest look smaller than it is.
-    """
-    parts = [] if binding.is_off else _parts(binding)
-    counted = [
-        options.include_expired(QuerySet(model=binding.model, using=using)),
-        *(ExpiredRows(binding, using, part).all() for part in parts),
-    ]
-    number = Func(template="COUNT(*)", output_field=IntegerField())
-    rows, *due = _fetched([each.order_by().values_list(number) for each in counted], using)
-    return Counted(sum(due), rows)
+    """Count what there is to purge, and all rows; see `ttl_odm.sweeper.Counting`."""
+    rows = options.include_expired(QuerySet(model=binding.model, using=using)).count()
+    if binding.is_off:
+        return Counted(0, rows)
+    due = sum(ExpiredRows(binding, using, part).all().count() for part in _parts(binding))
+    return Counted(due, rows)
 
 
-def _fetched(
-    lookups: list[AnyQuerySet], using: str, form: Callable[[str], str] = str
-) -> tuple[Any, ...]:
-    """What each of some querysets finds, by scalar subqueries of one statement.
-
-    Django would give that a FROM. `form` is what becomes of each.
-    """
-    compiled = [lookup.query.get_compiler(using).as_sql() for lookup in lookups]
-    statement = "SELECT " + ", ".join(form(f"({sql})") for sql, _ in compiled)
-    with connections[using].cursor() as cursor:
-        cursor.execute(statement, [value for _, values in compiled for value in values])
-        found: tuple[Any, ...] = cursor.fetchone()
-    return found
-
-
-def out_of_reach(binding: Binding, using: str) -> list[Finding]:
-    """Find rows that no sweep finds; reads the whole table.
+def out_of_reach(binding: Binding, using: str) -> list[str]:
+    """Find rows that no sweep finds, read the whole table for it, and say what to do, a line each.
 
     Reads and the sweeper trust the CHECK and the NOT NULL of the contract's columns, which raw SQL
     may have switched off.
     """
     connection, own = connections[using], binding.own
     quote, family = connection.ops.quote_name, clock.family_of(connection)
-    name = binding.model._meta.db_table
-    table, stamp = quote(name), quote(str(binding.stamp.column))
+    table, stamp = quote(binding.model._meta.db_table), quote(str(binding.stamp.column))
     wrong = []
     if own is not None and binding.sweep == "index" and has_contract_fields(binding):
         ttl = quote(str(own.column))
         invalid = f"NOT ({family.ttl_check(ttl)})"
-        what = f"whose {own.name} is none"
-        wrong.append(("invalid-ttl", what, f"SET {ttl} = NULL WHERE {invalid}"))
+        wrong.append((f"whose {own.name} is none", f"SET {ttl} = NULL WHERE {invalid}"))
     if not binding.stamp.null:
         nobody = f"without {binding.stamp.name}, which nobody sees"
         present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
-        fix = f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"
-        wrong.append(("undated", nobody, fix))
-    findings = []
+        wrong.append((nobody, f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"))
+    lines = []
     with connection.cursor() as cursor:
-        for code, what, change in wrong:
+        for what, change in wrong:
             _, _, condition = change.partition(" WHERE ")
             cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE {condition}")  # noqa: S608 (quoted)
             (rows,) = cursor.fetchone()
             if rows:
-                message = f"no sweep finds {counted(rows, 'row')} {what}"
                 fix = f"UPDATE {table} {change}"
-                findings.append(Finding(Severity.ERROR, code, name, message, fix))
-    return findings
+                lines.append(f"no sweep finds {counted(rows, 'row')} {what}: {fix}")
+    return lines
 
 
 def _parts(binding: Binding) -> list[Part]:
@@ -211,9 +184,14 @@ class ExpiredRows:
     def next_range(self, resume: Any, size: int) -> KeyRange | None:
         """The next so many rows, by their order alone; None if there are none."""
         ends = self.after(resume).order_by("ttl_end").values_list("ttl_end")
-        # Bookmarks of what they find: PostgreSQL would make one of each row that it passes over.
+        # As scalar subqueries of one statement, which Django would give a FROM; and bookmarks of
+        # what they find, for PostgreSQL would make one of each row that it passes over.
         lookups = [ends[:1], ends[size : size + 1]]
-        first, beyond = _fetched(lookups, self._using, self._as_bookmark)
+        compiled = [lookup.query.get_compiler(self._using).as_sql() for lookup in lookups]
+        statement = "SELECT " + ", ".join(self._as_bookmark(f"({sql})") for sql, _ in compiled)
+        with connections[self._using].cursor() as cursor:
+            cursor.execute(statement, [value for _, values in compiled for value in values])
+            first, beyond = cursor.fetchone()
         return None if first is None else KeyRange(first, beyond)
 
     def within(self, found: KeyRange) -> AnyQuerySet:

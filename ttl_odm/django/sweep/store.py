@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.binding import Model
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
-    from ttl_odm.sweeper.findings import Finding
 
 
 def open_store(
@@ -122,7 +121,7 @@ class DjangoStore:
         with self._errors_at(target):
             return count(self._binding(target), self._using)
 
-    def out_of_reach(self, target: str) -> list[Finding]:
+    def out_of_reach(self, target: str) -> list[str]:
         """Find rows of a table that no sweep finds, each kind with its fix; reads all of it."""
         with self._errors_at(target):
             return out_of_reach(self._binding(target), self._using)

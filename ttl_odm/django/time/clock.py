@@ -94,8 +94,7 @@ def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: b
     if form == "datetime":
         return family.date_ago(family.present(writing=writing), seconds).replace("%", "%%")
     second = family.second if form == "instant" else str(UNITS[form])
-    is_number = seconds.lstrip("-").isdigit()
-    if second.isdigit() and is_number:  # PostgreSQL's product of two would be an int32
+    if second.isdigit() and seconds.isdigit():  # PostgreSQL's product of two would be an int32
         return f"({moment} - {int(seconds) * int(second)})"
     return f"({moment} - {seconds if second == '1' else f'{seconds} * {second}'})"
 

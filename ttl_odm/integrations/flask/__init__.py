@@ -6,7 +6,7 @@ the thread starts with the first request of a process, or where a server's own h
 `AppTTL.start`. It is safe in any number of processes: one holds the lease, the others stand by.
 
 - `extension`: `TTL`, with which an application is set up;
-- `commands`: ``flask ttl sweep | run | status | check | pause | resume | plan``;
+- `commands`: ``flask ttl sweep | run | status | plan``;
 - `sweepers`: `AppTTL`: which databases an application has, and a thread for each.
 
 This package must not know any other integration.

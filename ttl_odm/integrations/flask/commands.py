@@ -1,56 +1,48 @@
-"""``flask ttl ...``: what an operator asks of the databases of an application.
-
-The commands are those of ``ttl-odm``, by its own functions. Where there are several databases, each
-speaks for itself, under its name. They print without rich.
-"""
+"""``flask ttl ...``: what an operator asks of the sweepers of an application."""
 
 from __future__ import annotations
 
-import math
-import sys
+import textwrap
 import threading
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 from flask import current_app
 from flask.cli import AppGroup
 
-from ttl_odm.cli.application import Application, Target, in_loop, select, unknown
-from ttl_odm.cli.check import check_application, check_options
-from ttl_odm.cli.errors import UsageError, printable, readable_errors
-from ttl_odm.cli.options import json_option, selection_options, sweep_option
-from ttl_odm.cli.output import echo, json_text, printable_report
-from ttl_odm.cli.pause import set_paused
+from ttl_odm.cli.application import in_loop
+from ttl_odm.cli.errors import readable_errors
+from ttl_odm.cli.options import sweep_option
+from ttl_odm.cli.output import aligned, printable_report
 from ttl_odm.cli.plan import forecast_target, policy_options
-from ttl_odm.cli.status import snapshot_of
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, bind_name
-from ttl_odm.sweeper import stop_on_signals
-from ttl_odm.sweeper.command_line import Status, status_of, terminal_width
-from ttl_odm.sweeper.findings import findings_dict, github_annotations, have_failed, lines_of
-from ttl_odm.sweeper.snapshot import RESUMED, format_snapshot, paused_text
+from ttl_odm.sweeper import SweepOptions, stop_on_signals
+from ttl_odm.sweeper.command_line import Status, status_of
+from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ttl_odm.integrations.flask.sweepers import AppTTL
     from ttl_odm.sweeper import Sweeper
 
 INTERVAL: Final = 60.0
 """Seconds between two sweeps of ``flask ttl run``, unless the option or the key says others."""
 
+_COUNTING: Final[SweepOptions] = {"dry_run": True, "window": None}
+"""For a sweeper that only counts, at any hour."""
+
 commands = AppGroup("ttl", help="Delete expired rows for good, and see who does it.")
 
 
 @commands.command()
-@selection_options
 @sweep_option("dry_run")
 @sweep_option("force")
 @sweep_option("max_rows")
-def sweep(models: list[str], excepted: list[str], *, dry_run: bool, **options: Any) -> None:
+def sweep(*, dry_run: bool, force: bool | None, max_rows: int | None) -> None:
     """Sweep once. Ends with the statuses of `ttl-odm sweep`: 0 if all is well."""
-    sweepers = _sweepers(_databases(models, excepted), is_counting=dry_run, **options)
+    options = {"force": force, "max_rows": max_rows}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    sweepers = _sweepers(cast("SweepOptions", {**(_COUNTING if dry_run else {}), **chosen}))
     reports = []
     with stop_on_signals(*sweepers.values()):
         for bind, sweeper in sweepers.items():
@@ -61,18 +53,16 @@ def sweep(models: list[str], excepted: list[str], *, dry_run: bool, **options: A
 
 
 @commands.command()
-@selection_options
 @click.option(
     "--interval",
     type=click.FloatRange(min=0, min_open=True),
     help=f"Seconds between two sweeps ({INTERVAL_KEY}, or {INTERVAL:.0f}).",
 )
-def run(models: list[str], excepted: list[str], interval: float | None) -> None:
+def run(interval: float | None) -> None:
     """Sweep again and again, until SIGTERM or Ctrl-C."""
     seconds = interval or _app_ttl().interval or INTERVAL
     has_own = current_app.config.get("TTL_ON_REPORT")
-    told: dict[str, Any] = {} if has_own else {"on_report": click.echo}
-    sweepers = _sweepers(_databases(models, excepted), **told)
+    sweepers = _sweepers({} if has_own else {"on_report": click.echo})
     failures: list[Exception] = []
 
     def sweep_on(sweeper: Sweeper) -> None:
@@ -97,90 +87,40 @@ def run(models: list[str], excepted: list[str], interval: float | None) -> None:
 
 
 @commands.command()
-@selection_options
-@json_option
-def status(models: list[str], excepted: list[str], *, as_json: bool) -> None:
-    """Show live and expired rows, the lease, and the last sweep; see `ttl-odm status`."""
-    databases = _databases(models, excepted)
-    has_problems = False
-    for bind, application in databases.items():
-        snapshot = in_loop(partial(snapshot_of, application))
-        has_problems |= snapshot.has_problems
-        if as_json:
-            echo(json_text(snapshot.to_dict()))
-            continue
-        _print_title(bind, databases)
-        click.echo(printable(format_snapshot(snapshot, _typed, terminal_width(sys.stdout))))
-    if has_problems:
-        raise SystemExit(Status.FAILED)
-
-
-@commands.command()
-@selection_options
-@check_options
-@json_option
-def check(
-    models: list[str],
-    excepted: list[str],
-    *,
-    strict: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Compare the databases with the declarations, and name the fixes; see `ttl-odm check`."""
-    databases = _databases(models, excepted)
-    has_failed = False
-    for bind, application in databases.items():
-        findings = in_loop(partial(check_application, application, program=_typed, **options))
-        has_failed |= have_failed(findings, strict=strict)
-        checked, annotated = len(application.all_targets()), github_annotations(findings)
-        if as_json:
-            echo(json_text({"database": application.database, **findings_dict(findings, checked)}))
-        elif annotated is not None:
-            echo(annotated)
-        else:
-            _print_title(bind, databases)
-            for line in lines_of(findings, checked):
-                click.echo(printable(str(line)))
-    if has_failed:
-        raise SystemExit(Status.FAILED)
-
-
-@commands.command()
-def pause() -> None:
-    """Let no sweeper begin another batch, until flask ttl resume; see `ttl-odm pause`."""
-    _set_paused(paused=True)
-
-
-@commands.command()
-def resume() -> None:
-    """Let the sweepers go on that flask ttl pause has stopped."""
-    _set_paused(paused=False)
-
-
-def _set_paused(*, paused: bool) -> None:
-    databases = _databases()
-    for bind, application in databases.items():
-        state = in_loop(partial(set_paused, application, paused=paused))
-        _print_title(bind, databases)
-        click.echo(paused_text(state, _typed) if paused else RESUMED)
+def status() -> None:
+    """See who holds the lease, and count what is due."""
+    sweepers = _sweepers(_COUNTING)
+    for bind, sweeper in sweepers.items():
+        _print_title(bind, sweepers)
+        with readable_errors():
+            state = sweeper.status()
+        holder = (
+            f"{visible(state.holder)}, for {state.seconds_left:.0f} s more"
+            if state.holder
+            else "free"
+        )
+        click.echo(f"Lease: {holder}{'; paused' if state.paused else ''}")
+        report = sweeper.run_once()
+        click.echo(printable_report(report))
+        if report.problems:
+            raise SystemExit(Status.FAILED)
 
 
 @commands.command()
 @click.argument("model")
 @policy_options
-@click.option("--deep", is_flag=True, help="Count all rows, however many there are.")
-def plan(model: str, default_ttl: str | None, policy: str | None, *, deep: bool) -> None:
+def plan(model: str, default_ttl: str | None, policy: str | None) -> None:
     """Forecast what of a model expires, from now to 30 days ahead.
 
     With --default-ttl or --policy also what that would expire. It changes nothing. Of more than
     100,000 rows a sample is taken.
     """
-    application, target = _target(model)
-    most = math.inf if deep else SMALL
-    forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, most))
-    for said in forecast.paragraphs(terminal_width(sys.stdout), " --deep counts all."):
-        click.echo(printable(str(said)))
+    application, target = _app_ttl().target(model)
+    forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, SMALL))
+    click.echo(f"{forecast.title}: {forecast.rows:,} rows, {forecast.scenarios['current']}")
+    click.echo(textwrap.indent(aligned(forecast.table), "  "))
+    for sentence in [*forecast.sentences, forecast.note]:
+        click.echo(sentence)
 
 
 def _app_ttl() -> AppTTL:
@@ -188,55 +128,17 @@ def _app_ttl() -> AppTTL:
     return app_ttl
 
 
-def _databases(
-    models: Sequence[str] = (), excepted: Sequence[str] = ()
-) -> dict[str | None, Application]:
-    """The databases that have something of what was selected, by their bind keys."""
+def _sweepers(options: SweepOptions) -> dict[str | None, Sweeper]:
     with readable_errors():
-        every = _app_ttl().applications()
-    if not every:
+        sweepers = _app_ttl().sweepers(**options)
+    if not sweepers:
         raise click.ClickException(
             "No model has TTL: declare __ttl__ on one, or enable() it, and import it where the app "
             "is made."
         )
-    selected = select([*every.values()], models, excepted)
-    return {
-        bind: application
-        for bind, application in zip(every, selected, strict=True)
-        if application.is_store or application.targets
-    }
+    return sweepers
 
 
-def _sweepers(
-    databases: dict[str | None, Application], *, is_counting: bool = False, **options: Any
-) -> dict[str | None, Sweeper]:
-    with readable_errors():
-        return {
-            bind: cast(
-                "Sweeper",
-                app.counter(**options) if is_counting else app.sweeper(**options),
-            )
-            for bind, app in databases.items()
-        }
-
-
-def _target(model: str) -> tuple[Application, Target]:
-    every = list(_databases().values())
-    fitting = [
-        (application, target) for application in every for target in application.named(model)
-    ]
-    if len(fitting) > 1:
-        raise UsageError(f"MODEL {model!r}: several models are called that; name the table.")
-    if not fitting:
-        raise unknown([target for app in every for target in app.targets], f"MODEL {model!r}")
-    return fitting[0]
-
-
-def _typed(name: str) -> str:
-    """What is typed for a command of ours."""
-    return f"flask ttl {name}"
-
-
-def _print_title(bind: str | None, databases: dict[str | None, Any]) -> None:
-    if len(databases) > 1:
+def _print_title(bind: str | None, sweepers: dict[str | None, Sweeper]) -> None:
+    if len(sweepers) > 1:
         click.echo(f"{bind_name(bind)}:")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
 from ttl_odm.cli.application import Application, Target
-from ttl_odm.cli.urls import public_url
+from ttl_odm.cli.errors import UsageError
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
@@ -96,33 +96,35 @@ class AppTTL:
         configured = self._options.keys() - options.keys()
         sweepers: dict[str | None, Sweeper] = {}
         for bind, engine, targets in self._databases():
-            own = self._options_for(bind, merged)
+            own = merged.copy()
+            if bind is not None:
+                # Two binds may lead to one database, where only one would ever get the lease.
+                own["lease_name"] = f"{lease_name_of(merged)}:{bind}"
             sweepers[bind] = _sweeper(engine, targets, own, configured)
         return sweepers
 
-    @staticmethod
-    def _options_for(bind: str | None, options: SweepOptions) -> SweepOptions:
-        """Those of one bind: two may lead to one database, where only one would get the lease."""
-        own = options.copy()
-        if bind is not None:
-            own["lease_name"] = f"{lease_name_of(options)}:{bind}"
-        return own
+    def target(self, model: str) -> tuple[Application, Target]:
+        """Find a model by the name of its class or table, and what it is swept with.
 
-    def applications(self) -> dict[str | None, Application]:
-        """What the command line's functions work on: the same databases, by the same keys."""
-        made: dict[str | None, Application] = {}
-        for bind, engine, targets in self._databases():
-            options = self._options_for(bind, self._options)
-            if isinstance(engine, Engine):
-                listed = [
-                    Target(binding.table.fullname, binding.name, binding.table)
-                    for binding in bindings_of(targets)
-                ]
-                url = public_url(engine.url.render_as_string(hide_password=True))
-                made[bind] = Application(engine, listed, options, url)
-            else:
-                made[bind] = Application(engine, options=options)
-        return made
+        Raises:
+            UsageError: There is none of this name, or several.
+        """
+        every = [
+            (engine, binding)
+            for _, engine, targets in self._databases()
+            for binding in bindings_of(targets)
+        ]
+        fitting = [
+            (engine, Target(binding.table.fullname, binding.name, binding.table))
+            for engine, binding in every
+            if model in (binding.name, binding.table.fullname)
+        ]
+        if len(fitting) != 1:
+            known = ", ".join(f"{binding.name} ({binding.table.fullname})" for _, binding in every)
+            what = "several models are" if fitting else "no model with TTL is"
+            raise UsageError(f"{what} called {model!r}; there are: {known or 'none'}.")
+        engine, target = fitting[0]
+        return Application(engine, [target]), target
 
     def start(self) -> None:
         """Sweep in the background of this process from now on; once, however often it is called.

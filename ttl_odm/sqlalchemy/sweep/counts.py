@@ -1,34 +1,20 @@
 """How many rows of a table are there, and how many of them have expired.
 
-Only a dry run, a fuse, a forecast or a person who looks wants rows counted: it may read as many
-index entries as there are expired rows. Both numbers are of one instant, by one statement, unless
-one is the database's estimate: a sweep between two would make the rest look smaller than it is.
+Only a dry run, a fuse or a forecast wants rows counted: it may read as many index entries as there
+are expired rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import (
-    BigInteger,
-    String,
-    and_,
-    case,
-    column,
-    func,
-    literal,
-    literal_column,
-    null,
-    or_,
-    select,
-)
+from sqlalchemy import BigInteger, String, and_, column, func, literal, or_, select
 from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows, counting, measuring, overdue_of
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows, measure
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
@@ -38,7 +24,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Part
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select, Table
+    from sqlalchemy import Connection, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -47,12 +33,6 @@ _FEW: Final = 100_000
 
 _LOOK: Final = 10
 """Times as many rows as are due are looked for, so that shares of a tenth and more are exact."""
-
-_ONE_VIEW: Final = "REPEATABLE READ"
-"""MySQL takes no LIMIT from a subquery, so that what is one statement elsewhere is two there."""
-
-_FRESH: Final = {"information_schema_stats_expiry": 0}
-"""MySQL says how many rows a table has now, rather than a day ago."""
 
 
 def count(connection: Connection, binding: Binding) -> Counted:
@@ -66,68 +46,31 @@ def count(connection: Connection, binding: Binding) -> Counted:
 
 
 def _count(connection: Connection, binding: Binding) -> Counted:
-    clock, table = clock_of(connection.dialect), binding.table
-    is_whole = _is_on(binding) and is_walked(connection, binding)
-    is_mysql = connection.dialect.name in MYSQL_FAMILY
-    is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-    with (
-        prepared(
-            connection,
-            isolation=_ONE_VIEW if is_mysql else None,
-            settings=_FRESH if is_mysql and not is_mariadb else {},
-        ),
-        reading(connection),
-    ):
+    table, due, oldest = binding.table, 0, None
+    is_on = any(default() is not None for default in binding.defaults())
+    is_whole = is_on and is_walked(connection, binding)
+    with prepared(connection), reading(connection):
+        if not is_on:
+            pass
+        elif is_whole:
+            due, oldest = measure(connection, binding, table, expired_in(connection, binding))
+        elif binding.override is None or binding.max_lifetime:
+            # A row whose limit has passed may be in another part as well.
+            due = count_rows(connection, table, expired_in(connection, binding))
+        else:
+            for part in (Part.INHERITING, Part.OWN):
+                index = PartIndex(binding, part, clock_of(connection.dialect))
+                if index.shortest is not None:
+                    due += count_rows(connection, table, *index.criteria(index.shortest))
         rows = estimate(connection, table)
-        found = _finding(connection, binding, is_whole=is_whole)
         if rows is None or rows < _FEW:
-            every = counting(table).scalar_subquery()
-            due, oldest, number = _one(connection, found.add_columns(every))
-            return Counted(int(due), int(number), oldest=overdue_of(oldest, clock))
+            return Counted(due, count_rows(connection, table), oldest=oldest)
         # What a database believes may be from before a big sweep, and a fuse would take a part
         # for the whole. A look at a few times as many rows as are due finds that out.
-        if is_mysql:
-            due, oldest = _one(connection, found)
-            seen = count_rows(connection, table, limit=_LOOK * due) if due else 0
-        else:
-            first = found.cte("found")
-            most = select(_LOOK * first.c.due).scalar_subquery()
-            look = counting(table, limit=most).scalar_subquery()
-            due, oldest, seen = _one(connection, select(first.c.due, first.c.oldest, look))
-        due, seen, age = int(due), int(seen), overdue_of(oldest, clock)
+        seen = count_rows(connection, table, limit=_LOOK * due) if due else 0
         if seen < _LOOK * due:
-            return Counted(due, seen, oldest=age)
-        return Counted(due, max(rows, seen), is_estimated=True, oldest=age)
-
-
-def _is_on(binding: Binding) -> bool:
-    return any(default() is not None for default in binding.defaults())
-
-
-def _finding(connection: Connection, binding: Binding, *, is_whole: bool) -> Any:
-    """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it."""
-    clock, table = clock_of(connection.dialect), binding.table
-    if is_whole:
-        some = measuring(clock, binding, table, expired_in(connection, binding)).subquery()
-        number, oldest = some.c
-        return select(number.label("due"), oldest.label("oldest"))
-    parts: list[Select[Any]] = []
-    if not _is_on(binding):
-        pass
-    elif binding.override is None or binding.max_lifetime:
-        # A row whose limit has passed may be in another part as well.
-        parts = [counting(table, expired_in(connection, binding))]
-    else:
-        for part in (Part.INHERITING, Part.OWN):
-            index = PartIndex(binding, part, clock)
-            if index.shortest is not None:
-                parts.append(counting(table, *index.criteria(index.shortest)))
-    due = sum((part.scalar_subquery() for part in parts), start=literal_column("0", BigInteger()))
-    return select(due.label("due"), null().label("oldest"))
-
-
-def _one(connection: Connection, statement: Any) -> Any:
-    return connection.execute(statement.options(include_expired())).one()
+            return Counted(due, seen, oldest=oldest)
+        return Counted(due, max(rows, seen), is_estimated=True, oldest=oldest)
 
 
 def estimate(connection: Connection, table: Table) -> int | None:
@@ -138,17 +81,10 @@ def estimate(connection: Connection, table: Table) -> int | None:
         catalog = bare_table(
             "pg_class", column("oid"), column("reltuples"), column("relkind"), schema="pg_catalog"
         )
-        # What is counted all along knows of the last sweep, but nothing from before a crash.
-        oid, times = catalog.c.oid, ("vacuum", "autovacuum", "analyze", "autoanalyze")
-        looked = [getattr(func, f"pg_stat_get_last_{time}_time")(oid) for time in times]
-        believed = case(
-            (func.coalesce(*looked).is_not(None), func.pg_stat_get_live_tuples(oid)),
-            else_=func.greatest(catalog.c.reltuples, 0),
-        )
         # ANALYZE gives a partitioned table the rows of its leaves once more.
         is_whole = and_(catalog.c.oid == regclass(connection, table), catalog.c.relkind != "p")
         leaves = select(tree.c.relid).where(tree.c.isleaf)
-        rows = func.sum(believed, type_=BigInteger())
+        rows = func.sum(func.greatest(catalog.c.reltuples, 0), type_=BigInteger())
         estimated = select(rows).where(or_(is_whole, catalog.c.oid.in_(leaves)))
     elif dialect in MYSQL_FAMILY:
         schema, name = name_of(connection, table)

@@ -426,21 +426,13 @@ def count_rows(
     limit: int | None = None,
 ) -> int:
     """Count rows, expired or not, up to a limit."""
-    counted = counting(source, *criteria, limit=limit).options(include_expired())
-    return int(connection.execute(counted).scalar_one())
-
-
-def counting(
-    source: FromClause,
-    *criteria: ColumnElement[bool],
-    limit: int | ColumnElement[int] | None = None,
-) -> Select[Any]:
-    """What counts rows, up to a limit; expired ones too, if the statement that it is in does."""
     rows: Select[Any] = select(literal_column("1")).select_from(source).where(*criteria)
     if limit is None:
-        return rows.with_only_columns(func.count())
-    some = rows.limit(limit).options(include_expired()).subquery()
-    return select(func.count()).select_from(some)
+        counted = rows.with_only_columns(func.count())
+    else:
+        some = rows.limit(limit).options(include_expired()).subquery()
+        counted = select(func.count()).select_from(some)
+    return int(connection.execute(counted.options(include_expired())).scalar_one())
 
 
 def measure(
@@ -455,26 +447,9 @@ def measure(
     None for an age that nobody can tell: a NULL that is expired has no instant.
     """
     clock = clock_of(connection.dialect)
-    measured = measuring(clock, binding, source, *criteria, limit=limit)
-    row: Any = connection.execute(measured.options(include_expired())).one()
-    number, oldest = row
-    return int(number), overdue_of(oldest, clock)
-
-
-def measuring(
-    clock: Clock,
-    binding: Binding,
-    source: FromClause,
-    *criteria: ColumnElement[bool],
-    limit: int | None = None,
-) -> Any:
-    """What counts expired rows so, and has the age of the first of them: see `overdue_of`."""
     overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
     rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
     some = rows.options(include_expired()).subquery()
-    return select(func.count(), func.max(some.c.overdue)).select_from(some)
-
-
-def overdue_of(oldest: Any, clock: Clock) -> float | None:
-    """The seconds of an age that was measured; None where there is none."""
-    return None if oldest is None else max(0.0, seconds_of(oldest, clock))
+    measured = select(func.count(), func.max(some.c.overdue)).options(include_expired())
+    number, oldest = connection.execute(measured.select_from(some)).one()
+    return int(number), None if oldest is None else max(0.0, seconds_of(oldest, clock))

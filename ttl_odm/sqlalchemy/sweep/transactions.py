@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import func, select, true
@@ -75,42 +74,31 @@ def store_errors() -> Iterator[None]:
 
 
 @contextmanager
-def prepared(
-    connection: Connection,
-    timeout: float | None = None,
-    isolation: Any = None,
-    settings: Mapping[str, float] = MappingProxyType({}),
-) -> Iterator[None]:
+def prepared(connection: Connection, timeout: float | None = None) -> Iterator[None]:
     """Set a connection fresh from the pool up for the sweeper.
 
     READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
     unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would be no transaction. The
-    pool sets it back. Another `isolation` is for what only reads. `timeout`, `settings`: see
-    `impatient`.
+    pool sets it back. `timeout`: see `impatient`.
     """
     # The isolation comes second: SQLAlchemy doesn't replace a connection that is found lost while
     # that is set.
-    with impatient(connection, timeout, settings):
+    with impatient(connection, timeout):
         if connection.dialect.driver == "pg8000":  # It sets that by a statement, which may fail.
             with connection.begin():
                 connection.exec_driver_sql("SELECT 1")
-        level: Any = isolation or clock_of(connection.dialect).isolation
-        if level is not None:
-            connection.execution_options(isolation_level=level)
+        isolation: Any = clock_of(connection.dialect).isolation
+        if isolation is not None:
+            connection.execution_options(isolation_level=isolation)
         yield
 
 
 @contextmanager
-def impatient(
-    connection: Connection,
-    timeout: float | None = None,
-    settings: Mapping[str, float] = MappingProxyType({}),
-) -> Iterator[None]:
+def impatient(connection: Connection, timeout: float | None = None) -> Iterator[None]:
     """Let a connection wait for locks only briefly, where that is set for a session.
 
     The application's own settings come back at the end. PostgreSQL's are for a transaction: see
     `reading`. `timeout`: seconds that a statement may take, where that is set here (MariaDB).
-    `settings` are further ones of a session of MariaDB's or MySQL's.
     """
     dialect: Any = connection.dialect
     if dialect.name == "sqlite":
@@ -120,7 +108,7 @@ def impatient(
     if dialect.name not in MYSQL_FAMILY:
         yield
         return
-    values: dict[str, float] = {**SHORT_WAITS, **settings}
+    values: dict[str, float] = {**SHORT_WAITS}
     if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
         values["max_statement_time"] = timeout
     with connection.begin():
