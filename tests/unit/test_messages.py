@@ -30,12 +30,12 @@ BY = "add by='field', which tells the kinds of rows apart."
 SINGLE = "name one field; TTL indexes are single-field."
 
 SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
-    (default_ttl, (0,), {}, f"__ttl__ = 0 is no ttl: give {OFF}, or {SECONDS}"),
-    (row_ttl, ("1",), {}, f"ttl = '1' is no ttl: give {INHERIT}, or {SECONDS}"),
-    (as_policy, (0,), {}, f"__ttl__ = 0 is no ttl: give {OFF}, or {SECONDS}"),
+    (default_ttl, (0,), {}, f"__ttl__ = 0 is not a ttl: give {OFF}, or {SECONDS}"),
+    (row_ttl, ("1",), {}, f"ttl = '1' is not a ttl: give {INHERIT}, or {SECONDS}"),
+    (as_policy, (0,), {}, f"__ttl__ = 0 is not a ttl: give {OFF}, or {SECONDS}"),
     (interval, (-3,), {}, "at_most_every=-3: give seconds or a timedelta of more than 0."),
-    (TTL, (0,), {}, f"TTL.default = 0 is no ttl: give {OFF}, or {SECONDS}"),
-    (TTL(5).with_default, (0,), {}, f"TTL.default = 0 is no ttl: give {OFF}, or {SECONDS}"),
+    (TTL, (0,), {}, f"TTL.default = 0 is not a ttl: give {OFF}, or {SECONDS}"),
+    (TTL(5).with_default, (0,), {}, f"TTL.default = 0 is not a ttl: give {OFF}, or {SECONDS}"),
     (TTL, ({"a": 1},), {}, f"TTL.default = {{'a': 1}}: {BY}"),
     (
         TTL,
@@ -47,13 +47,13 @@ SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
         TTL,
         ({"a": 1},),
         {"by": "kind", "other": 0},
-        f"TTL.other = 0 is no ttl: give {OFF}, or {SECONDS}",
+        f"TTL.other = 0 is not a ttl: give {OFF}, or {SECONDS}",
     ),
     (
         TTL({"a": lambda: 0}, by="kind").default_of,
         ("a",),
         {},
-        f"TTL['a']() = 0 is no ttl: give {OFF}, or {SECONDS}",
+        f"TTL['a']() = 0 is not a ttl: give {OFF}, or {SECONDS}",
     ),
     (TTL, (), {"last_modified": 7}, f"TTL.last_modified = 7: {STR}"),
     (TTL, (), {"last_modified": "a,b"}, f"TTL.last_modified = 'a,b': {SINGLE}"),
@@ -108,5 +108,5 @@ def test_an_int_that_python_refuses_to_print_is_shown_by_its_type() -> None:
 
 
 def test_a_timedelta_in_a_message_is_shown_as_python_writes_it() -> None:
-    with pytest.raises(TTLError, match=r"^ttl = datetime\.timedelta\(0\) is no ttl"):
+    with pytest.raises(TTLError, match=r"^ttl = datetime\.timedelta\(0\) is not a ttl"):
         row_ttl(timedelta(0))

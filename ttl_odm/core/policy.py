@@ -1,7 +1,7 @@
 """What ``__ttl__ = ...`` can declare: `TTL`, `ExpireAfter` and `ExpireAt`.
 
 A policy is an immutable value that is valid once it exists, so that nothing behind it has to
-check again: a number of seconds that is no ttl raises `InvalidTTL`, any other slip
+check again: a number of seconds that is not a ttl raises `InvalidTTL`, any other slip
 `TTLConfigurationError`, with the field, the value and what to write instead.
 
 A default ttl may be a function, and may differ between the kinds of rows of one table. Both are

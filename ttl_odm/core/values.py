@@ -103,7 +103,7 @@ def _strict(value: object, where: str, special: str) -> int | None:
     seconds = whole_seconds(value, lowest=1)
     if seconds is None:
         raise InvalidTTL(
-            f"{where} = {short_repr(value)} is no ttl: give {special}, or whole seconds from 1 to "
-            f"{MAX_TTL} as an int, an integral float or a timedelta."
+            f"{where} = {short_repr(value)} is not a ttl: give {special}, or whole seconds from 1 "
+            f"to {MAX_TTL} as an int, an integral float or a timedelta."
         )
     return seconds

@@ -62,7 +62,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
         sweep: What ``__ttl_sweep__`` may be: how the sweeper finds them, "index" or "scan".
 
     Raises:
-        InvalidTTL: The policy is a number that is no ttl.
+        InvalidTTL: The policy is a number that is not a ttl.
         TTLConfigurationError: The target is no document class, has no field that the policy
             names, or could not read its documents any more.
     """

@@ -11,8 +11,8 @@ of creation. A changed default changes the number of the first, and no document.
 Three rules shape the partial filters:
 
 - MongoDB must never delete what still lives, so a document stands in an index only if the filter
-  is certain about it. What a filter cannot say (a ttl of 20.5, which is no ttl) stays out and waits
-  for the sweeper. One thing no filter can keep out is an array of dates in the field.
+  is certain about it. What a filter cannot say (a ttl of 20.5, which is not a ttl) stays out and
+  waits for the sweeper. One thing no filter can keep out is an array of dates in the field.
 - A query implies none of the filters by chance. Without a filter, the index on the last
   modification would be picked for queries that have no index of their own, and be slower than a
   scan; and it would collide with an index of the user's on the same field.

@@ -142,7 +142,7 @@ class Binding:
 
     @property
     def is_strict(self) -> bool:
-        """Whether a CHECK keeps what is no ttl out of the rows' own."""
+        """Whether a CHECK keeps what is not a ttl out of the rows' own."""
         return isinstance(self.own, TTLField)
 
     @property

@@ -323,7 +323,7 @@ class TTLField(_Seconds):
         return super().get_prep_value(value)
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        """Seconds; also of a timedelta or an integral float. What is no ttl raises `InvalidTTL`."""
+        """Seconds, also of a timedelta or integral float. What is not a ttl raises `InvalidTTL`."""
         if value is None or hasattr(value, "as_sql"):
             return value
         checked = row_ttl(value, where=f"{self.model.__name__}.{self.name}")

@@ -88,7 +88,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
             already, with ``made_by="others"`` if they make its partitions.
 
     Raises:
-        InvalidTTL: The policy is a number that is no ttl.
+        InvalidTTL: The policy is a number that is not a ttl.
         TTLConfigurationError: The table lacks a column that the policy needs, the target is the
             joined subclass of another class, or no class or Table at all.
     """
