@@ -187,12 +187,14 @@ def _write_back(engine: Engine) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         before = connection.scalar(text(f"SELECT @@GLOBAL.{most}"))
         low = connection.scalar(text(f"SELECT @@GLOBAL.{most}_lwm"))
-        for name in (f"{most}_lwm", most):
-            connection.execute(text(f"SET GLOBAL {name} = 0"))
-        while int(connection.execute(text(_DIRTY)).one()[1]) > _FEW:
-            sleep(0.1)
-        connection.execute(text(f"SET GLOBAL {most} = {before}"))
-        connection.execute(text(f"SET GLOBAL {most}_lwm = {low}"))
+        try:
+            for name in (f"{most}_lwm", most):
+                connection.execute(text(f"SET GLOBAL {name} = 0"))
+            while int(connection.execute(text(_DIRTY)).one()[1]) > _FEW:
+                sleep(0.1)
+        finally:
+            connection.execute(text(f"SET GLOBAL {most} = {before}"))
+            connection.execute(text(f"SET GLOBAL {most}_lwm = {low}"))
 
 
 def _settle(engine: Engine, command: str, model: Any) -> None:

@@ -32,6 +32,7 @@ from ttl_odm.sweeper.findings import (
     have_failed,
     lines_of,
     look_after,
+    searchable,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ _STYLES: Final = {
     Severity.SKIPPED: "dim",
     None: "",
 }
-_UNSEARCHABLE: Final = ("missing-table", "missing-column")
-"""What would let the question for the first expired row fail."""
 
 
 def check_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,15 +124,10 @@ async def check_application(
         lease_name: The lease's; None for the application's own.
     """
     findings = await _of_database(app, max_age, deep=deep)
-    broken = {finding.target for finding in findings if finding.code in _UNSEARCHABLE}
-    targets = {
-        target.name: target.model or target.name
-        for target in app.all_targets()
-        if target.name not in broken
-    }
+    targets = {target.name: target.model or target.name for target in app.all_targets()}
     sweeper, store = app.sweeper(lease_name=lease_name), app.store()
     plan = look_after(
-        targets,
+        searchable(targets, findings),
         sweeper.lease_name if _needs_sweeper(app) else None,
         max_age,
         in_one_line,

@@ -32,6 +32,9 @@ MAX_AGE: Final = 86_400.0
 AHEAD: Final = 3_600
 """Seconds that a last modification may lie in the future before that is worth a word."""
 
+UNSEARCHABLE: Final = ("missing-table", "missing-column")
+"""The codes of findings with which a question about the rows of a target would fail."""
+
 _CLOCK_SECONDS: Final = 5.0
 
 
@@ -86,6 +89,12 @@ def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
     if "lock" in why.lower():
         return f"{deeper}  (when nobody locks the table any more)"
     return f"{deeper}  (it has no time limit)"
+
+
+def searchable(targets: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str]:
+    """Return the targets, with their models, of which a question about rows wouldn't fail."""
+    broken = {finding.target for finding in findings if finding.code in UNSEARCHABLE}
+    return {target: model for target, model in targets.items() if target not in broken}
 
 
 def overdue(target: str, model: str, seconds: float) -> Finding:

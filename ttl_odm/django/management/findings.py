@@ -14,7 +14,7 @@ from ttl_odm.django.checks import of_database, of_model
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex
 from ttl_odm.django.purge.errors import store_errors
-from ttl_odm.sweeper.findings import Finding, Severity
+from ttl_odm.sweeper.findings import UNSEARCHABLE, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +47,6 @@ def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
         if deep and not any(finding.code in UNSEARCHABLE for finding in in_schema):
             findings += store.out_of_reach(model._meta.db_table)
     return findings
-
-
-UNSEARCHABLE: Final = ("missing-table", "missing-column")
-"""What would let a question about the rows of a table fail."""
 
 
 def _of_model(binding: Binding, alias: str) -> Iterator[Finding]:

@@ -28,7 +28,14 @@ from sqlalchemy import table as bare_table
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows, counting, measuring, overdue_of
+from ttl_odm.sqlalchemy.sweep.due import (
+    PartIndex,
+    count_rows,
+    counting,
+    is_ttl_on,
+    measuring,
+    overdue_of,
+)
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
@@ -67,7 +74,8 @@ def count(connection: Connection, binding: Binding) -> Counted:
 
 def _count(connection: Connection, binding: Binding) -> Counted:
     clock, table = clock_of(connection.dialect), binding.table
-    is_whole = _is_on(binding) and is_walked(connection, binding)
+    is_on = is_ttl_on(binding)
+    is_whole = is_on and is_walked(connection, binding)
     is_mysql = connection.dialect.name in MYSQL_FAMILY
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)
     with (
@@ -79,7 +87,7 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         reading(connection),
     ):
         rows = estimate(connection, table)
-        found = _finding(connection, binding, is_whole=is_whole)
+        found = _finding(connection, binding, is_on=is_on, is_whole=is_whole)
         if rows is None or rows < _FEW:
             every = counting(table).scalar_subquery()
             due, oldest, number = _one(connection, found.add_columns(every))
@@ -100,11 +108,7 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         return Counted(due, max(rows, seen), is_estimated=True, oldest=age)
 
 
-def _is_on(binding: Binding) -> bool:
-    return any(default() is not None for default in binding.defaults())
-
-
-def _finding(connection: Connection, binding: Binding, *, is_whole: bool) -> Any:
+def _finding(connection: Connection, binding: Binding, *, is_on: bool, is_whole: bool) -> Any:
     """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it."""
     clock, table = clock_of(connection.dialect), binding.table
     if is_whole:
@@ -112,7 +116,7 @@ def _finding(connection: Connection, binding: Binding, *, is_whole: bool) -> Any
         number, oldest = some.c
         return select(number.label("due"), oldest.label("oldest"))
     parts: list[Select[Any]] = []
-    if not _is_on(binding):
+    if not is_on:
         pass
     elif binding.override is None or binding.max_lifetime:
         # A row whose limit has passed may be in another part as well.

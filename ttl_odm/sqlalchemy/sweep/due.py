@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 def find_due(connection: Connection, binding: Binding) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
-    is_on = any(default() is not None for default in binding.defaults())
+    is_on = is_ttl_on(binding)
     if binding.partitioning is None:
         return _rows_due(connection, binding) if is_on else None
     with prepared(connection), reading(connection):
@@ -72,6 +72,11 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
         return Due(whole, 0.0, partitions=counted) if whole else None
     due = _rows_due(connection, binding, leaves)
     return replace(due, parts=(*whole, *due.parts), partitions=counted)
+
+
+def is_ttl_on(binding: Binding) -> bool:
+    """Whether any row of a table can expire at this moment."""
+    return any(default() is not None for default in binding.defaults())
 
 
 def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = None) -> Due:

@@ -21,7 +21,7 @@ from ttl_odm.sqlalchemy.policy.partitions import as_ddl
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.due import count_rows, is_ttl_on
 from ttl_odm.sqlalchemy.sweep.leaves import FRESH, archive_cut, read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.partitions import forget_leaf
 from ttl_odm.sqlalchemy.sweep.transactions import reading
@@ -124,7 +124,7 @@ def next_place(connection: Connection, binding: Binding, request: BatchRequest) 
         place = Place(leaves, time.monotonic(), steps, leaves.counted)
         if before is not None:
             place = before.anew(place)
-    if all(default() is None for default in binding.defaults()):  # nothing goes any more
+    if not is_ttl_on(binding):  # nothing goes any more
         place = replace(place, steps=tuple(s for s in place.steps if isinstance(s, Range)))
     return place
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import BaseCommand, CommandError
 
-from ttl_odm.django.management.findings import UNSEARCHABLE, findings_of
+from ttl_odm.django.management.findings import findings_of
 from ttl_odm.django.management.options import (
     NO_MODELS,
     add_option,
@@ -26,6 +26,7 @@ from ttl_odm.sweeper.findings import (
     have_failed,
     lines_of,
     look_after,
+    searchable,
 )
 from ttl_odm.sweeper.options import LEASE_NAME
 from ttl_odm.sweeper.text import visible, without_controls
@@ -87,8 +88,7 @@ class Command(BaseCommand):
 
 def _findings(store: DjangoStore, alias: str, options: dict[str, Any]) -> list[Finding]:
     findings = findings_of(store, alias, deep=options["deep"])
-    broken = {finding.target for finding in findings if finding.code in UNSEARCHABLE}
-    targets = {table: label for table, label in labels(store).items() if table not in broken}
+    targets = searchable(labels(store), findings)
     sweeper = Sweeper(store, lease_name=options["lease_name"])
     plan = look_after(targets, sweeper.lease_name, options["max_age"], is_clocked=True)
     findings += sweeper.carry_out(plan)
