@@ -8,6 +8,7 @@ module which only declares ``__ttl__`` costs milliseconds; the adapters (`ttl_od
 
 from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
+from ttl_odm.core.stored import Stored
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import ExpiredError, InvalidTTL, TTLConfigurationError, TTLError
 
@@ -22,6 +23,7 @@ __all__ = [
     "ExpiredError",
     "InvalidTTL",
     "Partitions",
+    "Stored",
     "TTLConfigurationError",
     "TTLError",
     "__version__",

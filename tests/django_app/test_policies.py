@@ -25,7 +25,15 @@ from oauth2_provider.oauth2_validators import OAuth2Validator
 from tests.django_app import project
 from tests.django_app.data import raw, tables_of
 from tests.django_app.shop.models import Link
-from ttl_odm import TTL, ExpireAfter, ExpireAt, ExpiredError, InvalidTTL, TTLConfigurationError
+from ttl_odm import (
+    TTL,
+    ExpireAfter,
+    ExpireAt,
+    ExpiredError,
+    InvalidTTL,
+    Stored,
+    TTLConfigurationError,
+)
 from ttl_odm.core import MAX_TTL
 from ttl_odm.core.declared import DeclaredTTL
 from ttl_odm.django import TTLModel, include_expired
@@ -148,6 +156,8 @@ def test_wrong_declarations_are_refused_when_the_model_is_declared() -> None:
     at = models.DateTimeField()
     with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__: timezone='Europe/Paris'"):
         declared(ExpireAt("at", timezone="Europe/Paris"), at=at)
+    with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__ = TTL\(Stored\(60\)\)"):
+        declared(Stored(60))
     with pytest.raises(TTLConfigurationError, match=r"Wrong.__ttl__: by='kind'"):
         declared(TTL({"a": 60}, by="kind", last_modified="at", override=None), at=at)
     limited = TTL(9, last_modified="at", override=None, max_lifetime=60, created="born")

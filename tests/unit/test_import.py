@@ -69,6 +69,7 @@ def test_the_public_names_are_all_there() -> None:
         "ExpiredError",
         "InvalidTTL",
         "Partitions",
+        "Stored",
         "TTLConfigurationError",
         "TTLError",
         "__version__",

@@ -23,6 +23,7 @@ What they do:
 - `steps`: what there is to do; `postgresql`, `mysql`, `sqlite`: how, without stalling writers
 - `partitioning`: what `partition=` means for a table; `postgresql_cut`, `postgresql_swap`,
   `postgresql_table`: how a table in use becomes one in partitions
+- `policies`: the rows of defaults that the database stores
 - `enforcement`: the view and the row-level security that hide expired rows
 - `live_views`: that view, as each database has it
 - `backfill`: the life that old rows have behind them, in batches

@@ -16,12 +16,15 @@ from alembic.autogenerate import comparators
 from alembic.operations import ops
 from sqlalchemy import MetaData, Table
 
+from ttl_odm.alembic import policies
 from ttl_odm.alembic.enforcement import enforced_defaults
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
+from ttl_odm.alembic.policies import POLICY_TABLES
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
-from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
+from ttl_odm.alembic.target_schema import STORED, TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
+from ttl_odm.core.stored import Stored
 from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
+"""Tables that are nobody's mistake where no model has them."""
 _HIDDEN: Final = ("index", "column")
 
 # Alembic 1.18 runs comparisons by priority; before, in the order in which they were registered.
@@ -136,6 +140,8 @@ class _Comparison:
             for op in self._upgrade.ops
             if not isinstance(op, (ops.DropTableOp, ops.ModifyTableOps))
             or not (op.table_name in ignored or (op.schema, op.table_name) in leaves)
+            # Our own operations make them.
+            if getattr(op, "table_name", None) not in POLICY_TABLES
         ]
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
@@ -183,7 +189,7 @@ class _Comparison:
     def _compare_declared(
         self, key: tuple[str | None, str], table: Table, binding: Binding
     ) -> None:
-        target = TargetSchema.of(table.name, TTL(binding.default()), table.schema)
+        target = TargetSchema.of(table.name, TTL(_default(binding)), table.schema)
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp) and _creates(op, key):
                 self._add_to_created(op, target, binding)
@@ -194,7 +200,8 @@ class _Comparison:
             return
         existing = read_schema(self._connection, target)
         enforced = enforced_defaults(self._connection, target)
-        operation = _difference(target, binding, existing, enforced)
+        is_begun = policies.is_begun(self._connection, table)
+        operation = _difference(target, binding, existing, enforced, is_begun=is_begun)
         changed = self._modifications(table.name, key[0])
         position = len(self._upgrade.ops)
         for modified in changed:
@@ -223,7 +230,7 @@ class _Comparison:
             self._strip(modified, target)
         op = AddTTLOp(
             target.table.name,
-            binding.default(),
+            _default(binding),
             schema=target.table.schema,
             sweep=binding.sweep,
             in_transaction=True,
@@ -373,6 +380,13 @@ class _Comparison:
         return position - 1
 
 
+def _default(binding: Binding) -> int | Stored | None:
+    """What an operation is told of a default: what it is at this moment, or that it is stored."""
+    policy = binding.default.policy
+    stored = policy.stored if isinstance(policy, TTL) else None
+    return binding.default() if stored is None else stored
+
+
 def _policy(binding: Binding) -> Policy:
     """What an operation is told of a policy by which a table is cut: its numbers at this moment."""
     policy, limit = binding.policy, binding.max_lifetime
@@ -381,7 +395,7 @@ def _policy(binding: Binding) -> Policy:
     assert limit is not None  # noqa: S101 (else no table is cut)
     created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
     if adds_columns(binding):
-        return TTL(binding.default(), max_lifetime=seconds, created=created, timezone=zone)
+        return TTL(_default(binding), max_lifetime=seconds, created=created, timezone=zone)
     return ExpireAfter(created, seconds, timezone=zone, unit=policy.unit)
 
 
@@ -400,10 +414,15 @@ def _without(
 
 
 def _difference(
-    target: TargetSchema, binding: Binding, existing: ExistingSchema, enforced: set[str]
+    target: TargetSchema,
+    binding: Binding,
+    existing: ExistingSchema,
+    enforced: set[str],
+    *,
+    is_begun: bool,
 ) -> AddTTLOp | AlterTTLOp | None:
     """The operation that makes the table what the model says; None where it is."""
-    name, schema, default = target.table.name, target.table.schema, binding.default()
+    name, schema, default = target.table.name, target.table.schema, _default(binding)
     if target.last_modified.name not in existing.columns:
         kept = target.own_ttl.name in existing.columns
         return AddTTLOp(name, default, schema=schema, sweep=binding.sweep, keep_ttl=kept)
@@ -416,9 +435,14 @@ def _difference(
         op.sweep, op.existing_sweep = "index", "index" if has_any else "scan"
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
-    elif enforced - {str(default)}:
-        other = min(enforced - {str(default)})
-        op.existing_ttl = None if other == "None" else int(other)
+    elif enforced - {target.noted}:
+        other = min(enforced - {target.noted})
+        if other == STORED:
+            op.existing_ttl = Stored(target.seconds)
+        else:
+            op.existing_ttl = None if other == "None" else int(other)
+    elif is_begun != isinstance(default, Stored):
+        op.existing_ttl = Stored(target.seconds) if is_begun else target.seconds
     elif existing.check in ("there", "unenforced") and existing.stamps:
         return None  # Whether MySQL copies the table to enforce it is for people to say.
     return op

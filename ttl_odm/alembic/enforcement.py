@@ -61,7 +61,7 @@ class Enforcement:
         self._passing = steps.quote(passing)
         self._passing_name = "'" + passing.replace("'", "''") + "'"
         self._oid = "'" + steps.table.replace("'", "''") + "'::regclass"
-        self._seconds = target.seconds
+        self._noted = target.noted
 
     @property
     def _live(self) -> str:
@@ -114,7 +114,7 @@ class Enforcement:
                     f"CREATE POLICY {self._hiding} ON {table} AS RESTRICTIVE FOR SELECT "
                     f"USING ({may_delete} OR {self._live})"
                 ),
-                f"COMMENT ON POLICY {self._hiding} ON {table} IS '{NOTE}{self._seconds}'",
+                f"COMMENT ON POLICY {self._hiding} ON {table} IS '{NOTE}{self._noted}'",
             ]
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alembic.operations import Operations
 
-from ttl_odm.alembic import checks
+from ttl_odm.alembic import checks, policies
 from ttl_odm.alembic.backfill import Backfill, instant_of
 from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
@@ -51,7 +51,8 @@ class _Migration:
         where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
         try:
             policy = as_policy(op.default_ttl, where=where)
-            self.target = TargetSchema.of(op.table_name, policy, op.schema)
+            place = policies.place_of(operations.migration_context)
+            self.target = TargetSchema.of(op.table_name, policy, op.schema, place)
         except (InvalidTTL, TTLConfigurationError) as error:
             raise MigrationRefusedError(str(error)) from error
         self._op = op
@@ -180,6 +181,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     with migration.unfinished() as steps:
         if steps is None:
             return
+        policies.begin(runner, target)
         never = op.backfill is None
         steps.add_columns(never=never, note=lambda since: progress.note("begun", since=since))
         if progress.state != "backfilled":
@@ -273,6 +275,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     migration.refuse_uncuttable()
     with runner.outside_transactions():
         steps = migration.steps()
+        policies.settle(runner, target)
         if runner.offline:
             steps.replace_check()
         else:
@@ -305,6 +308,7 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
         steps.drop_trigger()
         steps.drop_indexes()
         steps.drop_columns(keep_ttl=op.keep_ttl)
+        policies.end(runner, target)
 
 
 def _check_options(op: AddTTLOp | AlterTTLOp) -> None:

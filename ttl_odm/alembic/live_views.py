@@ -90,7 +90,7 @@ class _OnPostgreSQL(LiveView):
 
     def _put(self) -> None:
         head = f"{self._create} VIEW {self._name} WITH (security_barrier) AS"
-        comment = f"COMMENT ON VIEW {self._name} IS '{NOTE}{self._target.seconds}'"
+        comment = f"COMMENT ON VIEW {self._name} IS '{NOTE}{self._target.noted}'"
         self._steps.run.briefly([f"{head} {self._select(self._columns)}", comment])
 
     @property

@@ -19,6 +19,7 @@ from alembic.operations import BatchOperations, MigrateOperation, Operations
 
 from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.core.stored import Stored
 
 if TYPE_CHECKING:
     from alembic.autogenerate.api import AutogenContext
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.enforcement import Enforce
     from ttl_odm.alembic.target_schema import Sweep
 
-Declared = int | float | timedelta | Policy | None
+Declared = int | float | timedelta | Policy | Stored | None
 """What ``__ttl__`` may be."""
 
 
@@ -118,6 +119,9 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
 def written(value: object) -> str:
     """A declaration, or an option, as it stands in a revision."""
     if isinstance(value, TTL):
+        inner = repr(value.stored)
+        return f"ttl_odm.{value!r}".replace(inner, f"ttl_odm.{inner}", 1)
+    if isinstance(value, Stored):
         return f"ttl_odm.{value!r}"
     if isinstance(value, Partitions):
         rest = _but_defaults(value, "span")
@@ -153,7 +157,9 @@ class AddTTLOp(_Operation):
     Args:
         table_name: The table.
         default_ttl: What the model says: seconds, a timedelta, -1 (rows live for ever by
-            default) or None (TTL is off). It is not stored with the rows.
+            default) or None (TTL is off). It is not stored with the rows. With `Stored` the
+            migration makes the table of the policies, and the row that the default begins with;
+            what is stored already stays as it is.
         schema: The table's schema.
         backfill: When old rows begin to live: "now", or a column of dates and times with the
             moment of their last modification (NULL there means now). None: they never expire
@@ -198,10 +204,10 @@ class AddTTLOp(_Operation):
 
     def reverse(self) -> DropTTLOp:
         """Take it off again."""
-        is_over_dates = isinstance(self.default_ttl, (ExpireAfter, ExpireAt))
+        leaves_more = isinstance(self.default_ttl, (ExpireAfter, ExpireAt, Stored))
         op = DropTTLOp(
             self.table_name,
-            self.default_ttl if is_over_dates else None,
+            self.default_ttl if leaves_more else None,
             schema=self.schema,
             keep_ttl=self.keep_ttl,
             view=self.view,
@@ -225,7 +231,9 @@ class AlterTTLOp(_Operation):
     """Change what a table's TTL has in the database, or fix it.
 
     A default ttl is not stored: a new one changes no row and needs no migration. It is written
-    here for the view and the row-level security, which hold it, and for max_expired_now.
+    here for the view and the row-level security, which hold it, and for max_expired_now. Where the
+    model has `Stored` by now, its row of the policies is made; it goes where the model has none
+    any more.
 
     Args:
         table_name: The table.
@@ -287,7 +295,8 @@ class DropTTLOp(_Operation):
 
     Args:
         table_name: The table.
-        default_ttl: The `ExpireAt` or `ExpireAfter` whose index is to go; else nothing.
+        default_ttl: The `ExpireAt` or `ExpireAfter` whose index is to go, or the `Stored` whose row
+            of the policies is (which only ``--sql`` has to be told); else nothing.
         schema: The table's schema.
         keep_ttl: Leave the column ``ttl`` where it is, with rows' own ttl, for a later
             ``add_ttl(..., keep_ttl=True)``.

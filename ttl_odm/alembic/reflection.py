@@ -225,7 +225,7 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
 
 def note(target: TargetSchema) -> str:
     """What a view of MariaDB, MySQL or SQLite says of itself, with the default in it."""
-    return f"{_note(target.table.name)}{target.seconds}"
+    return f"{_note(target.table.name)}{target.noted}"
 
 
 def defaults_of_views(connection: Connection, target: TargetSchema) -> dict[str, str]:

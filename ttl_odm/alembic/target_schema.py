@@ -22,6 +22,7 @@ from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.binding import Binding
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import instants_of
@@ -34,6 +35,9 @@ Sweep = Literal["index", "scan"]
 
 LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
+
+STORED = "stored"
+"""Stands for the seconds where a view or a policy of the database looks them up."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,13 @@ class TargetSchema:
     dates: str | None = None
 
     @classmethod
-    def of(cls, name: str, policy: Policy, schema: str | None) -> TargetSchema:
-        """For a table of this name."""
+    def of(
+        cls, name: str, policy: Policy, schema: str | None, place: MetaData | None = None
+    ) -> TargetSchema:
+        """For a table of this name; a MetaData may say where stored defaults are."""
         table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
+        for ours in () if place is None else declared_policy_tables(place) or ():
+            ours.to_metadata(table.metadata)
         declared.add_check(table, table.c[OWN_TTL])
         if not isinstance(policy, TTL):
             dates = Column(policy.field, Integer())
@@ -151,8 +159,19 @@ class TargetSchema:
 
     @property
     def seconds(self) -> int | None:
-        """The default ttl: what is counted from a row's last modification."""
-        return self.policy.default if isinstance(self.policy, TTL) else None
+        """The default ttl: what is counted from a row's last modification.
+
+        Of one that the database stores, what it begins with.
+        """
+        if not isinstance(self.policy, TTL):
+            return None
+        return self.policy.default if self.policy.stored is None else self.policy.stored.start
+
+    @property
+    def noted(self) -> str:
+        """The default ttl as a view says of itself which it holds."""
+        is_stored = isinstance(self.policy, TTL) and self.policy.stored is not None
+        return STORED if is_stored else str(self.seconds)
 
     def live(self, dialect: Dialect) -> str:
         """The one predicate as SQL text, with the default in it."""

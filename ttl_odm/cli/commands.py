@@ -16,6 +16,7 @@ from ttl_odm.cli.inspect import inspect
 from ttl_odm.cli.output import echo, json_text, writing
 from ttl_odm.cli.pause import pause, resume
 from ttl_odm.cli.plan import plan
+from ttl_odm.cli.policy import policy
 from ttl_odm.cli.run import run
 from ttl_odm.cli.status import status
 from ttl_odm.cli.sweep import sweep
@@ -79,5 +80,5 @@ def demo(svg: Path | None) -> None:
     show(svg)
 
 
-for command in (inspect, sweep, run, pause, resume, status, check, plan):
+for command in (inspect, sweep, run, pause, resume, status, check, plan, policy):
     cli.add_command(command)

@@ -81,12 +81,19 @@ class DeclaredTTL:
             return self._policy
         policy = as_policy(declaration, where=self._where)
         is_number = policy is not declaration
-        if is_number and isinstance(policy, TTL) and isinstance(self.shape, TTL):
-            policy = self.shape.with_default(policy.default)
-        elif self.shape is not None and shape_of(policy) != self.shape:
+        shape = self.shape
+        if (
+            is_number
+            and isinstance(policy, TTL)
+            and isinstance(shape, TTL)
+            and policy.shape.stored == shape.stored
+        ):
+            policy = shape.with_default(policy.declared_default)
+        elif shape is not None and shape_of(policy) != shape:
             raise TTLConfigurationError(
                 f"{self._where} became {declaration!r}: only the default ttl can change while the "
-                f"application runs, not the columns (they were set up as {self.shape!r})."
+                "application runs, not the columns, nor whether the database stores it (they were "
+                f"set up as {self.shape!r})."
             )
         self._policy = policy if self._refine is None else self._refine(policy)
         self.is_fixed = not isinstance(policy, TTL) or policy.is_fixed
@@ -107,7 +114,7 @@ class DeclaredTTL:
 
         Raises:
             InvalidTTL: As `policy` does; or a function returned no ttl.
-            TTLConfigurationError: As `policy` does.
+            TTLConfigurationError: As `policy` does; or the database stores the default.
         """
         policy = self.policy
         if self.is_fixed:
@@ -125,6 +132,15 @@ class DeclaredTTL:
     @property
     def _where(self) -> str:
         return f"{self.owner.__name__}.__ttl__"
+
+
+def refuse_stored(policy: Policy, where: str) -> None:
+    """Raise TTLConfigurationError for a `Stored` default, where an adapter can't look it up."""
+    if isinstance(policy, TTL) and policy.stored is not None:
+        raise TTLConfigurationError(
+            f"{where} = {policy!r}: only SQLAlchemy's models can have a default that the database "
+            "stores so far; give seconds, or a function that returns them."
+        )
 
 
 def shape_of(policy: Policy) -> Policy:

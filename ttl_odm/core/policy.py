@@ -5,7 +5,8 @@ check again: a number of seconds that is no ttl raises `InvalidTTL`, any other s
 `TTLConfigurationError`, with the field, the value and what to write instead.
 
 A default ttl may be a function, and may differ between the kinds of rows of one table. Both are
-read at the moment when a value is needed, never when the policy is made.
+read at the moment when a value is needed, never when the policy is made. Or the database stores it
+(`Stored`): then its value is not to be had here at all.
 
 This module must not know which database the named fields live in, nor whether they exist there;
 the adapters check that.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from ttl_odm.core.stored import Stored
 from ttl_odm.core.values import MAX_TTL, default_ttl, short_repr, whole_seconds
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
@@ -29,11 +31,11 @@ Null = Literal["never", "expired"]
 Default = int | float | timedelta | None
 """What a program may write for a default ttl."""
 
-DefaultSource = Default | Callable[[], Default]
-"""A default ttl, or a function without arguments that returns it."""
+DefaultSource = Default | Callable[[], Default] | Stored
+"""A default ttl, a function without arguments that returns it, or where the database stores it."""
 
-Declared = int | None | Callable[[], Default]
-"""A `DefaultSource` as a policy keeps it: whole seconds, -1, None, or the function."""
+Declared = int | None | Callable[[], Default] | Stored
+"""A `DefaultSource` as a policy keeps it: whole seconds, -1, None, the function, or `Stored`."""
 
 _INT64_LIMIT = 2**63
 
@@ -44,8 +46,9 @@ class TTL:
 
     The first argument is the default ttl: seconds, -1 (on, but never by default), None (TTL is
     off), or a function without arguments that returns one of these, and is called each time a
-    statement runs. Where one table holds several kinds of rows, it is a mapping of such defaults,
-    and ``by`` names the field that tells the kinds apart::
+    statement runs; or `Stored`, where the database stores it. Where one table holds several kinds
+    of rows, it is a mapping of such defaults, and ``by`` names the field that tells the kinds
+    apart::
 
         TTL({"cart": 3600, "order": None, "draft": lambda: settings.draft_ttl}, by="resource")
 
@@ -61,7 +64,7 @@ class TTL:
 
     Attributes:
         declared_default: What was declared for rows of no kind that is listed: seconds, -1, None,
-            or the function.
+            the function, or `Stored`.
         by: The field with a row's kind; None where all rows have one default.
         kinds: Each kind that is listed, with what was declared for it.
         last_modified: The field with the instant of the last modification.
@@ -119,6 +122,9 @@ class TTL:
         _check_choice(values, ("strict", "lenient", None), "TTL.values")
         _check_reading(timezone, unit, "TTL")
         declared, kinds = _defaults(default, by, other)
+        rows_by = declared.by if isinstance(declared, Stored) else None
+        if rows_by is not None and rows_by in (last_modified, override):
+            raise _misdeclared(rows_by, "Stored.by", "name a field that tells the rows apart")
         _store(
             self,
             declared_default=declared,
@@ -142,8 +148,14 @@ class TTL:
 
         Raises:
             InvalidTTL: The function returned no ttl.
+            TTLConfigurationError: The database stores it (`stored`).
         """
         return _current(self.declared_default, "TTL.default()")
+
+    @property
+    def stored(self) -> Stored | None:
+        """What is declared of a default that the database stores; None where the code has it."""
+        return self.declared_default if isinstance(self.declared_default, Stored) else None
 
     @property
     def defaults(self) -> dict[Any, int | None]:
@@ -156,19 +168,20 @@ class TTL:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it stays as it is, since no function has to be called for a default."""
+        """Whether it stays as it is: neither a function nor the database has to be asked."""
         every = (self.declared_default, *(declared for _, declared in self.kinds))
-        return not any(map(callable, every))
+        return self.stored is None and not any(map(callable, every))
 
     @property
     def shape(self) -> TTL:
         """The same policy with every default None: its fields, its kinds and its `max_lifetime`.
 
         What an adapter sets up (columns, indexes, SQL) hangs on this alone; the defaults may
-        change while the application runs.
+        change while the application runs, but not whether the database stores them.
         """
         return self._with(
-            declared_default=None, kinds=tuple((kind, None) for kind, _ in self.kinds)
+            declared_default=self.stored and self.stored.shape,
+            kinds=tuple((kind, None) for kind, _ in self.kinds),
         )
 
     @property
@@ -210,7 +223,7 @@ class TTL:
 
     def with_default(self, value: DefaultSource) -> TTL:
         """Return the same policy with another default ttl, one for all rows."""
-        declared = _declared(value, "TTL.default")
+        declared = value if isinstance(value, Stored) else _declared(value, "TTL.default")
         return self._with(declared_default=declared, by=None, kinds=())
 
     def _with(self, **fields: object) -> TTL:
@@ -274,6 +287,10 @@ class ExpireAfter:
         """Check and normalise; see the class for the arguments."""
         _check_field(field, "ExpireAfter.field")
         _check_reading(timezone, unit, "ExpireAfter")
+        given: object = seconds
+        if isinstance(given, Stored):
+            fix = "give the seconds themselves; only the default of a TTL can be stored"
+            raise _misdeclared(given, "ExpireAfter.seconds", fix)
         whole = whole_seconds(seconds, lowest=0)
         if whole is None:
             raise InvalidTTL(
@@ -318,7 +335,7 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
     """Return what ``__ttl__ = declared`` means.
 
     Args:
-        declared: A policy, or a default ttl in any form that `default_ttl` accepts.
+        declared: A policy, a `Stored`, or a default ttl in any form that `default_ttl` accepts.
         where: The name of the declaration for the error message, such as ``WebSession.__ttl__``.
 
     Returns:
@@ -329,7 +346,7 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
     """
     if isinstance(declared, (TTL, ExpireAfter, ExpireAt)):
         return declared
-    return TTL(default_ttl(declared, where=where))
+    return TTL(declared if isinstance(declared, Stored) else default_ttl(declared, where=where))
 
 
 def instant_field(policy: Policy) -> str:
@@ -347,7 +364,7 @@ def _defaults(
             raise _misdeclared(default, f"TTL(by={by!r}).default", fix)
         if other is not None:
             raise _misdeclared(other, "TTL.other", f"{fix}, and by='field'")
-        return _declared(default, "TTL.default"), ()
+        return default if isinstance(default, Stored) else _declared(default, "TTL.default"), ()
     if by is None:
         fix = "add by='field', which tells the kinds of rows apart"
         raise _misdeclared(dict(default), "TTL.default", fix)
@@ -359,6 +376,9 @@ def _defaults(
 
 
 def _declared(value: object, where: str) -> Declared:
+    if isinstance(value, Stored):
+        fix = "only the one default of all rows can be stored: TTL(Stored(seconds, by='field'))"
+        raise _misdeclared(value, where, fix)
     if callable(value) and not isinstance(value, type):
         source: Callable[[], Any] = value
         return source
@@ -366,6 +386,8 @@ def _declared(value: object, where: str) -> Declared:
 
 
 def _current(declared: Declared, where: str) -> int | None:
+    if isinstance(declared, Stored):
+        raise _misdeclared(declared, where, "the database stores it, so no program can say it")
     return default_ttl(declared(), where=where) if callable(declared) else declared
 
 

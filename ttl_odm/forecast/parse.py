@@ -44,6 +44,7 @@ LONGEST: Final = 1_000
 """Characters that a declaration may have."""
 
 _OFF: Final = ("off", "none")
+_FIX: Final = "give whole seconds from 1 to 2147483647"
 _CALLS: Final[dict[str, Callable[..., Any]]] = {
     call.__name__: call for call in (TTL, ExpireAfter, ExpireAt, timedelta)
 }
@@ -81,16 +82,25 @@ def planned_policy(
             f"{where}: {as_source(current)} has no default, each row has its end. Say another "
             f"policy with {POLICY_OPTION}."
         )
+    if not isinstance(current, ExpireAfter):
+        return current.with_default(parse_default(default, where))
     try:
-        if isinstance(current, ExpireAfter):
-            seconds: Any = duration(default)  # which may be no whole number
-            return replace(current, seconds=seconds)
-        value = None if default in _OFF else default_ttl(duration(default), where=OPTION)
-        return current.with_default(value)
+        seconds: Any = duration(default)  # which may be no whole number
+        return replace(current, seconds=seconds)
     except (ValueError, InvalidTTL) as error:
-        also = "" if isinstance(current, ExpireAfter) else ", -1 or off"
-        fix = f"give whole seconds from 1 to 2147483647{also}, or as in 90d"
-        raise InvalidTTL(f"{where}: {fix}.") from error
+        raise InvalidTTL(f"{where}: {_FIX}, or as in 90d.") from error
+
+
+def parse_default(text: str, where: str) -> int | None:
+    """Return a default that was typed: seconds, a `duration`, -1 or off (None).
+
+    Raises:
+        InvalidTTL: It is none of these; the message begins with `where`.
+    """
+    try:
+        return None if text in _OFF else default_ttl(duration(text), where=where)
+    except (ValueError, InvalidTTL) as error:
+        raise InvalidTTL(f"{where}: {_FIX}, -1 or off, or as in 90d.") from error
 
 
 def parse_policy(source: str) -> Policy:

@@ -108,6 +108,7 @@ def questions(  # noqa: PLR0913
     if len(policies) > 1:
         before, after = asked["current 0"], asked["planned 0"]
         asked |= {"lost": but_not(after, before), "revived": but_not(before, after)}
+        asked["lost soon"] = but_not(asked[f"planned {HOUR}"], before)
     bounds = [seconds for seconds, _ in bars(**policies) if seconds is not None]
     asked |= {f"older {seconds}": older(seconds) for seconds in bounds}
     now = int(time.time())  # a day more or less is no matter, so the host's will do

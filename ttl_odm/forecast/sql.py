@@ -53,11 +53,17 @@ from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from sqlalchemy import ColumnElement, Connection, FromClause, Select
+    from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper import PartitionsCounted
+
+    Rows = Callable[[FromClause, Dialect], list[ColumnElement[bool]]]
+    """Makes the conditions for which rows of a source are meant."""
 
 _SECONDS: Final = 600
 
@@ -106,6 +112,45 @@ def try_out(
     return _Counting(connection, _bindings(reflected, None, planned)).run(big)
 
 
+def count(
+    connection: Connection,
+    table: Table,
+    policies: Mapping[str, TTL],
+    *,
+    rows: Rows,
+    big: float = SMALL,
+) -> Measured:
+    """Count some rows of a table by policies of which the table itself knows nothing.
+
+    It only reads, in whatever transaction there is.
+
+    Args:
+        connection: The database's.
+        table: One with a TTL.
+        policies: What is compared, by the names that `sample.questions` wants.
+        rows: Makes the conditions for which rows are meant.
+        big: Of more rows than that a sample is taken.
+    """
+    bindings = {name: _bindings(table, None, each)["planned"] for name, each in policies.items()}
+    return _Counting(connection, bindings, rows).run(big)
+
+
+def count_lost(
+    connection: Connection, table: Table, policies: Mapping[str, TTL], *, rows: Rows, limit: int
+) -> int:
+    """Count the rows that live by the current policy and not by the planned one, up to a limit."""
+    clock = clock_of(connection.dialect)
+
+    def expired(name: str) -> ColumnElement[bool]:
+        binding = _bindings(table, None, policies[name])["planned"]
+        condition = Predicate(clock).expired(binding, binding.columns_of(table))
+        return func.coalesce(condition, false())
+
+    meant = rows(table, connection.dialect)
+    lost = (expired("planned"), not_(expired("current")))
+    return count_rows(connection, table, *lost, *meant, limit=limit)
+
+
 def _partitions(
     connection: Connection, bindings: dict[str, Binding]
 ) -> dict[str, PartitionsCounted]:
@@ -147,23 +192,32 @@ def _bindings(table: Table, current: Binding | None, planned: Policy | None) -> 
 class _Counting:
     """The counting in one table, by what each policy means for it."""
 
-    def __init__(self, connection: Connection, bindings: dict[str, Binding]) -> None:
+    def __init__(
+        self, connection: Connection, bindings: dict[str, Binding], rows: Rows | None = None
+    ) -> None:
         self._connection = connection
         self._bindings = bindings
+        self._rows = rows
         self._table = next(iter(bindings.values())).table
         self._whole = self._sums(self._table)
 
     def run(self, big: float) -> Measured:
-        rows = estimate(self._connection, self._table)
+        criteria = self._criteria(self._table)
+        # Of some of the rows nobody has an estimate.
+        rows = None if criteria else estimate(self._connection, self._table)
         if rows is None:
-            rows = count_rows(self._connection, self._table)
+            rows = count_rows(self._connection, self._table, *criteria)
         names = self._whole.selected_columns.keys()
         plan = sample.plan(names, rows, big, self._order() if rows > big else None)
         measured = sample.carried_out(plan, self._count)
         if measured.drawn is not Drawn.SINGLY:
             return measured
         # An estimate did to draw by, and does not to weigh by.
-        return replace(measured, total=count_rows(self._connection, self._table))
+        return replace(measured, total=count_rows(self._connection, self._table, *criteria))
+
+    def _criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
+        """The conditions for the rows that are meant; none where all are."""
+        return [] if self._rows is None else self._rows(source, self._connection.dialect)
 
     def _sums(self, source: FromClause) -> Select[Any]:
         """Count the answers to all questions."""
@@ -194,7 +248,8 @@ class _Counting:
             but_not=lambda one, other: and_(one, not_(other)),
         )
         sums = [func.sum(case((asked[name], 1), else_=0)).label(name) for name in asked]
-        return select(*sums).select_from(source).options(include_expired())
+        meant = select(*sums).select_from(source).where(*self._criteria(source))
+        return meant.options(include_expired())
 
     def _count(self, part: sample.Part) -> list[int]:
         statement, values = self._whole, {}

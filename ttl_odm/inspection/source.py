@@ -27,9 +27,11 @@ _POSITIONAL = ("default", "field", "seconds")
 def as_source(policy: Policy) -> str:
     """Return the call that makes a policy, without what it would be anyway."""
     cls = type(policy)
-    kinds = {}
+    kinds: dict[str, object] = {}
     if isinstance(policy, TTL) and policy.by is not None:
         kinds = {"default": policy.defaults, "other": policy.default}
+    elif isinstance(policy, TTL) and policy.stored is not None:
+        kinds = {"default": policy.stored}
     arguments = []
     for name, parameter in inspect.signature(cls).parameters.items():
         value = kinds[name] if name in kinds else getattr(policy, name, parameter.default)

@@ -23,7 +23,15 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
     time_left,
     touch,
 )
+from ttl_odm.sqlalchemy.policy.changes import (
+    PolicyChange,
+    StoredPolicy,
+    policy_changes,
+    set_policy,
+    stored_policies,
+)
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.stored import create_policies, policy_tables
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
@@ -55,9 +63,12 @@ __all__ = [
     "Archive",
     "AsyncAdvisoryLeases",
     "ExpiredError",
+    "PolicyChange",
     "RawSQLError",
     "RawSQLWarning",
+    "StoredPolicy",
     "TTLMixin",
+    "create_policies",
     "disable",
     "enable",
     "expire_at",
@@ -71,6 +82,10 @@ __all__ = [
     "lease_table",
     "live",
     "persist",
+    "policy_changes",
+    "policy_tables",
+    "set_policy",
+    "stored_policies",
     "time_left",
     "touch",
 ]

@@ -24,7 +24,7 @@ from beanie.exceptions import CollectionWasNotInitialized
 
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.declared import DeclaredTTL, shape_of
+from ttl_odm.core.declared import DeclaredTTL, refuse_stored, shape_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -168,6 +168,7 @@ def as_stored(model: type, policy: Policy) -> Policy:
 
     Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
     """
+    refuse_stored(policy, f"{model.__name__}.__ttl__")
 
     def holds_days(field: str) -> bool:
         fields: Any = getattr(model, "model_fields", {})

@@ -19,7 +19,7 @@ from django.apps import apps
 from django.db import models
 
 from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
-from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.declared import DeclaredTTL, refuse_stored
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.time import clock
@@ -71,6 +71,7 @@ class Binding:
         One that is only planned is what it is, whatever the model declares.
         """
         policy = as_policy(declared, where=where)
+        refuse_stored(policy, where)
         own = None
         if isinstance(policy, TTL):
             stamp = _field(model, policy.last_modified, where)

@@ -9,7 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnDefault, Date, DateTime, FromClause, Integer, Table, event
+from sqlalchemy import (
+    Column,
+    ColumnDefault,
+    Date,
+    DateTime,
+    Enum,
+    FromClause,
+    Integer,
+    String,
+    Table,
+    TypeDecorator,
+    Uuid,
+    event,
+)
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declared import shape_of, undeclared
@@ -19,7 +32,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy import partitions, schema
+from ttl_odm.sqlalchemy.policy import partitions, schema, stored
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     MaxLifetime,
@@ -221,13 +234,28 @@ class _PolicyColumns:
         """The column that tells kinds, or else single-table subclasses, apart."""
         if isinstance(self.policy, TTL) and self.policy.by is not None:
             return self.named(self.policy.by)
+        if isinstance(self.policy, TTL) and self.policy.stored and self.policy.stored.by:
+            return self.scope(self.policy.stored.by)
         column = None if self.mapper is None else self.mapper.polymorphic_on
         return column if isinstance(column, Column) and column.table is self.table else None
 
+    def scope(self, name: str) -> Column[Any]:
+        """The column whose values may have stored defaults of their own."""
+        column = self.named(name)
+        is_odd = isinstance(column.type, (Enum, TypeDecorator))
+        if is_odd or not isinstance(column.type, (String, Integer, Uuid)):
+            raise TTLConfigurationError(
+                f"{self.where}: column {column.name!r} is {column.type!r}; scopes of stored "
+                "defaults are text, so by= needs a column of text, whole numbers or UUIDs."
+            )
+        return column
+
 
 def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
-    """See to the default of ``_ts``, and to what ``create_all()`` adds for the sweeper."""
+    """See to the default of ``_ts``, and to what ``create_all()`` adds."""
     stamp, own = binding.last_modified, binding.override
+    if binding.stored is not None:
+        stored.begin_when_created(binding)
     if binding.stamps and (stamp.default is None or not binding.instants.native):
         # The application's own (utcnow(), time.time()) is the clock of a host.
         binding.default_before = stamp.default
@@ -277,6 +305,12 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
                 f"give the rows of {cls.__name__} theirs there."
             )
         own = as_policy(cls.__ttl__, where=where)
+        if binding.stored is not None or (isinstance(own, TTL) and own.stored is not None):
+            raise TTLConfigurationError(
+                f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, and a "
+                "default that the database stores is that of a whole table: declare "
+                f"Stored(...) on {binding.name} only, and no __ttl__ on its subclasses."
+            )
         is_number = own is not cls.__ttl__ and isinstance(binding.policy, TTL)
         if not is_number and shape_of(own) != binding.default.shape:
             raise TTLConfigurationError(

@@ -141,7 +141,7 @@ def _written_out(table: Table, dialect: Dialect) -> str:
     """The live rows of a table, as a subquery without parameters."""
     binding = root_binding_of(table)
     assert binding is not None  # noqa: S101 (it leaks)
-    defaults = tuple(default() for default in binding.defaults())
+    defaults = () if binding.stored else tuple(default() for default in binding.defaults())
     return _with_literals(table, dialect, defaults, bound_tables.changes)
 
 

@@ -26,6 +26,7 @@ from ttl_odm.core import expiry
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
+from ttl_odm.sqlalchemy.policy.known import policy_on
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper, UOWTransaction
 
+    from ttl_odm.core import Policy
     from ttl_odm.sqlalchemy.compat import State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -110,17 +112,24 @@ def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
             return None
     if not lifetime.attributes:
         return None
+    policy = None
+    if lifetime.binding.stored is not None:
+        policy = policy_on(lifetime.binding, dialect, lifetime.scope(stored))
+        if policy is None:
+            return None
     stamp = stored[lifetime.stamp]
     if lifetime.binding.is_adopted:
         readable = _is_readable(lifetime, stored, dialect)
-        return Seen(lifetime.end(stored), stamp) if readable else None
+        end_by = policy or lifetime.default.policy
+        return Seen(lifetime.end(stored, end_by), stamp) if readable else None
     if not isinstance(stamp, datetime):
         return None
     # As `Lifetime.end()`, without its detours: it is done for whatever is found in memory.
     own = None if lifetime.own is None else stored[lifetime.own]
     if own is not None:
         own = expiry.own_ttl(lifetime.binding.policy, own)  # type: ignore[arg-type]
-    seconds = expiry.effective_ttl(lifetime.default(), own)
+    default = lifetime.default() if policy is None else policy.default
+    seconds = expiry.effective_ttl(default, own)
     return Seen(None if seconds is None else stamp + timedelta(seconds=seconds), stamp)
 
 
@@ -151,7 +160,10 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
     instants = lifetime.binding.instants
     if not instants.native:
         latest += timedelta(seconds=instants.coarseness)
-    return Seen(lifetime.end(values), latest, is_exact=False)
+    policy: Policy | None = lifetime.default.policy
+    if lifetime.binding.stored is not None:
+        policy = policy_on(lifetime.binding, dialect, lifetime.scope(values))
+    return None if policy is None else Seen(lifetime.end(values, policy), latest, is_exact=False)
 
 
 def expired_error(

@@ -37,6 +37,7 @@ from ttl_odm.sqlalchemy.objects.ends import (
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
+from ttl_odm.sqlalchemy.policy.known import see_to
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Delete
-    from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
     from ttl_odm.sqlalchemy.compat import State
@@ -291,11 +291,11 @@ def _check_same(
         if state is None or state.key is None:
             continue
         dialect, mapped = connection.dialect, state.manager.mapper
-        if compat.options_of(connection).get(KEEP_LAST_MODIFIED):
-            state.ttl_odm_note = known_of(state, dialect), state.runid
         name = mapped, dialect
         if name not in far:
-            far[name] = _far(mapped, dialect)
+            far[name] = _far(mapped, connection)
+        if compat.options_of(connection).get(KEEP_LAST_MODIFIED):
+            state.ttl_odm_note = known_of(state, dialect), state.runid
         known = far[name]
         if known is not None:  # for most objects, this is all that is asked
             lifetime, stamped, noted = known
@@ -318,13 +318,18 @@ def _check_same(
         look_at(connection, states, binding, mapper, verb)
 
 
-def _far(mapped: Mapper[Any], dialect: Dialect) -> tuple[Lifetime, datetime, float] | None:
+def _far(mapped: Mapper[Any], connection: Connection) -> tuple[Lifetime, datetime, float] | None:
     """What a class's rows without a ttl of their own were stamped after, if their end is far.
 
     That is an instant of the database's, and one of a note's; None where only `known_of` can tell.
     """
-    lifetime, sample = lifetime_of(mapped), sample_of(dialect)
-    if lifetime is None or sample is None or lifetime.binding.is_adopted:
+    lifetime, sample = lifetime_of(mapped), sample_of(connection.dialect)
+    if lifetime is None:
+        return None
+    if lifetime.binding.stored is not None:
+        see_to(connection, lifetime.binding)  # for what `known_of` is asked, too
+        return None
+    if sample is None or lifetime.binding.is_adopted:
         return None
     lifetime.default.read()
     life = lifetime.default.lifetime.inherited_life

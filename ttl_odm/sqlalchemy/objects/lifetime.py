@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from sqlalchemy import ColumnElement, Table, inspect, literal
+from sqlalchemy.orm import object_session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
 from sqlalchemy.sql import visitors
@@ -36,6 +37,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.known import policy_as_noted
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper
 
     from ttl_odm.core.lifetime import OnlyIf
+    from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 
@@ -82,10 +85,14 @@ class Lifetime(NamedTuple):
         """Whether there are attributes."""
         return bool(self.attributes)
 
-    def end(self, values: Mapping[str, Any]) -> datetime | None:
+    def scope(self, values: Mapping[str, Any]) -> object:
+        """What a row's stored default hangs on; None where rows have one for all."""
+        return None if self.kind is None else values[self.kind]
+
+    def end(self, values: Mapping[str, Any], policy: Policy) -> datetime | None:
         """The instant at which a row of these `attributes` expires (aware, UTC); None: never."""
         return expiry.expires_at(
-            self.default.policy,
+            policy,
             instant=values[self.stamp],
             own=None if self.own is None else values[self.own],
             kind=None if self.kind is None else values[self.kind],
@@ -110,7 +117,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         return None
     limit = binding.max_lifetime
     has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
-    kind = binding.discriminator if has_kinds else None
+    kind = binding.discriminator if has_kinds or binding.is_scoped else None
     columns = (binding.last_modified, binding.override, kind, limit and limit.created)
     properties = compat.properties(mapper)
     keys: tuple[str | None, ...] = (None,) * len(columns)
@@ -163,9 +170,18 @@ def bound_lifetime(row: object) -> Lifetime:
 
 
 def end_of(row: object) -> datetime | None:
-    """The instant at which a row expires (aware, UTC), as it is in memory; None for never."""
+    """The instant at which a row expires (aware, UTC), as it is in memory; None for never.
+
+    Where the database stores the default, that is what it was when this process saw it last.
+    """
     lifetime = bound_lifetime(row)
-    return lifetime.end({key: getattr(row, key) for key in lifetime.attributes})
+    values = {key: getattr(row, key) for key in lifetime.attributes}
+    policy = lifetime.default.policy
+    if lifetime.binding.stored is not None:
+        session = object_session(row)
+        dialect = None if session is None else dialect_of(session, row)
+        policy = policy_as_noted(lifetime.binding, dialect, lifetime.scope(values))
+    return lifetime.end(values, policy)
 
 
 def is_expired(row: object) -> bool:

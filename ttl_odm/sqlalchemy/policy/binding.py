@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause
 
     from ttl_odm.core.partitions import Partitions
+    from ttl_odm.core.stored import Stored
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
 INFO_KEY: Final = "ttl_odm"
@@ -79,7 +80,7 @@ class Binding:
             the date field of `ExpireAfter` and `ExpireAt`, which no write resets (see `stamps`).
         override: The column of the row's own ttl, or None where rows can't have one.
         policy: What was declared when the table was bound.
-        discriminator: The column that tells single-table subclasses, or kinds, apart.
+        discriminator: The column that tells single-table subclasses, kinds, or scopes apart.
         sweep: How the sweeper finds expired rows: by the indexes that the database has, such as
             `ttl_odm.sqlalchemy.policy.schema` makes, or by walking the table in any case.
         partitioning: How the table is cut by time; None where it wasn't declared.
@@ -87,6 +88,8 @@ class Binding:
             to be put back when the table is unbound.
         origin: The binding that was declared, where this one is that of a second Table object of
             the same table; see `ttl_odm.sqlalchemy.policy.second_tables`.
+        stored: What is declared of a default that the database stores; None where the code has it.
+        is_scoped: Whether rows of some scope (what the discriminator says) may have their own.
         stamps: Whether writes reset `last_modified`.
         is_adopted: Whether it is anything but one default, or several by subclass, over ``_ts``
             alone.
@@ -105,15 +108,22 @@ class Binding:
     partitioning: Partitioning | None = None
     default_before: Any = None
     origin: Binding | None = None
+    stored: Stored | None = field(init=False)
+    is_scoped: bool = field(init=False)
     stamps: bool = field(init=False)
     is_adopted: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Say once what every flush and every lookup in memory asks."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
+        self.stored = self.policy.stored if isinstance(self.policy, TTL) else None
+        self.is_scoped = self.stored is not None and self.stored.by is not None
         self.stamps = isinstance(self.policy, TTL)
         self.is_adopted = (
-            has_kinds or self.max_lifetime is not None or not (self.stamps and self.instants.native)
+            has_kinds
+            or self.is_scoped
+            or self.max_lifetime is not None
+            or not (self.stamps and self.instants.native)
         )
 
     @property

@@ -14,6 +14,7 @@ This module must not know tables or columns.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -29,7 +30,7 @@ from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -110,6 +111,17 @@ class LifetimeSeconds(NamedTuple):
         return cls(default, default, 0, 0, max_age, longest)
 
 
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Let the errors of a declaration rise as they are."""
+    try:
+        yield
+    except InvalidTTL as error:
+        raise UnwrappedInvalidTTL(str(error)) from None
+    except TTLConfigurationError as error:
+        raise UnwrappedConfigurationError(str(error)) from None
+
+
 Part = Literal["inherited_age", "inherited_life", "own_slack", "own_life", "max_age", "max_life"]
 """A field of `LifetimeSeconds`."""
 
@@ -137,14 +149,15 @@ class DefaultTTL(DeclaredTTL):
         """Look what the owner declares; raises as calling the default does."""
         if getattr(self.owner, "__ttl__", None) is self.declared:
             return
-        try:
+        with _unwrapped():
             self._default = super().__call__()
-        except InvalidTTL as error:
-            raise UnwrappedInvalidTTL(str(error)) from None
-        except TTLConfigurationError as error:
-            raise UnwrappedConfigurationError(str(error)) from None
         self.lifetime = LifetimeSeconds.of(self._default, self._longest)
         self.declared = self.seen if self.is_fixed else UNREAD
+
+    def check(self) -> None:
+        """Raise as `read` does for a declaration that no statement can follow."""
+        with _unwrapped():
+            self.policy  # noqa: B018 (reads it)
 
     def __call__(self) -> int | None:
         """The default: ``None`` (TTL off), -1 (never by default) or seconds."""

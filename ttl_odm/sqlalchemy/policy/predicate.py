@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, type_coerce
+from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, select, type_coerce
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
@@ -18,6 +18,7 @@ from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
+from ttl_odm.sqlalchemy.policy.stored import once, shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.time.clock import FOREVER, SQLTemplate
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Predicate:
         now: str | None = None,
     ) -> None:
         self._clock = clock
+        self._writing = writing
         self._now = clock.literal(now or (clock.now_at_write if writing else clock.now))
         self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
 
@@ -77,7 +79,7 @@ class Predicate:
         age = case(
             (or_(*(own == _integer(never) for never in binding.nevers)), span(_integer(FOREVER))),
             (own > self._seconds(binding, columns, "own_slack"), span(own)),
-            else_=span(self._seconds(binding, columns, "inherited_age")),
+            else_=span(once(binding, self._seconds(binding, columns, "inherited_age"))),
         )
         reached = binding.instants.on(self._clock).reached(columns.last_modified, self._now - age)
         return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
@@ -86,7 +88,10 @@ class Predicate:
         """True for rows that have not expired, but for the policy's limit."""
         age = self._seconds(binding, columns, "inherited_age")
         column_format, start = binding.instants.on(self._clock), columns.last_modified
-        live = column_format.ahead(start, self._now - self._clock.span(age))
+        live = column_format.ahead(start, self._ago(binding, age))
+        if binding.is_scoped:
+            # Of young rows nobody has to ask what is stored for their scope.
+            live = or_(column_format.ahead(start, self._shortest_ago(binding)), live)
         if binding.nulls_expire:
             live = and_(live, or_(start.is_not(None), age > _integer(FOREVER)))
         if columns.override is not None:
@@ -105,7 +110,7 @@ class Predicate:
                 and_(own > _integer(0), is_own_ahead, *self._counting(binding, own)),
                 *late,
                 # TTL is off. By the same bound value, since each costs more than the comparison.
-                or_(is_never, age > _integer(FOREVER)),
+                or_(is_never, once(binding, age) > _integer(FOREVER)),
             )
         return live
 
@@ -129,7 +134,9 @@ class Predicate:
         age = self._seconds(binding, columns, "inherited_age")
         start = columns.last_modified
         column_format = binding.instants.on(self._clock)
-        passed = column_format.reached(start, self._now - self._clock.span(age))
+        passed = column_format.reached(start, self._ago(binding, age))
+        if binding.is_scoped:
+            passed = and_(column_format.reached(start, self._shortest_ago(binding)), passed)
         if binding.nulls_expire:
             passed = or_(passed, and_(self._is_null(start), age <= _integer(FOREVER)))
         return passed
@@ -141,9 +148,7 @@ class Predicate:
         column_format = binding.instants.on(self._clock)
         return and_(
             self._has_own(binding, own),
-            column_format.reached_after(
-                start, self._life(binding, own), self._now - self._clock.span(slack)
-            ),
+            column_format.reached_after(start, self._life(binding, own), self._ago(binding, slack)),
         )
 
     def max_lifetime_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
@@ -187,7 +192,9 @@ class Predicate:
         return case((is_known, self._now - end))
 
     def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> SQL:
-        """What the default that a row inherits means, as a bound value."""
+        """What the default that a row inherits means: a bound value, or what a subquery reads."""
+        if binding.stored is not None:
+            return stored_seconds(binding, columns, part, self._overruled_by)
         otherwise = SecondsParameter(binding.default, part, self._overruled_by)
         # An abstract class has no rows of its own.
         variants = [variant for variant in binding.variants if variant.identities]
@@ -207,7 +214,22 @@ class Predicate:
 
     def _too_old(self, binding: Binding, columns: SourceColumns) -> SQL:
         """The latest instant of creation whose rows are older than any may become."""
-        return self._now - self._clock.span(self._seconds(binding, columns, "max_age"))
+        return self._ago(binding, self._seconds(binding, columns, "max_age"))
+
+    def _ago(self, binding: Binding, seconds: SQL) -> SQL:
+        """The instant so many seconds ago.
+
+        Where these are stored, a read computes it once. A write judges each row by the moment when
+        it has the row's lock.
+        """
+        if self._writing:
+            return self._now - self._clock.span(once(binding, seconds))
+        return once(binding, self._now - self._clock.span(seconds))
+
+    def _shortest_ago(self, binding: Binding) -> SQL:
+        """The instant since which no row has begun that a stored default lets expire."""
+        instant = self._now - self._clock.span(shortest_age(binding))
+        return instant if self._writing else select(instant).correlate(None).scalar_subquery()
 
     def _is_null(self, column: SQL) -> Condition:
         return SQLTemplate(self._clock.is_null("{0}"), Boolean(), column)

@@ -74,7 +74,7 @@ def count(connection: Connection, binding: Binding) -> Counted:
 
 def _count(connection: Connection, binding: Binding) -> Counted:
     clock, table = clock_of(connection.dialect), binding.table
-    is_on = is_ttl_on(binding)
+    is_on = is_ttl_on(connection, binding)
     is_whole = is_on and is_walked(connection, binding)
     is_mysql = connection.dialect.name in MYSQL_FAMILY
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
+    ColumnElement,
     case,
     func,
     literal,
@@ -33,8 +34,10 @@ from sqlalchemy import (
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.known import defaults_now
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
@@ -47,7 +50,7 @@ from ttl_odm.sweeper import Due, Part
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
+    from sqlalchemy import Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.sweep.leaves import Leaves
@@ -55,12 +58,15 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
 
+    _Seconds = int | ColumnElement[Any]
+    """Seconds, or what looks them up in the database."""
+
     _Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
 
 
 def find_due(connection: Connection, binding: Binding) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
-    is_on = is_ttl_on(binding)
+    is_on = is_ttl_on(connection, binding)
     if binding.partitioning is None:
         return _rows_due(connection, binding) if is_on else None
     with prepared(connection), reading(connection):
@@ -74,9 +80,12 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
     return replace(due, parts=(*whole, *due.parts), partitions=counted)
 
 
-def is_ttl_on(binding: Binding) -> bool:
+def is_ttl_on(connection: Connection, binding: Binding) -> bool:
     """Whether any row of a table can expire at this moment."""
-    return any(default() is not None for default in binding.defaults())
+    if binding.stored is None:
+        return any(default() is not None for default in binding.defaults())
+    with prepared(connection), reading(connection):
+        return any(default is not None for default in defaults_now(connection, binding))
 
 
 def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = None) -> Due:
@@ -87,7 +96,7 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
         with prepared(connection), reading(connection):
             count_rows(connection, binding.table, limit=0)  # is it there at all?
         has_ends = binding.override is not None or binding.max_lifetime is not None
-        can_expire = has_ends or finite_defaults(binding)
+        can_expire = has_ends or binding.stored is not None or finite_defaults(binding)
         return Due((Part.ALL,), None, loads_rows) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
     # For how long the first row has been expired, for every life that rows may have.
@@ -124,8 +133,11 @@ def _not_waiting(binding: Binding, leaves: Leaves | None) -> list[ColumnElement[
     return [column < literal_column(leaves.ddl.bound(leaves.cut, start))]
 
 
-def _inherited_lives(binding: Binding) -> Iterator[tuple[int, list[ColumnElement[bool]]]]:
+def _inherited_lives(binding: Binding) -> Iterator[tuple[_Seconds, list[ColumnElement[bool]]]]:
     """Each default that lets rows expire, with the condition for the rows that inherit it."""
+    if binding.stored is not None:
+        yield _stored_age(binding), []
+        return
     kind = binding.discriminator
     variants = [variant for variant in binding.variants if variant.identities and kind is not None]
     of_variants = [
@@ -146,6 +158,14 @@ def finite_defaults(binding: Binding) -> list[int]:
     """The defaults of a table, in seconds, that let inheriting rows expire at all."""
     defaults = (default() for default in binding.defaults())
     return [seconds for seconds in defaults if seconds is not None and seconds != NEVER]
+
+
+def _stored_age(binding: Binding) -> ColumnElement[Any]:
+    """The age at which inheriting rows expire, as the database looks it up."""
+    if binding.is_scoped:  # who lives longer is left to the predicate
+        return shortest_age(binding)
+    columns = binding.columns_of(binding.table)
+    return stored_seconds(binding, columns, "inherited_age", BASE_ROW_WRITTEN)
 
 
 def seconds_of(overdue: Any, clock: Clock) -> float:
@@ -229,7 +249,7 @@ class PartIndex:
             return type_coerce(PartEnd(columns.last_modified), self._clock.storage)
         return type_coerce(PartEnd(columns.last_modified, columns.override), self._clock.storage)
 
-    def criteria(self, seconds: int) -> tuple[ColumnElement[bool], ...]:
+    def criteria(self, seconds: _Seconds) -> tuple[ColumnElement[bool], ...]:
         """What is in the index, bounds it and makes a row expired, where lives last for so long."""
         source, cutoff = self._source, self._cutoff(seconds)
         past = self.end(source) <= cutoff
@@ -237,12 +257,12 @@ class PartIndex:
             past = self._format.within(self._start(source), cutoff)
         return self.holds(source), past, self.expired(source, writing=False)
 
-    def first_overdue(self, seconds: int, rows: list[ColumnElement[bool]]) -> Select[Any]:
+    def first_overdue(self, seconds: _Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
         """For how long the first of some rows has been expired, in the clock's unit."""
         overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
         return overdue.order_by(self.end(self._source)).limit(1)
 
-    def _overdue(self, seconds: int) -> ColumnElement[Any]:
+    def _overdue(self, seconds: _Seconds) -> ColumnElement[Any]:
         source = self._source
         ended = self.end(source)
         if self._is_by_column:
@@ -252,12 +272,17 @@ class PartIndex:
         return self._cutoff(seconds) - case((ended < first, first), else_=ended)
 
     @property
-    def shortest(self) -> int | None:
-        """Seconds after which the first of these rows may expire; None if none ever does."""
+    def shortest(self) -> _Seconds | None:
+        """Seconds after which the first of these rows may expire; None if none ever does.
+
+        Where the database stores the default, what looks it up there.
+        """
         if self._part is Part.OWN:
             return 0
         if self._part is Part.CAPPED:
             return self._max_lifetime.seconds
+        if self._binding.stored is not None:
+            return _stored_age(self._binding)
         return min(finite_defaults(self._binding), default=None)
 
     @property
@@ -296,7 +321,7 @@ class PartIndex:
             return self._format.ahead(self._start(source), cutoff)
         return self.end(source) > cutoff
 
-    def _cutoff(self, seconds: int, overdue: int = 0) -> ColumnElement[Any]:
+    def _cutoff(self, seconds: _Seconds, overdue: int = 0) -> ColumnElement[Any]:
         """The latest `end` that is an end of life, where rows live for so long.
 
         That of rows which expired so many seconds ago where they are `overdue`.
@@ -304,8 +329,12 @@ class PartIndex:
         A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
         And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
         """
+        now, span = self._clock.literal(self._clock.now), self._clock.span
+        if isinstance(seconds, ColumnElement):
+            since = now - span(seconds) - span(literal_column(str(overdue), BigInteger()))
+            return select(since).scalar_subquery()
         age = literal((0 if self._part is Part.OWN else seconds) + overdue, BigInteger())
-        return self._clock.literal(self._clock.now) - self._clock.span(age)
+        return now - span(age)
 
     def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
         """The predicate for rows of this part."""

@@ -25,6 +25,7 @@ from ttl_odm.core.partitions import Stretch
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import EPOCH, partition_ddl
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
@@ -80,9 +81,9 @@ class Lives:
     dead: int | None
 
     @classmethod
-    def of(cls, binding: Binding) -> Lives:
-        """By the defaults that are declared at this moment."""
-        defaults, limit = [default() for default in binding.defaults()], binding.max_lifetime
+    def of(cls, connection: Connection, binding: Binding) -> Lives:
+        """By the defaults at this moment."""
+        defaults, limit = defaults_now(connection, binding), binding.max_lifetime
         finite = [seconds for seconds in defaults if seconds is not None and seconds != NEVER]
         is_on = None not in defaults  # a limit is none for rows whose TTL is off
         if limit is None:
@@ -279,7 +280,7 @@ def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
         partitioning,
         ddl,
         cut_of(partitioning, rows[0].home, ddl),
-        Lives.of(binding),
+        Lives.of(connection, binding),
         rows[0].now,
         tuple(sorted(others, key=lambda leaf: (leaf.begins, leaf.name))),
         next((leaf for leaf in every if leaf.name in rests), None),

@@ -35,6 +35,7 @@ from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import context
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.known import policy_as_noted
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.engine import Dialect
 
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.testing.clock import TTLClock
 
@@ -88,13 +91,14 @@ def lifetime(target: Any) -> timedelta | None:
         binding = root_binding_of(target)
         if binding is None:
             return None
-        name, default, own = target.name, binding.default(), None
+        name, default, own = target.name, _default(binding, binding.default), None
     else:
         inspected: Any = inspect(target, raiseerr=False)
         by_mapper = lifetime_of(inspected.mapper) if hasattr(inspected, "mapper") else None
         if by_mapper is None:
             return None
-        binding, default, own = by_mapper.binding, by_mapper.default(), None
+        binding, own = by_mapper.binding, None
+        default = _default(binding, by_mapper.default)
         name = inspected.mapper.class_.__name__
         policy = by_mapper.default.policy
         if isinstance(policy, TTL) and not isinstance(target, type):
@@ -105,6 +109,11 @@ def lifetime(target: Any) -> timedelta | None:
     if not binding.stamps:
         raise not_counted_from_writing(name, binding.last_modified.key)
     return life(name, default, own)
+
+
+def _default(binding: Binding, declared: DefaultTTL) -> int | None:
+    """The default at this moment; of one that the database stores, what was noted last."""
+    return declared() if binding.stored is None else policy_as_noted(binding, None).default
 
 
 # Once, and never removed: that would change a list which other threads go through at that moment,

@@ -1,0 +1,158 @@
+"""`ttl-odm policy`: stored defaults are shown, previewed, changed, and their history is kept."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from tests.cli.running import CliRunner
+from tests.sql.sweeping import HOUR, add
+from ttl_odm import Stored
+from ttl_odm.cli.commands import cli
+from ttl_odm.sqlalchemy import TTLMixin
+
+if TYPE_CHECKING:
+    from click.testing import Result
+    from sqlalchemy import Engine
+
+DAY = 24 * HOUR
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Basket(TTLMixin, Base):
+    __tablename__ = "baskets"
+    __ttl__ = Stored(DAY, least=60)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+class Note(TTLMixin, Base):
+    __tablename__ = "notes"
+    __ttl__ = Stored(30 * DAY, by="tenant_id")
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tenant_id: Mapped[int] = mapped_column(default=7)
+
+
+class Visit(TTLMixin, Base):
+    __tablename__ = "visits"
+    __ttl__ = HOUR
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+@pytest.fixture
+def app(engine: Engine) -> list[str]:
+    """Baskets of two hours; notes of two hours of tenant 7."""
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        add(connection, "baskets", [(key, None, 2 * HOUR) for key in range(3)])
+        connection.execute(Note.__table__.insert(), [{"id": key, "ttl": -1} for key in range(2)])
+    url = engine.url.render_as_string(hide_password=False)
+    return ["--app", f"{__name__}:Base", "--url", url]
+
+
+def run(app: list[str], *words: str, typed: str | None = None) -> Result:
+    return CliRunner().invoke(cli, ["policy", *words[:1], *app, *words[1:]], input=typed)
+
+
+def answered(app: list[str], *words: str) -> Any:
+    finished = run(app, *words, "--json")
+    assert finished.exit_code == 0, finished.output
+    return json.loads(finished.stdout)
+
+
+def defaults(app: list[str]) -> dict[tuple[str, str | None], int | None]:
+    return {(row["name"], row["scope"]): row["ttl"] for row in answered(app, "show")}
+
+
+def test_show_lists_what_is_stored(app: list[str]) -> None:
+    lines = [line.split() for line in run(app, "show").stdout.splitlines()]
+    assert lines[0][:3] == ["table", "rows", "default"]
+    assert [line[0] for line in lines[1:]] == ["baskets", "notes"]
+    assert "1d" in lines[1]
+    assert run(app, "show", "notes").stdout.count("notes") == 1
+    assert "baskets" not in run(app, "show", "notes").stdout
+
+
+def test_set_shows_a_preview_and_changes_nothing(app: list[str]) -> None:
+    before = defaults(app)
+    finished = run(app, "set", "Basket", "1h")
+    assert finished.exit_code == 0
+    assert "baskets, all others: 1d -> 1h" in finished.stdout
+    assert "expired at once, and deleted by the next sweep: 3." in finished.stdout
+    assert "Nothing was changed." in finished.stdout
+    assert "--approve 3-" in finished.stdout
+    assert defaults(app) == before
+
+
+def test_set_makes_the_change_that_is_approved(app: list[str]) -> None:
+    preview = answered(app, "set", "Basket", "3600")
+    assert (preview["before"], preview["after"], preview["at_most"]) == (DAY, HOUR, 3)
+    made = run(app, "set", "Basket", "3600", "--approve", preview["token"], "--reason", "audit")
+    assert made.exit_code == 0, made.output
+    assert made.stdout == "Changed: Basket 3600.\n"
+    assert defaults(app)["baskets", None] == HOUR
+    (change,) = answered(app, "history", "Basket")
+    assert (change["ttl_before"], change["ttl_after"], change["reason"]) == (DAY, HOUR, "audit")
+    assert change["changed_by"] == getpass.getuser()
+    shown = run(app, "history").stdout.splitlines()
+    assert shown[1].split()[2:] == [
+        "baskets",
+        "all",
+        "others",
+        "1d",
+        "1h",
+        change["changed_by"],
+        "audit",
+    ]
+
+
+def test_set_of_a_tenant(app: list[str]) -> None:
+    preview = answered(app, "set", "notes", "tenant_id=7", "90d")
+    assert (preview["scope"], preview["forecast"]["rows"]) == ("7", 2)
+    run(app, "set", "notes", "tenant_id=7", "90d", "--approve", preview["token"], "--by", "bob")
+    assert defaults(app)["notes", "7"] == 90 * DAY
+    assert answered(app, "history")[0]["changed_by"] == "bob"
+
+
+@pytest.mark.parametrize("ttl", ["-1", "off"])
+def test_set_to_never_and_off(app: list[str], ttl: str) -> None:
+    preview = answered(app, "set", "Note", ttl)
+    assert run(app, "set", "Note", ttl, "--approve", preview["token"]).exit_code == 0
+    assert defaults(app)["notes", None] == (-1 if ttl == "-1" else None)
+
+
+def test_a_wrong_token_changes_nothing(app: list[str]) -> None:
+    before = defaults(app)
+    finished = run(app, "set", "Basket", "1h", "--approve", "3-0123456789")
+    assert finished.exit_code == 1
+    assert "Preview it again." in finished.stderr
+    assert defaults(app) == before
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("set", "Basket", "soon"), "TTL 'soon': give whole seconds from 1 to"),
+        (("set", "Basket", "1s"), "Basket.__ttl__ = 1: the least is 60 seconds."),
+        (("set", "Basket", "tenant_id=7", "1h"), "its rows have one default"),
+        (("set", "Note", "tenant=7", "1h"), "give tenant_id=VALUE"),
+        (("set", "Note", "tenant_id=7", "1h", "2h"), "give [FIELD=VALUE] TTL"),
+        (("set", "Visit", "1h"), "isn't stored in the database"),
+        (("set", "Vist", "1h"), "there is no such model"),
+        (("show", "Vist"), "there is no such model"),
+    ],
+)
+def test_what_is_wrong_is_said(app: list[str], words: tuple[str, ...], said: str) -> None:
+    finished = run(app, *words)
+    assert finished.exit_code in (1, 2)
+    assert said in finished.stderr.replace("\n", " ")

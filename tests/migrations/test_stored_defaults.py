@@ -1,0 +1,147 @@
+"""Defaults that the database stores: migrations begin their rows, and take them away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from alembic.util.exc import CommandError
+from sqlalchemy import inspect, select, text
+
+from tests.migrations.conftest import fill, models
+from tests.migrations.projects import catalogue, lines
+from ttl_odm import Stored
+from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, stored_policies
+from ttl_odm.sqlalchemy.policy.stored import CHANGES, NAME
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+def stored(engine: Engine, *targets: Any) -> dict[str, int | None]:
+    with engine.connect() as connection:
+        return {row.name: row.ttl for row in stored_policies(connection, *targets)}
+
+
+def test_a_stored_default_is_one_line_each_way(engine: Engine, before: Any, project: Any) -> None:
+    model = models(Stored(3600, most=7200))
+    here = project(model)
+    up, down = lines(here.autogenerate())
+    assert up == ["op.add_ttl('web_sessions', ttl_odm.Stored(3600, most=7200), backfill='now')"]
+    assert down == ["op.drop_ttl('web_sessions', ttl_odm.Stored(3600, most=7200))"]
+    here.upgrade()
+    here.check()
+    assert stored(engine) == {"web_sessions": 3600}
+    with engine.connect() as connection:
+        set_policy(connection, model, 60, by="ann")
+        create_policies(connection, model.__table__)
+        connection.commit()
+    here.check()
+    assert stored(engine) == {"web_sessions": 60}
+    here.downgrade()
+    assert stored(engine) == {}
+    assert inspect(engine).has_table(CHANGES)
+    here.upgrade()
+    assert stored(engine) == {"web_sessions": 3600}
+
+
+def test_a_new_table_begins_with_it(engine: Engine, project: Any) -> None:
+    here = project(models(Stored(60)))
+    up, _ = lines(here.autogenerate())
+    assert up[1:] == ["op.add_ttl('web_sessions', ttl_odm.Stored(60), in_transaction=True)"]
+    here.upgrade()
+    here.check()
+    assert stored(engine) == {"web_sessions": 60}
+    here.downgrade()
+    assert stored(engine) == {}
+
+
+def test_a_default_is_taken_into_the_database_and_back_out(engine: Engine, project: Any) -> None:
+    model = models(3600)
+    model.metadata.create_all(engine)
+    fill(engine, "web_sessions")
+    made = catalogue(engine, "web_sessions")
+    here = project(models(Stored(3600)))
+    with pytest.raises(CommandError, match="alter_ttl"):
+        here.check()
+    up, down = lines(here.autogenerate())
+    assert up == ["op.alter_ttl('web_sessions', ttl_odm.Stored(3600))"]
+    assert down == ["op.alter_ttl('web_sessions', 3600)"]
+    here.upgrade()
+    here.check()
+    assert stored(engine) == {"web_sessions": 3600}
+    here.metadata = model.metadata
+    assert lines(here.autogenerate())[0] == ["op.alter_ttl('web_sessions', 3600)"]
+    here.upgrade()
+    here.check()
+    assert stored(engine) == {}
+    assert catalogue(engine, "web_sessions") == made
+
+
+def test_nobody_drops_the_tables_of_the_policies(engine: Engine, project: Any) -> None:
+    model = models(Stored(3600))
+    model.metadata.create_all(engine)
+    here = project(model)
+    here.check()
+    without = models(Stored(3600))
+    policy_tables(without.metadata)
+    here.metadata = without.metadata
+    here.check()
+
+
+def test_the_tables_may_be_the_applications(engine: Engine, project: Any) -> None:
+    model = models(Stored(60))
+    policies, _ = policy_tables(model.metadata)
+    here = project(model)
+    up, _ = lines(here.autogenerate())
+    assert [line.partition("(")[0] for line in up] == ["op.create_table", "op.add_ttl"]
+    here.upgrade()
+    here.check()
+    assert stored(engine, model) == {"web_sessions": 60}
+    with engine.connect() as connection:
+        assert connection.scalars(select(policies.c.name)).all() == ["web_sessions"]
+
+
+@pytest.mark.databases("postgres", "sqlite", "mariadb", "mysql")
+def test_a_script_begins_it(engine: Engine, before: Any, project: Any) -> None:
+    here = project(models(Stored(60)))
+    here.revision(
+        "op.add_ttl('web_sessions', __import__('ttl_odm').Stored(60))",
+        "op.drop_ttl('web_sessions', __import__('ttl_odm').Stored(60))",
+    )
+    script = here.script()
+    assert f"CREATE TABLE IF NOT EXISTS {NAME}" in script
+    assert f"CREATE TABLE IF NOT EXISTS {CHANGES}" in script
+    assert f"INSERT INTO {NAME}" in script
+
+
+def test_a_view_follows_what_is_stored(engine: Engine, before: Any, project: Any) -> None:
+    model = models(Stored(3600))
+    here = project(model)
+    here.revision(
+        "op.add_ttl('web_sessions', __import__('ttl_odm').Stored(3600), enforce='view')",
+        "op.drop_ttl('web_sessions')",
+    )
+    here.upgrade()
+    here.check()
+
+    def shown() -> tuple[int, ...]:
+        with engine.connect() as connection:
+            count = text("SELECT count(*), count(expires_at) FROM web_sessions_live")
+            return tuple(connection.execute(count).one())
+
+    number, _ = shown()
+    assert number > 0
+    with engine.begin() as connection:
+        clock = connection.dialect.name
+        older = {"sqlite": "100000", "postgresql": "interval '100 seconds'"}.get(clock, "100000000")
+        connection.execute(text(f"UPDATE web_sessions SET _ts = _ts - {older}"))  # noqa: S608
+    for ttl, rows in {
+        60: (0, 0),
+        3600: (number, number),
+        -1: (number, 0),
+        None: (number, 0),
+    }.items():
+        with engine.connect() as connection:
+            set_policy(connection, model, ttl, by="ann")
+        assert shown() == rows

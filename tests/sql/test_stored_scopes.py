@@ -1,0 +1,224 @@
+"""Stored defaults of single tenants: rows live by their tenant's, or else by the table's."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import JSON, Integer, String, Uuid, delete, select, text, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
+
+from tests.clocks import age
+from ttl_odm import InvalidTTL, Stored, TTLConfigurationError
+from ttl_odm.sqlalchemy import (
+    TTLMixin,
+    expired,
+    expires_at,
+    live,
+    policy_changes,
+    set_policy,
+    stored_policies,
+)
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+HOUR = 3600
+TENANTS: dict[str, Any] = {
+    "text": (String(40), ["acme", "Acme", "o'neill%"]),
+    "number": (Integer(), [1, 2, -3]),
+    "uuid": (Uuid(), [uuid.UUID(int=number) for number in (1, 2, 3)]),
+}
+
+
+def message(column: Any, stored: Stored, **members: Any) -> Any:
+    class Base(DeclarativeBase):
+        pass
+
+    class Message(TTLMixin, Base):
+        __tablename__ = "messages"
+        __ttl__ = stored
+        id: Mapped[str] = mapped_column(String(40), primary_key=True)
+        tenant: Mapped[Any] = mapped_column(column, nullable=True)
+
+    for name, value in members.items():
+        setattr(Message, name, value)
+    return Message
+
+
+class World:
+    """Rows of 100 seconds: of three tenants and of none; by the default, and with ttl 50 and -1."""
+
+    def __init__(self, engine: Engine, kind: str, **limits: Any) -> None:
+        column, self.tenants = TENANTS[kind]
+        self.engine = engine
+        self.model = message(column, Stored(HOUR, by="tenant", **limits))
+        self.model.metadata.create_all(engine)
+        with Session(engine) as session:
+            for index, tenant in enumerate([*self.tenants, None]):
+                for own in (None, 50, -1):
+                    session.add(self.model(id=f"{index} {own}", tenant=tenant, ttl=own))
+            session.flush()
+            for key in session.scalars(select(self.model.id)).all():
+                age(session.connection(), "messages", key, 100)
+            session.commit()
+
+    def change(self, ttl: int | None, scope: Any = None) -> None:
+        with self.engine.connect() as connection:
+            set_policy(connection, self.model, ttl, by="ann", scope=scope)
+
+    def inheriting(self, session: Session) -> set[int]:
+        """Whose inheriting row is live; the others are checked."""
+        keys = set(session.scalars(select(self.model.id)))
+        assert {f"{index} -1" for index in range(4)} <= keys
+        return {index for index in range(4) if f"{index} None" in keys}
+
+
+@pytest.fixture(params=TENANTS)
+def world(engine: Engine, request: pytest.FixtureRequest) -> World:
+    return World(engine, request.param)
+
+
+def test_rows_live_by_their_tenants_default(world: World) -> None:
+    first, second, _ = world.tenants
+    with Session(world.engine) as session:
+        assert world.inheriting(session) == {0, 1, 2, 3}
+        session.rollback()
+        world.change(60, second)
+        assert world.inheriting(session) == {0, 2, 3}
+        session.rollback()
+        world.change(60)
+        world.change(HOUR, first)
+        assert world.inheriting(session) == {0}
+        session.rollback()
+        world.change(None, second)
+        world.change(-1, first)
+        assert world.inheriting(session) == {0, 1}
+        # TTL is off for the second only: its rows' own don't count.
+        keys = set(session.scalars(select(world.model.id)))
+        assert "1 50" in keys
+        assert "0 50" not in keys
+
+
+def test_each_expression_goes_by_it(world: World) -> None:
+    first, second, third = world.tenants
+    world.change(60, second)
+    world.change(-1, third)
+    model, everywhere = world.model, {"include_expired": True}
+    with Session(world.engine) as session:
+        other = aliased(model)
+        judged = select(other.id, live(other), expired(other), expires_at(other))
+        ends = {}
+        for key, is_live, is_expired, end in session.execute(judged, execution_options=everywhere):
+            ends[key] = end
+            assert is_live != is_expired
+            assert is_live == (key not in ("1 None", "0 50", "1 50", "2 50", "3 50"))
+        assert ends["2 None"] is None
+        assert ends["0 None"] > ends["1 None"]
+        rows = {row.id: row for row in session.scalars(select(model))}
+        for key, row in rows.items():
+            assert row.expires_at == ends[key]
+        joined = select(model.id).join(other, other.id == model.id)
+        assert set(session.scalars(joined)) == set(rows)
+        outer = select(model.id, other.id).outerjoin(other, other.id == model.id)
+        assert set(session.execute(outer)) == {(key, key) for key in rows}
+        inner = select(model.id).where(model.id.in_(select(other.id)))
+        assert set(session.scalars(inner)) == set(rows)
+        written = session.execute(update(model).values(tenant=None).where(model.ttl.is_(None)))
+        assert written.rowcount == 3  # type: ignore[attr-defined]
+        session.rollback()
+        assert session.execute(delete(model)).rowcount == len(rows)  # type: ignore[attr-defined]
+        session.rollback()
+        session.add(model(id="1 None", tenant=first))  # the key is free
+        session.commit()
+
+
+def test_memory_knows_the_tenants_too(world: World) -> None:
+    _, second, _ = world.tenants
+    with Session(world.engine) as session:
+        session.get(world.model, "1 None")
+        session.rollback()
+        world.change(60, second)
+        assert session.get(world.model, "1 None") is None
+        session.rollback()
+        world.change(None, second)
+        assert session.get(world.model, "1 None").expires_at is None
+        session.rollback()
+        row = session.get(world.model, "0 None")
+        row.tenant = second
+        session.flush()
+        assert session.get(world.model, "0 None") is row
+        assert row.expires_at is None
+
+
+@pytest.mark.parametrize("sweep", ["index", "scan"])
+def test_sweeps_go_by_it(engine: Engine, sweep: str) -> None:
+    world = World(engine, "text", least=30)
+    first, second, third = world.tenants
+    world.change(60, second)
+    world.change(None, third)
+    report = Sweeper(engine, world.model).run_once()
+    # The second's that inherits, and those of 50 seconds but for the third's.
+    assert (report.deleted, report.problems) == (4, ())
+    with engine.connect() as connection:
+        left = set(connection.scalars(text("SELECT id FROM messages")))
+    assert left >= {"0 None", "2 None", "2 50", "3 None"}
+    world.change(60)
+    world.change(HOUR, first)
+    assert Sweeper(engine, world.model, dry_run=True).run_once().targets[0].due == 1
+    assert Sweeper(engine, world.model).run_once().deleted == 1
+
+
+def test_scopes_are_written_down(world: World) -> None:
+    first, *_ = world.tenants
+    world.change(60, first)
+    world.change(70, first)
+    with world.engine.connect() as connection:
+        of_all, of_first = stored_policies(connection)
+        last, before = policy_changes(connection)
+    assert (of_all.scope, of_all.ttl) == (None, HOUR)
+    assert of_first.ttl == 70
+    assert (before.scope, before.ttl_before, before.ttl_after) == (of_first.scope, None, 60)
+    assert (last.scope, last.ttl_before, last.ttl_after) == (of_first.scope, 60, 70)
+
+
+def test_limits_hold_for_tenants(engine: Engine) -> None:
+    world = World(engine, "text", least=60, most=2 * HOUR)
+    for ttl in (59, 2 * HOUR + 1, None, -1):
+        with pytest.raises(InvalidTTL, match=r"^Message\.__ttl__"):
+            world.change(ttl, "acme")
+    before = policies_of(world)
+    for scope in ("", "x" * 256):
+        with pytest.raises(
+            TTLConfigurationError, match=r"^Message\.tenant = .*1 to 255 characters"
+        ):
+            world.change(60, scope)
+    assert policies_of(world) == before
+
+
+def policies_of(world: World) -> list[Any]:
+    with world.engine.connect() as connection:
+        return list(stored_policies(connection, world.model))
+
+
+def test_a_uuid_that_is_text_in_python_is_found(engine: Engine) -> None:
+    tenant = str(uuid.UUID(int=7))
+    model = message(Uuid(as_uuid=False), Stored(HOUR, by="tenant"))
+    model.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(model(id="a", tenant=tenant))
+        session.flush()
+        age(session.connection(), "messages", "a", 100)
+        session.commit()
+        set_policy(session.connection(), model, 60, scope=tenant, by="ann")
+        session.commit()
+        assert session.scalars(select(model.id)).all() == []
+
+
+def test_a_column_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TTLConfigurationError, match="text, whole numbers or UUIDs"):
+        message(JSON(), Stored(HOUR, by="tenant"))
+    with pytest.raises(TTLConfigurationError, match="no column 'region'"):
+        message(String(40), Stored(HOUR, by="region"))

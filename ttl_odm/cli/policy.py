@@ -1,0 +1,259 @@
+"""``ttl-odm policy``: defaults that the database stores, shown and changed by operators."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ttl_odm.cli.application import in_loop, unknown
+from ttl_odm.cli.connect import connect
+from ttl_odm.cli.errors import FailedError, UsageError
+from ttl_odm.cli.options import json_option
+from ttl_odm.cli.output import Output
+from ttl_odm.cli.source import Source, app_options
+from ttl_odm.forecast.parse import parse_default
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.cli.application import Application, Target
+    from ttl_odm.forecast.change import PolicyPreview
+
+_UNCHANGED: Final = "Nothing was changed."
+
+
+@click.group()
+def policy() -> None:
+    """Show and change the default ttls that the database stores (Stored)."""
+
+
+@policy.command()
+@click.argument("targets", metavar="[MODEL]...", nargs=-1)
+@app_options
+@json_option
+def show(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
+    """Show the stored defaults, of all models or of some."""
+    from ttl_odm.sqlalchemy.policy.changes import stored_policies  # noqa: PLC0415 (needs the extra)
+
+    found, output = _read(source, targets, stored_policies), Output(as_json=as_json)
+    if as_json:
+        output.json([_plain(row) for row in found])
+        return
+    head = ("table", "rows", "default ttl", "changed", "by", "reason")
+    rows = [
+        (row.name, _scope(row.scope), _ttl(row.ttl), _when(row.changed_at), *_who(row))
+        for row in found
+    ]
+    _print(output, [head, *rows])
+
+
+@policy.command()
+@click.argument("targets", metavar="[MODEL]...", nargs=-1)
+@app_options
+@json_option
+def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
+    """Show how the stored defaults were changed, the last change first."""
+    from ttl_odm.sqlalchemy.policy.changes import policy_changes  # noqa: PLC0415 (needs the extra)
+
+    found, output = _read(source, targets, policy_changes), Output(as_json=as_json)
+    if as_json:
+        output.json([_plain(row) for row in found])
+        return
+    head = ("changed", "table", "rows", "from", "to", "by", "reason")
+    rows = [
+        (
+            _when(row.changed_at),
+            row.name,
+            _scope(row.scope),
+            _ttl(row.ttl_before),
+            _ttl(row.ttl_after),
+            *_who(row),
+        )
+        for row in found
+    ]
+    _print(output, [head, *rows])
+
+
+@policy.command("set", context_settings={"ignore_unknown_options": True})
+@click.argument("model")
+@click.argument("change", metavar="[FIELD=VALUE] TTL", nargs=-1, required=True)
+@app_options
+@click.option("--approve", metavar="TOKEN", help="Make the change whose preview has this token.")
+@click.option("--by", metavar="NAME", help="Who changes it, for the history; you, by default.")
+@click.option("--reason", metavar="TEXT", help="Why, for the history.")
+@click.option("--deep", is_flag=True, help="Count all rows, however many there are.")
+@json_option
+def set_(  # noqa: PLR0913 (click's)
+    source: Source,
+    model: str,
+    change: Sequence[str],
+    *,
+    approve: str | None,
+    by: str | None,
+    reason: str | None,
+    deep: bool,
+    as_json: bool,
+) -> None:
+    """Change a stored default: show what that would do, and make it when it is approved.
+
+    TTL is a number of seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), or off.
+    With FIELD=VALUE, as in tenant_id=42, it is the default of the rows that have that value.
+
+    The preview says what would expire at once, and in 30 days, and has a token. Type it, or run the
+    command again with --approve TOKEN. A change that would expire more rows by then than its
+    preview said is refused.
+    """
+    *named, text = change
+    if len(named) > 1:
+        raise UsageError(f"{shlex.join(change)}: give [FIELD=VALUE] TTL.")
+    ttl, output = parse_default(text, where=f"TTL {text!r}"), Output(as_json=as_json)
+    who = by or getpass.getuser()
+
+    async def preview() -> PolicyPreview:
+        from ttl_odm.forecast.change import preview_policy  # noqa: PLC0415 (needs the extra)
+
+        async with connect(source.only(model)) as app:
+            target = _one(app, model)
+            ask = partial(
+                preview_policy,
+                target=target.entity,
+                ttl=ttl,
+                scope=_value(target, named),
+                deep=deep,
+            )
+            return await app.ask(ask)
+
+    async def make(token: str) -> None:
+        from ttl_odm.forecast.change import approve_policy  # noqa: PLC0415 (needs the extra)
+
+        async with connect(source.only(model)) as app:
+            target = _one(app, model)
+            ask = partial(
+                approve_policy,
+                target=target.entity,
+                ttl=ttl,
+                token=token,
+                scope=_value(target, named),
+                by=who,
+                reason=reason,
+            )
+            await app.ask(ask)
+
+    if approve is None:
+        seen = in_loop(preview)
+        if as_json:
+            output.json(seen.to_dict())
+            return
+        _print_preview(output, seen)
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            output.line(f"{_UNCHANGED} To make the change, add:")
+            output.code(f"--approve {seen.token}")
+            return
+        approve = click.prompt("To make the change, type its token", default="", show_default=False)
+        if approve != seen.token:
+            raise FailedError(f"That is not the token. {_UNCHANGED}")
+    in_loop(partial(make, approve))
+    if as_json:
+        output.json({"model": model, "ttl": ttl, "by": who, "reason": reason})
+    else:
+        output.line(f"Changed: {model} {' '.join(change)}.", style="green")
+
+
+def _print_preview(output: Output, seen: PolicyPreview) -> None:
+    output.line(f"{seen.name}, {_scope(seen.scope)}: {_ttl(seen.before)} -> {_ttl(seen.after)}")
+    for said in seen.forecast.paragraphs(output.width, " --deep counts all."):
+        if said.is_table:
+            output.code(said.text)
+        else:
+            output.line(said.text, style=said.style, mark=said.mark)
+    output.line(f"Made within the hour, the change expires {seen.at_most:,} rows at once at most.")
+
+
+def _read(source: Source, names: Sequence[str], read: Any) -> list[Any]:
+    """What a function reads of the stored defaults of the models of these names, or of all."""
+
+    async def work() -> list[Any]:
+        async with connect(source) as app:
+            _refuse_mongodb(app)
+            targets = [_one(app, name) for name in names]
+            if not names:
+                targets = [target for target in app.targets if _is_stored(target)]
+            entities = [target.entity for target in targets]
+            return await app.ask(lambda connection: read(connection, *entities)) if entities else []
+
+    return in_loop(work)
+
+
+def _one(app: Application, name: str) -> Target:
+    _refuse_mongodb(app)
+    found = app.named(name)
+    if not found:
+        raise unknown(app.targets, f"MODEL {name!r}")
+    return found[0]
+
+
+def _refuse_mongodb(app: Application) -> None:
+    if app.is_store or app.is_mongodb:
+        raise UsageError("policy: only SQL databases store defaults.")
+
+
+def _is_stored(target: Target) -> bool:
+    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+
+    binding = binding_of(target.entity)
+    return binding is not None and binding.stored is not None
+
+
+def _value(target: Target, named: Sequence[str]) -> str | None:
+    """The scope of ``FIELD=VALUE``; None where nothing is named."""
+    if not named:
+        return None
+    from ttl_odm.sqlalchemy.policy.stored_default import stored_of  # noqa: PLC0415
+
+    field, is_given, value = named[0].partition("=")
+    by = stored_of(target.entity).by
+    if not is_given or field != by:
+        fix = f"give {by}=VALUE" if by else "its rows have one default, so give TTL alone"
+        raise UsageError(f"{named[0]!r}: {fix}.")
+    return value
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def _print(output: Output, rows: list[tuple[str, ...]]) -> None:
+    if len(rows) == 1:
+        output.line(
+            "Nothing is stored: no model is declared with __ttl__ = Stored(...), or no "
+            "migration or create_all() has begun its default."
+        )
+        return
+    output.table(rows)
+
+
+def _who(row: Any) -> tuple[str, str]:
+    return row.changed_by or "-", row.reason or "-"
+
+
+def _when(moment: Any) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _scope(scope: str | None) -> str:
+    return scope or "all others"
+
+
+def _ttl(ttl: int | None) -> str:
+    """A default as it may be typed."""
+    if ttl is None:
+        return "off"
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if ttl > 0 and ttl % seconds == 0:
+            return f"{ttl // seconds}{unit}"
+    return str(ttl)

@@ -1,0 +1,112 @@
+"""A default ttl that the database stores, so that every process follows it at once.
+
+What a program declares is where it begins, and the limits of what it may become; what it is at a
+moment knows the database alone. So this value has no "default now": adapters put a look-up of the
+stored value into their statements.
+
+This module must not know how the value is stored, nor what else a policy says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from ttl_odm.core.values import MAX_TTL, NEVER, default_ttl, short_repr, whole_seconds
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Stored:
+    """A default ttl that is stored in the database beside the rows, as ``__ttl__ = Stored(3600)``.
+
+    The number is the one to begin with: `create_all()`, or a migration, writes it where nothing is
+    stored yet, and from then on the stored value alone counts. A change of it acts with the next
+    statement of each process. Where nothing is stored, no row expires.
+
+    With `by`, rows that have a certain value in a field may have a default of their own, as those
+    of one tenant; all others have the table's::
+
+        Stored(3600, by="tenant_id", least=DAY, most=7 * YEAR)
+
+    Attributes:
+        start: The default ttl to begin with: seconds, -1 (on, but never by default) or None (TTL is
+            off).
+        by: The field whose values may have defaults of their own; None where all rows have one.
+        least: The fewest seconds that a stored default may have; None for no such limit.
+        most: The most seconds, and then it may be neither -1 nor None; None for no such limit.
+    """
+
+    start: int | None
+    by: str | None
+    least: int | None
+    most: int | None
+
+    def __init__(
+        self,
+        start: int | float | timedelta | None,  # noqa: PYI041 (as everywhere in the documentation)
+        *,
+        by: str | None = None,
+        least: float | timedelta | None = None,
+        most: float | timedelta | None = None,
+    ) -> None:
+        """Check and normalise; see the class for the arguments."""
+        if isinstance(start, Mapping):
+            _refuse("start", dict(start), "give one default; TTL({...}, by=...) can't be stored")
+        name_of_field: object = by
+        if by is not None and not (isinstance(name_of_field, str) and name_of_field.strip()):
+            _refuse("by", by, "give the name of a field as a str")
+        limits = {"least": _seconds("least", least), "most": _seconds("most", most)}
+        if None not in limits.values() and limits["least"] > limits["most"]:  # type: ignore[operator]
+            _refuse("least", least, f"give no more than most={limits['most']}")
+        for name, value in {"by": by, **limits}.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "start", self.checked(start, where="Stored.start"))
+
+    def checked(self, value: object, *, where: str) -> int | None:
+        """Normalise a value that is to be stored.
+
+        Args:
+            value: A default ttl in any form that `default_ttl` accepts.
+            where: The name of the setting for the error message, such as ``WebSession.__ttl__``.
+
+        Returns:
+            Seconds, -1, or None when TTL is off.
+
+        Raises:
+            InvalidTTL: It is no ttl, or not between `least` and `most`.
+        """
+        ttl = default_ttl(value, where=where)
+        endless = ttl is None or ttl == NEVER
+        if self.least is not None and not endless and ttl < self.least:  # type: ignore[operator]
+            raise InvalidTTL(f"{where} = {short_repr(value)}: the least is {self.least} seconds.")
+        if self.most is not None and (endless or ttl > self.most):  # type: ignore[operator]
+            raise InvalidTTL(f"{where} = {short_repr(value)}: the most is {self.most} seconds.")
+        return ttl
+
+    @property
+    def shape(self) -> Stored:
+        """What of it can't change while the application runs, since it is in the SQL."""
+        return Stored(None, by=self.by)
+
+    def __repr__(self) -> str:
+        """Return the shortest declaration that makes an equal value."""
+        rest = (f"{name}={getattr(self, name)!r}" for name in ("by", "least", "most"))
+        arguments = [repr(self.start), *(text for text in rest if not text.endswith("=None"))]
+        return f"Stored({', '.join(arguments)})"
+
+
+def _seconds(name: str, value: object) -> int | None:
+    seconds = None if value is None else whole_seconds(value, lowest=1)
+    if seconds is None and value is not None:
+        fix = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
+        _refuse(name, value, fix)
+    return seconds
+
+
+def _refuse(name: str, value: object, fix: str) -> NoReturn:
+    raise TTLConfigurationError(f"Stored.{name} = {short_repr(value)}: {fix}.")

@@ -1,0 +1,192 @@
+"""A change of a default that the database stores: what it would do, and the token that lets it be.
+
+A preview counts what a change would expire, and has a token of exactly that: which default, what it
+was, what it would be, and how many rows it may expire at once. `approve_policy` makes the change
+that a token is of, and none that has become another since.
+
+This module must not know how a preview is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from contextlib import nullcontext
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLError
+from ttl_odm.forecast import sql
+from ttl_odm.forecast.text import Forecast
+from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.sqlalchemy.policy.changes import change
+from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy import Connection
+
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+_DIGITS: Final = 10
+"""Of the hash in a token: it guards against slips, not against attacks."""
+
+
+class NotApprovedError(TTLError):
+    """A change of a stored default is not the one that was approved; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPreview:
+    """What a change of a stored default would do, counted before it is made.
+
+    Attributes:
+        name: The table's name, with its schema where it has one.
+        scope: A value of `Stored.by`, as text; None for the default of all rows.
+        before: The default that these rows have now: seconds, -1 (on, but never by default) or
+            None (TTL is off).
+        after: The one that they would have.
+        at_most: Live rows that the change may expire at once: as many as it would within the next
+            hour, with the error of the estimate where a sample was counted.
+        forecast: What of these rows expires when, by either default.
+        token: What `approve_policy` wants to see.
+    """
+
+    name: str
+    scope: str | None
+    before: int | None
+    after: int | None
+    at_most: int
+    forecast: Forecast
+
+    @property
+    def token(self) -> str:
+        """The number of rows, and a hash of all that it is about."""
+        return _token(self.name, self.scope, self.before, self.after, self.at_most)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "name": self.name,
+            "scope": self.scope,
+            "before": self.before,
+            "after": self.after,
+            "at_most": self.at_most,
+            "token": self.token,
+            "forecast": self.forecast.to_dict(),
+        }
+
+
+def preview_policy(
+    connection: Connection,
+    target: Any,
+    ttl: float | timedelta | None,
+    *,
+    scope: object = None,
+    deep: bool = False,
+) -> PolicyPreview:
+    """Count what a change of a stored default would do; arguments as those of `set_policy`.
+
+    Args:
+        connection: The database's; of an AsyncConnection that of ``run_sync(preview_policy, ...)``.
+            It only reads.
+        target: A model or a Table.
+        ttl: The default that is planned.
+        scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
+            of their own.
+        deep: Count all rows; otherwise a sample is taken of more than 100,000.
+
+    Raises:
+        InvalidTTL: It is no ttl, or not between `Stored.least` and `Stored.most`.
+        TTLConfigurationError: The default of the target isn't stored, or not by scopes.
+    """
+    default = StoredDefault.of(target, scope, connection.dialect)
+    after, (_, before) = default.checked(ttl), default.read(connection)
+    policies = _policies(default, before, after)
+    measured = sql.count(
+        connection,
+        default.binding.table,
+        policies,
+        big=math.inf if deep else SMALL,
+        rows=default.rows,
+    )
+    forecast = Forecast(
+        default.name, default.binding.name, policies["current"], policies["planned"], measured
+    )
+    soon = measured.estimate("lost soon")
+    most = soon.rows + soon.margin
+    return PolicyPreview(default.name, default.scope, before, after, most, forecast)
+
+
+def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
+    connection: Connection,
+    target: Any,
+    ttl: float | timedelta | None,
+    *,
+    token: str,
+    scope: object = None,
+    by: str,
+    reason: str | None = None,
+) -> None:
+    """Change a stored default as a preview has said it would be.
+
+    In a transaction of the connection it is a part of that; otherwise it is one by itself.
+
+    Args:
+        connection: The database's; of an AsyncConnection that of ``run_sync(approve_policy, ...)``.
+        target: A model or a Table.
+        ttl: The new default.
+        token: That of the preview of this change.
+        scope: As in the preview.
+        by: Who changes it.
+        reason: Why.
+
+    Raises:
+        NotApprovedError: It would expire more rows by now than the preview said, or the default
+            has been changed since, or the token is another preview's. Nothing is changed.
+    """
+    with nullcontext() if connection.in_transaction() else connection.begin():
+        default = StoredDefault.of(target, scope, connection.dialect)
+        after, (own, before) = default.checked(ttl), default.read(connection)
+        number, where = token.partition("-")[0], f"{default.binding.name}.__ttl__ = {after}"
+        at_most = int(number) if _NUMBER.fullmatch(number) else 0
+        if token != _token(default.name, default.scope, before, after, at_most):
+            raise NotApprovedError(
+                f"{where}: the token {token!r} is that of another change than from {before}: of "
+                "one to another value, or the default was changed since. Preview it again."
+            )
+        lost = sql.count_lost(
+            connection,
+            default.binding.table,
+            _policies(default, before, after),
+            rows=default.rows,
+            limit=at_most + 1,
+        )
+        if lost > at_most:
+            raise NotApprovedError(
+                f"{where}: by now it would expire more than the {at_most:,} rows that the preview "
+                "has said. Preview it again."
+            )
+
+        def check(was: int | None) -> None:
+            if was != own:
+                raise NotApprovedError(f"{where}: it was changed just now. Preview it again.")
+
+        change(connection, default, after, by=by, reason=reason, check=check)
+
+
+def _policies(default: StoredDefault, before: int | None, after: int | None) -> dict[str, TTL]:
+    """The policy by the default as it is, and as it would be."""
+    policy = default.binding.default.policy
+    assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
+    return {"current": policy.with_default(before), "planned": policy.with_default(after)}
+
+
+def _token(
+    name: str, scope: str | None, before: int | None, after: int | None, at_most: int
+) -> str:
+    about = json.dumps([name, scope, before, after, at_most])
+    return f"{at_most}-{sha256(about.encode()).hexdigest()[:_DIGITS]}"

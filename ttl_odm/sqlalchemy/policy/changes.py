@@ -1,0 +1,242 @@
+"""Reading and changing stored defaults, and what became of them.
+
+A change is one transaction: the row is locked, what it was is written down with who changed it and
+why, and the new value takes its place. From its commit on each statement of each process follows.
+
+This module must not know what a statement does with a default.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, fields
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import DBAPIError
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.errors import code_of
+from ttl_odm.sqlalchemy.policy.known import forget
+from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, PolicyTables, row_of, tables_of
+from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
+from ttl_odm.sqlalchemy.time.clock import clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime, timedelta
+
+    from sqlalchemy import Connection, CursorResult, Select, Table
+    from sqlalchemy.engine import Dialect
+
+T = TypeVar("T")
+
+_TRIES: Final = 20
+"""Of a change on MariaDB and MySQL, each of a second at most."""
+
+_WAITED: Final = 1205
+"""What they say of a statement that has waited for a lock long enough, and is undone by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A default that is stored.
+
+    Attributes:
+        name: The table's name, with its schema where it has one.
+        scope: A value of `Stored.by`, as text; None for the default of all other rows.
+        ttl: Seconds, -1 (on, but never by default) or None (TTL is off).
+        changed_at: When it was written (aware, UTC), by the database's clock.
+        changed_by: Who has changed it; None where it is as it began.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str | None
+    ttl: int | None
+    changed_at: datetime
+    changed_by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A change of a default that is stored; see `StoredPolicy` for what is not said here.
+
+    Attributes:
+        name: The table's name.
+        scope: As in `StoredPolicy`.
+        changed_at: When it was changed.
+        changed_by: Who has changed it.
+        ttl_before: What it was; also None where nothing was stored.
+        ttl_after: What it became.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str | None
+    changed_at: datetime
+    changed_by: str | None
+    ttl_before: int | None
+    ttl_after: int | None
+    reason: str | None
+
+
+def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]:
+    """Read the defaults that are stored, ordered by their names.
+
+    Args:
+        connection: The database's; of an AsyncConnection that of ``run_sync(stored_policies)``.
+        targets: Models or Tables; without any, all that the connection's own schema has.
+
+    Raises:
+        TTLConfigurationError: The default of a target isn't stored.
+    """
+    return [
+        _as(StoredPolicy, row)
+        for tables, names in _places(targets, connection.dialect)
+        for row in connection.execute(
+            _read(tables.policies, StoredPolicy, names).order_by("name", "scope")
+        )
+    ]
+
+
+def policy_changes(connection: Connection, *targets: Any) -> list[PolicyChange]:
+    """Read how stored defaults were changed, the last change first; arguments as before."""
+    return [
+        _as(PolicyChange, row)
+        for tables, names in _places(targets, connection.dialect)
+        for row in connection.execute(
+            _read(tables.changes, PolicyChange, names).order_by(tables.changes.c.id.desc())
+        )
+    ]
+
+
+def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
+    connection: Connection,
+    target: Any,
+    ttl: float | timedelta | None,
+    *,
+    scope: object = None,
+    by: str,
+    reason: str | None = None,
+) -> int | None:
+    """Change a default that is stored.
+
+    It acts with the commit: on every row that inherits it, in the next statement of each process.
+    In a transaction of the connection it is a part of that; otherwise it is one by itself.
+
+    Args:
+        connection: The database's; of an AsyncConnection that of ``run_sync(set_policy, ...)``.
+        target: A model or a Table.
+        ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
+        scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
+            of their own.
+        by: Who changes it.
+        reason: Why.
+
+    Returns:
+        What the default was; None also where nothing was stored.
+
+    Raises:
+        InvalidTTL: It is no ttl, or not between `Stored.least` and `Stored.most`.
+        TTLConfigurationError: The default of the target isn't stored, or not by scopes.
+    """
+    default = StoredDefault.of(target, scope, connection.dialect)
+    return change(connection, default, default.checked(ttl), by=by, reason=reason)
+
+
+def change(  # noqa: PLR0913 (three by keyword)
+    connection: Connection,
+    default: StoredDefault,
+    ttl: int | None,
+    *,
+    by: str,
+    reason: str | None,
+    check: Callable[[int | None], None] = lambda _: None,
+) -> int | None:
+    """Change a default that was found, to a value that was checked; see `set_policy`.
+
+    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    """
+    name, scope = default.name, default.scope or WHOLE_TABLE
+    table = default.binding.first.table
+    tables, clock = tables_of(table), clock_of(connection.dialect)
+    now, is_it = clock.literal(clock.now_at_write), row_of(table, scope)
+    old = tables.policies.c.ttl
+    values = {"ttl": ttl, "changed_at": now, "changed_by": by, "reason": reason}
+    with (
+        nullcontext() if connection.in_transaction() else connection.begin(),
+        _in_short_tries(connection) as execute,
+    ):
+        # SQLite, which has no FOR UPDATE, locks the file by this.
+        found = execute(update(tables.policies).where(*is_it).values(ttl=old)).rowcount
+        before: int | None = execute(select(old).where(*is_it).with_for_update()).scalar()
+        check(before)
+        if found:
+            execute(update(tables.policies).where(*is_it).values(values))
+        else:
+            execute(insert(tables.policies).values(name=name, scope=scope, **values))
+        written = {"changed_at": now, "changed_by": by, "reason": reason}
+        ttls = {"ttl_before": before, "ttl_after": ttl}
+        execute(insert(tables.changes).values(name=name, scope=scope, **ttls, **written))
+    forget(connection)
+    return before
+
+
+@contextmanager
+def _in_short_tries(connection: Connection) -> Iterator[Callable[[Any], CursorResult[Any]]]:
+    """What runs statements that may have to wait for a lock.
+
+    MariaDB and MySQL lock the row for an UPDATE or DELETE that reads it, until that is committed.
+    While a change waits for it, all later ones wait behind the change; so that gives way now and
+    then.
+    """
+    if connection.dialect.name not in MYSQL_FAMILY:
+        yield connection.execute
+        return
+
+    def execute(statement: Any) -> CursorResult[Any]:
+        for _ in range(_TRIES - 1):
+            try:
+                return connection.execute(statement)
+            except DBAPIError as error:
+                if code_of(error.orig) != _WAITED:  # of a deadlock the transaction is no more
+                    raise
+                sleep(0.5)
+        return connection.execute(statement)
+
+    setting = "innodb_lock_wait_timeout"
+    before = connection.exec_driver_sql(f"SELECT @@{setting}").scalar()
+    connection.exec_driver_sql(f"SET {setting} = 1")
+    put_back = f"SET {setting} = {before}"
+    try:
+        yield execute
+    except BaseException:
+        with suppress(DBAPIError):  # it would hide what has gone wrong
+            connection.exec_driver_sql(put_back)
+        raise
+    connection.exec_driver_sql(put_back)
+
+
+def _places(targets: Sequence[Any], dialect: Dialect) -> list[tuple[PolicyTables, list[str]]]:
+    """Where the defaults of some tables are, and under which names; none for all names."""
+    if not targets:
+        return [(tables_of(None), [])]
+    places: dict[Table, tuple[PolicyTables, list[str]]] = {}
+    for target in targets:
+        default = StoredDefault.of(target, None, dialect)
+        tables = tables_of(default.binding.first.table)
+        places.setdefault(tables.policies, (tables, []))[1].append(default.name)
+    return list(places.values())
+
+
+def _read(table: Table, read_as: type[Any], names: list[str]) -> Select[Any]:
+    rows = select(*(table.c[field.name] for field in fields(read_as)))
+    return rows.where(table.c.name.in_(names)) if names else rows
+
+
+def _as(kind: type[T], row: Any) -> T:
+    values = row._asdict()
+    return kind(**{**values, "scope": values["scope"] or None})
