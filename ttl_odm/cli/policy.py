@@ -12,7 +12,7 @@ import click
 
 from ttl_odm.cli.application import in_loop, unknown
 from ttl_odm.cli.connect import connect
-from ttl_odm.cli.errors import FailedError, UsageError
+from ttl_odm.cli.errors import FailedError, UsageError, readable_errors
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, app_options
@@ -111,8 +111,9 @@ def set_(  # noqa: PLR0913 (click's)
     *named, text = change
     if len(named) > 1:
         raise UsageError(f"{shlex.join(change)}: give [FIELD=VALUE] TTL.")
-    ttl, output = parse_default(text, where=f"TTL {text!r}"), Output(as_json=as_json)
-    who = by or getpass.getuser()
+    with readable_errors():
+        ttl = parse_default(text, where=f"TTL {text!r}")
+    who, output = by or getpass.getuser(), Output(as_json=as_json)
 
     async def preview() -> PolicyPreview:
         from ttl_odm.forecast.change import preview_policy  # noqa: PLC0415 (needs the extra)
