@@ -178,7 +178,8 @@ def change(  # noqa: PLR0913 (three by keyword)
             execute(update(tables.policies).where(*is_it).values(values))
         else:
             execute(insert(tables.policies).values(name=name, scope=scope, **values))
-        written = {"changed_at": now, "changed_by": by, "reason": reason}
+        same = select(tables.policies.c.changed_at).where(*is_it).scalar_subquery()
+        written = {"changed_at": same, "changed_by": by, "reason": reason}
         ttls = {"ttl_before": before, "ttl_after": ttl}
         execute(insert(tables.changes).values(name=name, scope=scope, **ttls, **written))
     forget(connection)
