@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.contract.subject import Subject
 
 SQLALCHEMY, SQLALCHEMY_ASYNC, BEANIE, DJANGO = "sqlalchemy", "sqlalchemy-async", "beanie", "django"
+SQLALCHEMY_STORED = "sqlalchemy-stored"
+"""The same where the database stores the defaults."""
 
 
 def names(databases: Collection[str]) -> list[str]:
@@ -21,6 +23,7 @@ def names(databases: Collection[str]) -> list[str]:
     return [
         *(f"{SQLALCHEMY}:{name}" for name in sync_backends(databases, every_driver=True)),
         *(f"{SQLALCHEMY_ASYNC}:{name}" for name in async_backends(databases, every_driver=True)),
+        *(f"{SQLALCHEMY_STORED}:{name}" for name in sync_backends(databases)),
         *(f"{BEANIE}:{name}" for name in ("mongodb",) if name in databases),
         *(f"{DJANGO}:{name}" for name in sync_backends(databases)),
     ]
@@ -61,10 +64,14 @@ class Subjects:
 
                 made = OnDjango(database, self._models())
             else:
-                from tests.contract.on_sqlalchemy import AsyncSQLAlchemy, SyncSQLAlchemy
+                from tests.contract import on_sqlalchemy
 
-                kind = AsyncSQLAlchemy if adapter == SQLALCHEMY_ASYNC else SyncSQLAlchemy
-                made = kind(database)
+                kinds: dict[str, type[on_sqlalchemy.OnSQLAlchemy]] = {
+                    SQLALCHEMY: on_sqlalchemy.SyncSQLAlchemy,
+                    SQLALCHEMY_ASYNC: on_sqlalchemy.AsyncSQLAlchemy,
+                    SQLALCHEMY_STORED: on_sqlalchemy.StoredOnSQLAlchemy,
+                }
+                made = kinds[adapter](database)
             yield made
             made.close()
 

@@ -39,9 +39,9 @@ from tests.clocks import stop_clock
 from tests.contract import tables
 from tests.contract.raw_tables import NAMES, RawTables, in_haste
 from tests.contract.subject import CONTAINERS, TableSubject
-from tests.contract.tables import MODELS, Base, Gift, Line
-from ttl_odm import ExpiredError
-from ttl_odm.sqlalchemy import TTLMixin
+from tests.contract.tables import DECLARED, STORED, Tables
+from ttl_odm import TTL, ExpiredError, Stored
+from ttl_odm.sqlalchemy import TTLMixin, set_policy
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
@@ -76,12 +76,13 @@ class OnSQLAlchemy(TableSubject):
     refused = (DBAPIError,)
 
     tables: ClassVar[type[RawTables]] = RawTables
+    declared: ClassVar[Tables] = DECLARED
 
     def __init__(self, backend: Backend) -> None:
         self.raw = self.tables(backend)
         self.database = NAMES[backend.database]
         self.tick = self.raw.tick
-        Base.metadata.create_all(self.raw.engine)
+        self.declared.base.metadata.create_all(self.raw.engine)
 
     @property
     @abstractmethod
@@ -104,7 +105,7 @@ class OnSQLAlchemy(TableSubject):
     def clear(self) -> None:
         self.raw.clear()
         tables.told.clear()
-        for name, model in MODELS.items():
+        for name, model in self.declared.models.items():
             model.__ttl__ = CONTAINERS[name].policy
 
     def now(self) -> datetime:
@@ -152,7 +153,7 @@ class OnSQLAlchemy(TableSubject):
     # What an application does
 
     def set_policy(self, container: str, declared: Any) -> None:
-        MODELS[container].__ttl__ = declared
+        self.declared.models[container].__ttl__ = declared
 
     def declare(self, declared: Any) -> None:
         class Own(DeclarativeBase):
@@ -172,7 +173,7 @@ class OnSQLAlchemy(TableSubject):
             Own.registry.dispose()
 
     def readings(self, container: str) -> Mapping[str, set[int] | int]:
-        model = MODELS[container]
+        model = self.declared.models[container]
         table, other = model.__table__, aliased(model)
         stored = self.keys(container)
 
@@ -197,7 +198,7 @@ class OnSQLAlchemy(TableSubject):
         return found
 
     def keys_with_expired(self, container: str) -> set[int]:
-        wanted = select(MODELS[container].id).execution_options(include_expired=True)
+        wanted = select(self.declared.models[container].id).execution_options(include_expired=True)
         return set(self.do(lambda session: session.scalars(wanted).all()))
 
     def writes(self, container: str) -> Mapping[str, Callable[[int], object]]:
@@ -211,7 +212,7 @@ class OnSQLAlchemy(TableSubject):
         }
 
     def _writes(self, container: str, **options: Any) -> dict[str, Callable[[int], object]]:
-        model = MODELS[container]
+        model = self.declared.models[container]
         table = model.__table__
 
         def flush(session: Session, key: int) -> None:
@@ -249,16 +250,20 @@ class OnSQLAlchemy(TableSubject):
 
     def update_all(self, container: str, **values: Any) -> int:
         changed: int = self.do(
-            lambda session: session.execute(update(MODELS[container]).values(**values)).rowcount
+            lambda session: (
+                session.execute(update(self.declared.models[container]).values(**values)).rowcount
+            )
         )
         return changed
 
     def delete_all(self, container: str) -> int:
-        gone: int = self.do(lambda session: session.execute(delete(MODELS[container])).rowcount)
+        gone: int = self.do(
+            lambda session: session.execute(delete(self.declared.models[container])).rowcount
+        )
         return gone
 
     def inserts(self, container: str) -> Mapping[str, Callable[..., object]]:
-        model = MODELS[container]
+        model = self.declared.models[container]
         self.raw.uses(container)
 
         def add(key: int, **values: Any) -> None:
@@ -279,7 +284,7 @@ class OnSQLAlchemy(TableSubject):
         return {"flush": add, "bulk insert": bulk, "Core insert": core, "merge": merge}
 
     def upserts(self, container: str) -> Mapping[str, Callable[..., object]]:
-        model, dialect = MODELS[container], self.raw.dialect
+        model, dialect = self.declared.models[container], self.raw.dialect
         self.raw.uses(container)
 
         def into(target: Any) -> Callable[..., object]:
@@ -296,7 +301,7 @@ class OnSQLAlchemy(TableSubject):
         return {"ORM": into(model), "Core": into(model.__table__)}
 
     def ways_to_set_ttl(self, container: str) -> Mapping[str, Callable[[int, Any], object]]:
-        model, own = MODELS[container], CONTAINERS[container].own or ""
+        model, own = self.declared.models[container], CONTAINERS[container].own or ""
         column = model.__table__.c[own]
 
         def attribute(session: Session, key: int, value: Any) -> None:
@@ -329,7 +334,7 @@ class OnSQLAlchemy(TableSubject):
 
     @contextmanager
     def loaded(self, container: str, key: int) -> Iterator[Loaded]:
-        model = MODELS[container]
+        model = self.declared.models[container]
         session, run = self.open()
 
         def load(session: Session) -> Any:
@@ -350,30 +355,30 @@ class OnSQLAlchemy(TableSubject):
         raise AssertionError(awaitable)
 
     def reached(self, line: int) -> Mapping[str, int | None]:
-        cart = MODELS["carts"]
+        cart, line_of = self.declared.models["carts"], self.declared.line
 
         def key(row: Any) -> int | None:
             return None if row is None or row.cart is None else row.cart.id
 
         def read(session: Session) -> dict[str, int | None]:
             found: dict[str, int | None] = {}
-            one = select(Line).where(Line.id == line)
+            one = select(line_of).where(line_of.id == line)
             for name, options in {
                 "a lazy load": [],
-                "joinedload": [joinedload(Line.cart)],
-                "selectinload": [selectinload(Line.cart)],
+                "joinedload": [joinedload(line_of.cart)],
+                "selectinload": [selectinload(line_of.cart)],
             }.items():
                 session.expunge_all()
                 found[name] = key(session.scalars(one.options(*options)).one())
             session.expunge_all()
             found["a join"] = session.scalar(
-                select(cart.id).join(Line, Line.cart_id == cart.id).where(Line.id == line)
+                select(cart.id).join(line_of, line_of.cart_id == cart.id).where(line_of.id == line)
             )
             found["an outer join"] = session.scalar(
-                select(cart.id).select_from(Line).outerjoin(cart).where(Line.id == line)
+                select(cart.id).select_from(line_of).outerjoin(cart).where(line_of.id == line)
             )
             found["any of the relationship"] = session.scalar(
-                select(Line.cart_id).where(Line.id == line, Line.cart.has())
+                select(line_of.cart_id).where(line_of.id == line, line_of.cart.has())
             )
             return found
 
@@ -388,17 +393,19 @@ class OnSQLAlchemy(TableSubject):
 
     def insert_gift(self, key: int) -> None:
         self.raw.uses("orders", "gifts")
-        self.do(lambda session: session.add(Gift(id=key, wish="old")))
+        self.do(lambda session: session.add(self.declared.gift(id=key, wish="old")))
 
     def gift_writes(self) -> Mapping[str, Callable[[int], object]]:
-        def flush(session: Session, key: int) -> None:
-            session.get_one(Gift, key).wish = "by flush"
+        gift = self.declared.gift
 
-        table = Gift.__table__
+        def flush(session: Session, key: int) -> None:
+            session.get_one(gift, key).wish = "by flush"
+
+        table = gift.__table__
         works: dict[str, Callable[[Session, int], Any]] = {
             "flush": flush,
             "bulk update": lambda s, key: s.execute(
-                update(Gift).where(Gift.id == key).values(wish="in bulk")
+                update(gift).where(gift.id == key).values(wish="in bulk")
             ),
             "Core update": lambda s, key: s.execute(
                 table.update().where(table.c.id == key).values(wish="by Core")
@@ -460,11 +467,36 @@ class SyncSQLAlchemy(OnSQLAlchemy):
                 connection.invalidate()
 
     def sweep(self, container: str) -> int:
-        return Sweeper(self.engine, [MODELS[container]], lease=False).run_once().deleted
+        return (
+            Sweeper(self.engine, [self.declared.models[container]], lease=False).run_once().deleted
+        )
 
     def close(self) -> None:
         super().close()
         self.engine.dispose()
+
+
+class StoredOnSQLAlchemy(SyncSQLAlchemy):
+    """The same where the database stores the defaults, and an operator changes them."""
+
+    declared = STORED
+
+    def clear(self) -> None:
+        self.raw.clear()
+        tables.told.clear()
+        for container in self.declared.models:
+            self.set_policy(container, tables.declared(container))
+
+    def set_policy(self, container: str, declared: Any) -> None:
+        model, policy = self.declared.models[container], CONTAINERS[container].policy
+        if not isinstance(policy, TTL):
+            super().set_policy(container, declared)
+            return
+        if isinstance(declared, TTL):
+            model.__ttl__ = declared.with_default(Stored(policy.default))
+            declared = declared.default
+        with self.engine.connect() as connection:
+            set_policy(connection, model, declared, by="the contract")
 
 
 class AsyncSQLAlchemy(OnSQLAlchemy):
@@ -521,7 +553,7 @@ class AsyncSQLAlchemy(OnSQLAlchemy):
         return await self.engine.connect()
 
     def sweep(self, container: str) -> int:
-        sweeper = AsyncSweeper(self.engine, [MODELS[container]], lease=False)
+        sweeper = AsyncSweeper(self.engine, [self.declared.models[container]], lease=False)
         deleted: int = self._wait(sweeper.run_once()).deleted
         return deleted
 

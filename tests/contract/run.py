@@ -19,7 +19,15 @@ from typing import Any
 import pytest
 
 from tests.backends import DATABASES, database_of
-from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects, names
+from tests.contract.backends import (
+    BEANIE,
+    DJANGO,
+    SQLALCHEMY,
+    SQLALCHEMY_ASYNC,
+    SQLALCHEMY_STORED,
+    Subjects,
+    names,
+)
 from tests.contract.case import ORIGINS, Case
 from tests.contract.cases import CASES, RULES
 from tests.contract.raw_tables import NAMES
@@ -27,6 +35,7 @@ from tests.contract.raw_tables import NAMES
 ADAPTERS = {
     SQLALCHEMY: "SQLAlchemy",
     SQLALCHEMY_ASYNC: "SQLAlchemy",
+    SQLALCHEMY_STORED: "SQLAlchemy",
     BEANIE: "Beanie",
     DJANGO: "Django",
 }
@@ -85,7 +94,8 @@ def measured(folder: Path) -> dict[str, Any]:
         for name in names(DATABASES):
             subject, column = subjects[name], column_of(name)
             servers[subject.database] = subject.server()
-            drivers.setdefault(column, []).append(subject.driver)
+            if subject.driver not in drivers.setdefault(column, []):
+                drivers[column].append(subject.driver)
             for case in CASES.values():
                 if case.reason_not_on(column):
                     continue

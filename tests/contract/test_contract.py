@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.backends import DATABASES
-from tests.contract.backends import BEANIE, DJANGO, SQLALCHEMY, SQLALCHEMY_ASYNC, Subjects, names
+from tests.contract.backends import (
+    BEANIE,
+    DJANGO,
+    SQLALCHEMY,
+    SQLALCHEMY_ASYNC,
+    SQLALCHEMY_STORED,
+    Subjects,
+    names,
+)
 from tests.contract.cases import CASES
 from tests.contract.run import ADAPTERS, column_of, foretold
 from tools.conformance_table import document, without_versions
@@ -67,6 +75,12 @@ def test_sqlalchemy(subjects: Subjects, backend: str, case: Case) -> None:
 @of(SQLALCHEMY_ASYNC)
 def test_sqlalchemy_asynchronously(subjects: Subjects, async_backend: str, case: Case) -> None:
     check(subjects, SQLALCHEMY_ASYNC, async_backend, case)
+
+
+@pytest.mark.one_driver
+@of(SQLALCHEMY_STORED)
+def test_sqlalchemy_with_stored_defaults(subjects: Subjects, backend: str, case: Case) -> None:
+    check(subjects, SQLALCHEMY_STORED, backend, case)
 
 
 @of(BEANIE)

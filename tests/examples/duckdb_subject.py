@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 
 from tests.contract import on_sqlalchemy, raw_tables
 from tests.contract.raw_tables import RawTables
-from tests.contract.tables import Base
+from tests.contract.tables import DECLARED
 from ttl_odm.dialects import EPOCH
 from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
 
@@ -54,7 +54,7 @@ class DuckDBTables(RawTables):
                     primary_key=column.primary_key,
                     autoincrement=False,
                 )
-                for column in Base.metadata.tables[name].c
+                for column in DECLARED.base.metadata.tables[name].c
             ]
             self._known[name] = Table(name, MetaData(info={"ttl_odm": None}), *columns)
         self._used[name] = None
