@@ -79,8 +79,11 @@ class Machine(RuleBasedStateMachine):
         self.transaction = self.connection.begin()
         self.world = World(*self.uniques)
         self.root = next(iter(self.kinds))
-        self.root.__ttl__ = DEFAULT
+        self.set_default(DEFAULT)
         self.set_clock()
+
+    def set_default(self, default: int | None) -> None:
+        self.root.__ttl__ = default
 
     def set_clock(self) -> None:
         self.is_to_be_read = True
@@ -158,7 +161,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(default=DEFAULTS)
     def the_default_changes(self, default: int | None) -> None:
-        self.root.__ttl__ = self.world.default = default
+        self.set_default(default)
+        self.world.default = default
         self.is_to_be_read = True
 
     @rule(is_due=SELDOM)

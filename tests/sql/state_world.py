@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Computed, ForeignKey, String, UniqueConstraint, func
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from ttl_odm import Stored
 from ttl_odm.core import effective_ttl
 from ttl_odm.sqlalchemy import TTLMixin
 
@@ -52,11 +53,9 @@ class AdminSession(WebSession):
     level: Mapped[int] = mapped_column(default=0)
 
 
-class Seat(TTLMixin, Base):
+class SeatColumns:
     """Composite keys, parts of which the server or SQLAlchemy makes, and a generated one."""
 
-    __tablename__ = "state_seats"
-    __ttl__ = DEFAULT
     __table_args__ = (UniqueConstraint("ns", "code"), UniqueConstraint("day", "slot"))
 
     hall: Mapped[str] = mapped_column(String(10), primary_key=True)
@@ -69,6 +68,20 @@ class Seat(TTLMixin, Base):
     guest_key: Mapped[str | None] = mapped_column(
         String(10), Computed("lower(guest)", persisted=True), unique=True
     )
+
+
+class Seat(SeatColumns, TTLMixin, Base):
+    """With a default that the model declares."""
+
+    __tablename__ = "state_seats"
+    __ttl__ = DEFAULT
+
+
+class StoredSeat(SeatColumns, TTLMixin, Base):
+    """With one that the database stores."""
+
+    __tablename__ = "state_stored_seats"
+    __ttl__ = Stored(DEFAULT)
 
 
 @dataclass

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.orm import Session
 
 from tests.sql.state_steps import Machine
-from tests.sql.state_world import AdminSession, Base, Key, Row, Seat, WebSession
+from tests.sql.state_world import AdminSession, Base, Key, Row, Seat, StoredSeat, WebSession
 from tests.sql.state_writes import BULK, INSERTS, NEXT, UPDATES, upsert_views
-from ttl_odm.sqlalchemy import ExpiredError
+from ttl_odm.sqlalchemy import ExpiredError, set_policy
 
 if TYPE_CHECKING:
     from tests.backends import Backend
@@ -202,24 +202,35 @@ class SeatMachine(Machine):
         self, seat: Key, ttl: int | None, chosen: dict[str, str], unique: dict[str, Any], way: str
     ) -> None:
         values = {"hall": seat[0], "number": seat[1], **NO_UNIQUE, **unique, **chosen}
-        self.insert_into(Seat, ttl, values, {"ns": "main", "day": "mon", **guest_key(values)}, way)
+        self.insert_into(
+            self.root, ttl, values, {"ns": "main", "day": "mon", **guest_key(values)}, way
+        )
 
     @rule(seat=SEATS, values=st.one_of(UNIQUE, CHOSEN).filter(bool), way=st.sampled_from(UPDATES))
     def change_a_seat(self, seat: Key, values: dict[str, Any], way: str) -> None:
-        self.change(Seat, seat, values, guest_key(values), way)
+        self.change(self.root, seat, values, guest_key(values), way)
 
     @rule(seat=SEATS, to=st.sampled_from([1, 2]), way=st.sampled_from(("flush", *BULK)))
     def move(self, seat: Key, to: int, way: str) -> None:
-        self.change(Seat, seat, {"number": to}, {}, way)
+        self.change(self.root, seat, {"number": to}, {}, way)
 
     @rule(seat=SEATS, way=st.sampled_from(BULK))
     def move_on(self, seat: Key, way: str) -> None:
-        self.change(Seat, seat, {"number": NEXT}, {"number": seat[1] + 1}, way)
+        self.change(self.root, seat, {"number": NEXT}, {"number": seat[1] + 1}, way)
+
+
+class StoredSeatMachine(SeatMachine):
+    """The same where the database stores the default."""
+
+    kinds: ClassVar = {StoredSeat: {}}
+
+    def set_default(self, default: int | None) -> None:
+        set_policy(self.connection, self.root, default, by="a step")
 
 
 # SQLAlchemy itself looks for the objects before an UPDATE of an alias, where it has no RETURNING.
 @pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian product")
-@pytest.mark.parametrize("machine", [SessionMachine, SeatMachine])
+@pytest.mark.parametrize("machine", [SessionMachine, SeatMachine, StoredSeatMachine])
 def test_any_sequence_of_steps_agrees_with_the_model(
     backend: Backend, machine: type[Machine]
 ) -> None:

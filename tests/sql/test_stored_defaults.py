@@ -307,6 +307,15 @@ def test_memory_follows_what_this_process_changes(engine: Engine, model: Any) ->
         assert session.get(model, "None") is None
 
 
+def test_memory_follows_a_change_that_is_not_committed_yet(engine: Engine, model: Any) -> None:
+    with Session(engine) as session:
+        row = session.get(model, "None")
+        set_policy(session.connection(), model, 60, by="ann")
+        assert session.get(model, "None") is None
+        session.rollback()
+        assert session.get(model, "None") is row
+
+
 def test_memory_asks_once_what_it_knows_is_old(
     engine: Engine, model: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

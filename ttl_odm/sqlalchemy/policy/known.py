@@ -157,17 +157,17 @@ def _note_begin(connection: Connection) -> None:
 def forget(connection: Connection) -> None:
     """Let the next statement note anew what is stored, as a transaction has changed it.
 
-    Until it is committed nothing is noted in it.
+    And once more when that is committed: until then the others see what was before, and what is
+    noted in it counts for nobody.
     """
 
     def anew(changed: Connection) -> None:
         changed.dialect.ttl_odm_noted = {}  # type: ignore[attr-defined]
 
+    anew(connection)
     if connection.in_transaction():
         connection.info[_BEGUN] = -math.inf
         event.listen(connection, "commit", anew, once=True)
-    else:
-        anew(connection)
 
 
 def _noted_on(dialect: Any) -> dict[str, _Noted]:
