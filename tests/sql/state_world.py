@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sqlalchemy import Computed, ForeignKey, String, UniqueConstraint, func
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from ttl_odm import Stored
 from ttl_odm.core import effective_ttl
@@ -56,7 +56,10 @@ class AdminSession(WebSession):
 class SeatColumns:
     """Composite keys, parts of which the server or SQLAlchemy makes, and a generated one."""
 
-    __table_args__ = (UniqueConstraint("ns", "code"), UniqueConstraint("day", "slot"))
+    @declared_attr.directive
+    def __table_args__(cls) -> tuple[UniqueConstraint, ...]:  # noqa: N805 (a class's)
+        """A constraint is one table's."""
+        return (UniqueConstraint("ns", "code"), UniqueConstraint("day", "slot"))
 
     hall: Mapped[str] = mapped_column(String(10), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
