@@ -161,7 +161,8 @@ class _Demo:
     def _sweep(self) -> None:
         self._say("5. Sweeper(engine, Base).run_once() deletes what has expired, in small batches:")
         before = self._in_file()
-        columns = (TextColumn("   deleting"), BarColumn(), MofNCompleteColumn())
+        bar_column = BarColumn(finished_style="green")
+        columns = (TextColumn("   deleting"), bar_column, MofNCompleteColumn())
         with Session(self._engine) as session:
             expired = before - (session.scalar(select(func.count()).select_from(Cart)) or 0)
         with Progress(*columns, console=self._console) as bar:
