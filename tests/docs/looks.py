@@ -49,7 +49,7 @@ _UNLOADED: Final = """() => [...document.images].filter((image) => !image.natura
   .map((image) => image.src)"""
 _SCROLLED: Final = """(boxes) => boxes.filter((box) => box.scrollWidth > box.clientWidth)
   .map((box) => box.textContent.trim().slice(0, 200))"""
-# Each letter's color against what lies below its word's middle, by WCAG's formula.
+# Each word's colour against what lies below its word's middle, by WCAG's formula.
 _FAINT_WORDS: Final = """() => {
   const light = (color) => {
     const [red, green, blue] = color.match(/[0-9.]+/g).map((part) => {
@@ -112,7 +112,7 @@ class Reader:
         Args:
             name: Its path in the site.
             width: The window's, in CSS pixels.
-            mode: What the system's color scheme is.
+            mode: What the system's colour scheme is.
         """
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
         self.page.emulate_media(color_scheme=mode)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ class Reader:
     def faint_text(self) -> list[str]:
         """Text of the page whose contrast is less than WCAG's level AA asks for."""
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        # Colors of the other mode fade out in a moment, and no moment is long enough for all.
+        # Colours of the other mode fade out in a moment, and no moment is long enough for all.
         self.page.add_style_tag(content="* { transition: none !important }")
         found: Any = self.page.evaluate("() => axe.run({ runOnly: ['color-contrast'] })")
         assert found["passes"], "no text was looked at"

@@ -1,4 +1,4 @@
-"""How the documentation site looks, measured by a browser: widths, colors, pictures, buttons.
+"""How the documentation site looks, measured by a browser: widths, colours, pictures, buttons.
 
 The browser is Chromium, which `tools/browser.py` finds or installs. Only `.venv` has what drives
 it, as it has what builds the site.
