@@ -7,6 +7,7 @@ reader, all colours are others.
 from __future__ import annotations
 
 from io import StringIO
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
@@ -58,8 +59,11 @@ _STYLE: Final = {
 _WIDTH: Final = 9.0
 """Inches: what a page of the site has room for, so that its letters are as large as the text's."""
 
-_LINE: Final = 0.24
+_LINE: Final = 0.27
 """Inches for each line of a panel, and four of these around it."""
+
+_NAME_WIDTH: Final = 62
+"""Letters after which a line's name goes on below."""
 
 _LOGARITHMIC_FROM: Final = 5.0
 """Where the largest ratio of a panel is so many times its smallest, its axis is logarithmic."""
@@ -121,7 +125,7 @@ def _height(panel: Panel) -> int:
 def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
     lines = list(dict.fromkeys(finding.what for finding in findings))
     axes.set_title(title, loc="right")  # a long one goes out over the names of the lines
-    axes.set_yticks(range(len(lines)), lines)
+    axes.set_yticks(range(len(lines)), [fill(line, _NAME_WIDTH) for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(axis="y", linewidth=0.3)
     axes.axvline(1, color="gray", linewidth=0.6)

@@ -86,7 +86,7 @@ def test_no_page_asks_another_host_for_anything(seen: Seen) -> None:
     assert seen.from_elsewhere == []
 
 
-@pytest.mark.parametrize("page", ["leaks", "conformance"])
+@pytest.mark.parametrize("page", ["leaks", "conformance", "engines"])
 def test_tables_of_marks_show_their_last_column_on_a_laptop(reader: Reader, page: str) -> None:
     reader.open(f"docs/{page}.html")
     assert reader.scrolled(".table-wrapper") == []
