@@ -21,9 +21,10 @@ _FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 def _theme(background: str, foreground: str, normal: str, bright: str) -> TerminalTheme:
     """Make one of hexadecimal colours; the last two are eight each, from black to white."""
-    colors = [parse_rgb_hex(color) for color in (background, foreground)]
-    palettes = [[parse_rgb_hex(color) for color in part.split()] for part in (normal, bright)]
-    return TerminalTheme(*colors, *palettes)
+    ground, ink, *ansi = [
+        parse_rgb_hex(color) for color in f"{background} {foreground} {normal} {bright}".split()
+    ]
+    return TerminalTheme(ground, ink, [*ansi[:8]], [*ansi[8:]])
 
 
 # In one theme no two colours are the same: Rich numbers its styles by how they look, and the
