@@ -1,10 +1,13 @@
 """The plot of a report: every section of ratios as a panel, every finding as a dot with its spread.
 
-A black mark is the goal of its line; the thin line is 1, no difference.
+A black mark is the goal of its line; the thin line is 1, no difference. Where it is dark for the
+reader, all colours are others.
 """
 
 from __future__ import annotations
 
+from io import StringIO
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
@@ -32,6 +35,18 @@ _COLORS: Final = {
     "MySQL": "#56b4e9",
     "MongoDB": "#cc79a7",
 }
+_PAPER, _INK, _GREY, _PALE = "#ffffff", "#000000", "#808080", "#b0b0b0"  # as matplotlib has them
+_IN_THE_DARK: Final = {
+    _PAPER: "#161b22",
+    _INK: "#e6edf3",
+    _GREY: "#8b949e",
+    _PALE: "#484f58",
+    "#0072b2": "#4fa3e0",
+    "#d55e00": "#ff8a3d",
+    "#009e73": "#2fcf9d",
+    "#56b4e9": "#a5dcff",
+    "#cc79a7": "#e79cc4",
+}
 _STYLE: Final = {
     # Letters stay letters, and the same figures make the same file.
     "svg.fonttype": "none",
@@ -41,9 +56,14 @@ _STYLE: Final = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_WIDTH: Final = 13.0
-_LINE: Final = 0.24
+_WIDTH: Final = 9.0
+"""Inches: what a page of the site has room for, so that its letters are as large as the text's."""
+
+_LINE: Final = 0.27
 """Inches for each line of a panel, and four of these around it."""
+
+_NAME_WIDTH: Final = 62
+"""Letters after which a line's name goes on below."""
 
 _LOGARITHMIC_FROM: Final = 5.0
 """Where the largest ratio of a panel is so many times its smallest, its axis is logarithmic."""
@@ -63,13 +83,13 @@ def draw(findings: Sequence[Finding], file: Path) -> None:
     for finding in findings:
         if finding.unit == "ratio" and not finding.section.startswith(NOISE):
             panels.setdefault(finding.section, []).append(finding)
-    columns = _columns(list(panels.items()))
-    height = max(sum(map(_height, column)) for column in columns)
+    heights = [_height(panel) for panel in panels.items()]
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(_WIDTH, _LINE * height or 1), layout="constrained")
-        sides: Any = figure.subfigures(1, len(columns))
-        for side, column in zip(sides, columns, strict=True):
-            _column(side, column, height)
+        figure = Figure(figsize=(_WIDTH, _LINE * sum(heights) or 1), layout="constrained")
+        if panels:
+            rows: Any = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+            for axes, (title, findings_there) in zip(rows[:, 0], panels.items(), strict=True):
+                _panel(axes, title, findings_there)
         figure.legend(
             handles=[
                 Line2D([], [], marker="o", linestyle="", color=color, label=name)
@@ -79,7 +99,21 @@ def draw(findings: Sequence[Finding], file: Path) -> None:
             ncols=len(_COLORS),
             frameon=False,
         )
-        figure.savefig(file, metadata={"Date": None})
+        drawn = StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    file.write_text(_with_a_dark_side(drawn.getvalue()), encoding="utf-8")
+
+
+def _with_a_dark_side(svg: str) -> str:
+    """Add the other colours: letters have none of their own, all else has its in an attribute."""
+    rules = [
+        f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}'
+        for light, dark in _IN_THE_DARK.items()
+        for what in ("fill", "stroke")
+    ]
+    rules.append(f"text {{ fill: {_IN_THE_DARK[_INK]} }}")
+    dark_side = f"@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
+    return svg.replace("</style>", f"\n{dark_side}</style>", 1)
 
 
 def _height(panel: Panel) -> int:
@@ -88,32 +122,10 @@ def _height(panel: Panel) -> int:
     return 4 + len({finding.what for finding in findings})
 
 
-def _columns(panels: list[Panel]) -> tuple[list[Panel], list[Panel]]:
-    """The panels in two columns that are about equally high."""
-    heights = list(map(_height, panels))
-    split = min(
-        range(len(panels) + 1), key=lambda count: abs(sum(heights[:count]) - sum(heights[count:]))
-    )
-    return panels[:split], panels[split:]
-
-
-def _column(side: Any, panels: list[Panel], height: int) -> None:
-    """Draw panels below each other, and room below them up to a height in lines."""
-    heights = [*map(_height, panels)]
-    room = [height - sum(heights)] if height > sum(heights) else []
-    if not panels:
-        return
-    rows = side.subplots(len(heights + room), 1, squeeze=False, height_ratios=heights + room)
-    for axes in rows[len(panels) :, 0]:
-        axes.set_axis_off()
-    for axes, (title, findings) in zip(rows[: len(panels), 0], panels, strict=True):
-        _panel(axes, title, findings)
-
-
 def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
     lines = list(dict.fromkeys(finding.what for finding in findings))
     axes.set_title(title, loc="right")  # a long one goes out over the names of the lines
-    axes.set_yticks(range(len(lines)), lines)
+    axes.set_yticks(range(len(lines)), [fill(line, _NAME_WIDTH) for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(axis="y", linewidth=0.3)
     axes.axvline(1, color="gray", linewidth=0.6)

@@ -43,6 +43,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
 ]
 root_doc = "docs/index"
 include_patterns = [
@@ -83,6 +84,10 @@ napoleon_custom_sections = [
         *("Safety", "Who hears of it", "One at a time"),
     )
 ]
+
+# What was typed can be copied, without its prompt; what was printed can't.
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
+copybutton_exclude = ".gp, .go"
 
 html_theme = "furo"
 html_title = f"ttl_odm {release}"
@@ -126,8 +131,19 @@ def drop_comments(_app: Sphinx, page: nodes.document) -> None:
             node.parent.remove(node)
 
 
+def drop_pictures_from_elsewhere(_app: Sphinx, page: nodes.document) -> None:
+    """Leave out README's badges: the site asks no other host for anything."""
+    for image in list(page.findall(nodes.image)):
+        if "://" in image["uri"]:
+            paragraph = image.parent
+            paragraph.remove(image)
+            if not paragraph.astext().strip() and not paragraph.next_node(nodes.image):
+                paragraph.parent.remove(paragraph)
+
+
 def setup(app: Sphinx) -> None:
     """Say how autodoc gets attributes, what comes after Napoleon, and what no page shows."""
     app.add_autodoc_attrgetter(type, attribute)
     app.connect("autodoc-process-docstring", join_types, priority=900)
     app.connect("doctree-read", drop_comments)
+    app.connect("doctree-read", drop_pictures_from_elsewhere)

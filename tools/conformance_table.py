@@ -66,7 +66,7 @@ def document(runs: list[Run]) -> str:
             summary=summary(runs),
             origins="".join(f"- [{origin['name']}]\n" for origin in first["origins"]),
         ).replace("\n\n\n", "\n\n"),
-        "\n## Summary\n\nCases that are right, of those that can be asked:\n\n",
+        "\n## Summary\n\nCases that are right; where some are wrong, of how many (`7 / 9`):\n\n",
         _summary_table(first, verdicts),
     ]
     for rule, says in first["rules"].items():
@@ -117,8 +117,9 @@ def _summary_table(run: Run, verdicts: dict[str, dict[str, str]]) -> str:
 
 def _count(verdicts: list[str]) -> str:
     counts = Counter(verdicts)
-    asked = counts[RIGHT] + counts[WRONG]
-    return f"{counts[RIGHT]} / {asked}" if asked else "n/a"
+    if counts[WRONG]:
+        return f"{counts[RIGHT]} / {counts[RIGHT] + counts[WRONG]}"
+    return str(counts[RIGHT] or MARKS[NOT_APPLICABLE])
 
 
 def _rule_table(run: Run, rule: str, verdicts: dict[str, dict[str, str]]) -> str:
@@ -146,5 +147,6 @@ def _versions(run: Run) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+    sides = ["---", "---", *[":-:"] * len(COLUMNS)]
+    lines = [head, sides, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -127,7 +127,7 @@ class Half:
                 for where, name in newest.verdicts
                 if where == theme
             ]
-            parts.append(f"\n## {theme}\n\n{_escaped(about)}\n\n")
+            parts.append(f"\n## {title(theme)}\n\n{_escaped(about)}\n\n")
             parts.append(_table(["path", *(column.name for column in self.columns)], rows))
         versions = [f"- {column.name}{run.versions}\n" for column, run in self.runs()]
         return "".join([*parts, "\n", VERSIONS, "\n", *versions])
@@ -136,7 +136,7 @@ class Half:
         newest = self.ours[0]
         heads = [f"{column.short}, {run.line}" for column, run in self.runs()]
         themes = [
-            [f"{theme} ({sum(where == theme for where, _ in newest.verdicts)})"]
+            [f"{title(theme)} ({sum(where == theme for where, _ in newest.verdicts)})"]
             + [run.counts(theme) for _, run in self.runs()]
             for theme in newest.themes
         ]
@@ -161,6 +161,11 @@ class Half:
         )
 
 
+def title(theme: str) -> str:
+    """A theme's name as a heading: `base_writes` is "Base writes"."""
+    return theme.replace("_", " ").capitalize()
+
+
 def without_versions(document: str) -> str:
     """A document's text, but for the lists of versions."""
     kept = []
@@ -174,7 +179,7 @@ def without_versions(document: str) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+    lines = [head, ["---", *[":-:"] * (len(head) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

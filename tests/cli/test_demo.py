@@ -42,6 +42,16 @@ def test_the_picture_in_the_readme_is_the_demos(tmp_path: Path) -> None:
     assert now == then, "run: ttl-odm demo --svg docs/_static/demo.svg"
 
 
+def test_the_picture_has_the_same_styles_in_light_and_in_dark() -> None:
+    source = (ROOT / "docs" / "_static" / "demo.svg").read_text(encoding="utf-8")
+    light, dark = source.split("@media (prefers-color-scheme: dark)")
+    styles, others = (
+        re.findall(r"\.(ttl-odm-r\d+) \{ fill: #\w+(.*?) \}", part) for part in (light, dark)
+    )
+    assert styles == others
+    assert {name for name, _ in styles} >= set(re.findall(r'class="(ttl-odm-r\d+)"', source))
+
+
 def drawn(file: Path) -> list[str]:
     """The words of a drawing, without the numbers of one run."""
     source = file.read_text(encoding="utf-8")

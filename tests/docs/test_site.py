@@ -5,8 +5,6 @@ Its tools are in the `dev` extra, so only in `.venv`; `.venv-lowest` has no part
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -42,25 +40,6 @@ class Page(HTMLParser):
                 self.anchors.add(value)
             if name in {"href", "src"} and value:
                 self.targets.add(value)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    finished = subprocess.run(
-        [
-            *(sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"),
-            *("--conf-dir", "docs", "--doctree-dir", str(folder / "doctrees")),
-            *(".", str(folder / "html")),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return folder / "html"
 
 
 def broken_links(site: Path) -> Iterator[str]:

@@ -53,9 +53,9 @@ def documented(heading: str, column: int, line: str) -> Verdicts:
     theme = ""
     for text in half(heading):
         if text.startswith("## "):
-            theme = text.removeprefix("## ")
+            theme = text.removeprefix("## ").lower().replace(" ", "_")
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", text)[1:-1]]
-        if theme in {"", "Counts"} or len(cells) != 4 or cells[0] in {"path", "---"}:
+        if theme in {"", "counts"} or len(cells) != 4 or cells[0] in {"path", "---"}:
             continue
         path = re.sub(r"\\(.)", r"\1", cells[0])
         newest, older, lowest = re.fullmatch(

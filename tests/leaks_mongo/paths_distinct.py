@@ -12,7 +12,7 @@ from bson import Regex
 
 from tests.leaks_mongo.models import IGNORING_CASE
 from tests.leaks_mongo.paths_conditions import failing
-from tests.leaks_mongo.paths_counts import NO_DISTINCT
+from tests.leaks_mongo.paths_numbers import NO_DISTINCT
 from tests.leaks_mongo.registry import path
 
 if TYPE_CHECKING:

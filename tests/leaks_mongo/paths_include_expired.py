@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.leaks.registry import Sees
-from tests.leaks_mongo.paths_counts import NO_DISTINCT
+from tests.leaks_mongo.paths_numbers import NO_DISTINCT
 from tests.leaks_mongo.registry import key, keys, path
 
 if TYPE_CHECKING:

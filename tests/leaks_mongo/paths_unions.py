@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from beanie import UpdateResponse
 from beanie.operators import In, Set
 
-from tests.leaks_mongo.paths_counts import NO_DISTINCT, NO_SUMS
+from tests.leaks_mongo.paths_numbers import NO_DISTINCT, NO_SUMS
 from tests.leaks_mongo.registry import key, keys, path, refused
 
 if TYPE_CHECKING:

@@ -157,5 +157,6 @@ def _reasons(engine: Engine, result: Measured) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+    sides = ["---" if name in {"engine", "drivers"} else ":-:" for name in head]
+    lines = [head, sides, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Debian asks this script before it starts any service that it has just installed.
 _POLICY = Path("/usr/sbin/policy-rc.d")
+_LOCK_SECONDS = 120
+_LOCKED = "Could not get lock"
 _REFUSE = "#!/bin/sh\n# Written by ttl_odm's tools/servers.py for one apt-get run.\nexit 101\n"
 
 
@@ -50,15 +53,24 @@ def _no_services() -> Iterator[None]:
 
 
 def _apt_get(*arguments: str) -> None:
-    finished = subprocess.run(
-        ["apt-get", "-o", "DPkg::Lock::Timeout=120", "--quiet", *arguments],
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+    """Run apt-get; while another one runs, wait for it: `update` doesn't do so by itself."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while (finished := _run(arguments)).returncode and _LOCKED in finished.stdout:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    if finished.returncode != 0:
+        message = f"apt-get {' '.join(arguments)} failed:\n{finished.stdout[-2000:]}"
+        raise ServerError(message)
+
+
+def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["apt-get", "-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}", "--quiet", *arguments],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    if finished.returncode != 0:
-        message = f"apt-get {' '.join(arguments)} failed:\n{finished.stdout[-2000:]}"
-        raise ServerError(message)

@@ -7,7 +7,6 @@ nothing of.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -26,6 +25,7 @@ from sqlalchemy import create_engine, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm import NEVER, ExpiredError
+from ttl_odm.cli.picture import picture
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sweeper import Sweeper
 
@@ -38,9 +38,6 @@ _WATCH_SECONDS: Final = 5.0
 _REFRESH_SECONDS: Final = 0.2
 _CROWD: Final = 10_000
 """Anonymous carts, so that the sweep has something to do."""
-
-_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""They would be fetched from elsewhere; a page has a monospaced font of its own."""
 
 _DRAWN_WIDTH: Final = 96
 """Columns of a drawing: what a page has room for, and each line fits."""
@@ -83,8 +80,7 @@ def show(svg: Path | None = None) -> None:
         finally:
             engine.dispose()
     if svg is not None:
-        drawn = console.export_svg(title="ttl-odm demo", unique_id="demo")
-        svg.write_text(_FONTS.sub("", drawn), encoding="utf-8")
+        svg.write_text(picture(console, "ttl-odm demo"), encoding="utf-8")
 
 
 class _Demo:
@@ -95,9 +91,9 @@ class _Demo:
 
     def run(self) -> None:
         self._say("1. A model says how long its rows live.")
-        self._console.print(
-            Panel(Syntax(_SOURCE.rstrip(), "python", background_color="default"), expand=False)
-        )
+        # The terminal's own colours, so that they can be read on light and on dark ground.
+        code = Syntax(_SOURCE.rstrip(), "python", theme="ansi_dark", background_color="default")
+        self._console.print(Panel(code, expand=False))
         self._console.print()
         Base.metadata.create_all(self._engine)
         with Session(self._engine, expire_on_commit=False) as session:
@@ -165,7 +161,8 @@ class _Demo:
     def _sweep(self) -> None:
         self._say("5. Sweeper(engine, Base).run_once() deletes what has expired, in small batches:")
         before = self._in_file()
-        columns = (TextColumn("   deleting"), BarColumn(), MofNCompleteColumn())
+        bar_column = BarColumn(finished_style="green")
+        columns = (TextColumn("   deleting"), bar_column, MofNCompleteColumn())
         with Session(self._engine) as session:
             expired = before - (session.scalar(select(func.count()).select_from(Cart)) or 0)
         with Progress(*columns, console=self._console) as bar:

@@ -14,7 +14,7 @@ from beanie.operators import In
 from tests.leaks.data import HOUR
 from tests.leaks_mongo.models import IGNORING_CASE
 from tests.leaks_mongo.models_kinds import Value
-from tests.leaks_mongo.paths_counts import NO_DISTINCT
+from tests.leaks_mongo.paths_numbers import NO_DISTINCT
 from tests.leaks_mongo.registry import failure, key, keys, path
 
 if TYPE_CHECKING:

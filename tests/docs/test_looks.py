@@ -1,0 +1,173 @@
+"""How the documentation site looks, measured by a browser: widths, colours, pictures, buttons.
+
+The browser is Chromium, which `tools/browser.py` finds or installs. Only `.venv` has what drives
+it, as it has what builds the site.
+"""
+
+from __future__ import annotations
+
+import os
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from tests.docs.looks import Reader, Seen
+
+TOOLS = Path(__file__).parents[2] / "tools"
+
+# By the version, not by whether Playwright can be imported: in .venv its absence is a failure.
+pytestmark = pytest.mark.skipif(
+    sqlalchemy.__version__.startswith("2.0."), reason="the site is built in .venv only"
+)
+
+MODES = ("light", "dark")
+PHONE = 390
+PICTURES = {
+    "demo.svg": "README.html",
+    "sql-gate.svg": "docs/how-it-works.html",
+    "mongodb-gate.svg": "docs/how-it-works.html",
+    "sweeper.svg": "docs/how-it-works.html",
+    "report.svg": "benchmarks/report.html",
+}
+"""Each picture of the site, and a page that shows it."""
+
+
+@pytest.fixture(scope="module")
+def browsers() -> Iterator[ModuleType]:
+    """tools/browser.py, which is run from there."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(TOOLS)
+        import browser
+
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def reader(browsers: ModuleType, site: Path) -> Iterator[Reader]:
+    from tests.docs.looks import reader
+
+    if os.environ.get(browsers.OPTION) == "none":
+        pytest.skip(f"{browsers.OPTION}=none leaves out what a browser looks at")
+    try:
+        program = browsers.browser()
+    except browsers.NoBrowserError as error:
+        pytest.fail(str(error))
+    with reader(program, site) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def seen(reader: Reader) -> Seen:
+    return reader.walk()
+
+
+def test_every_page_is_looked_at(seen: Seen, site: Path) -> None:
+    assert seen.pages == len(list(site.rglob("*.html"))) - 1
+    assert seen.pages > 20
+
+
+def test_nothing_is_wider_than_its_page_on_a_phone_a_tablet_or_a_laptop(seen: Seen) -> None:
+    assert seen.too_wide == []
+
+
+def test_every_image_is_there(seen: Seen) -> None:
+    assert seen.unloaded == []
+    assert seen.failed == []
+
+
+def test_no_page_asks_another_host_for_anything(seen: Seen) -> None:
+    assert seen.from_elsewhere == []
+
+
+@pytest.mark.parametrize("page", ["leaks", "conformance", "engines"])
+def test_tables_of_marks_show_their_last_column_on_a_laptop(reader: Reader, page: str) -> None:
+    reader.open(f"docs/{page}.html")
+    assert reader.scrolled(".table-wrapper") == []
+
+
+def test_no_line_of_the_readmes_code_is_cut_off_on_a_laptop(reader: Reader) -> None:
+    reader.open("README.html")
+    assert reader.scrolled("article pre") == []
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_a_picture_scrolls_in_its_own_box_on_a_phone(reader: Reader, picture: str) -> None:
+    page = reader.open(PICTURES[picture], width=PHONE)
+    image = page.locator(f'article p:has(> img[src$="{picture}"])')
+    box, inside = image.evaluate("(box) => [box.clientWidth, box.scrollWidth]")
+    assert box < PHONE < inside
+
+
+def test_pictures_are_all_looked_at(site: Path) -> None:
+    assert {file.name for file in (site / "_images").iterdir()} == set(PICTURES)
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize("system", MODES)
+@pytest.mark.parametrize("theme", ["auto", *MODES])
+def test_a_picture_is_as_dark_as_the_page(
+    reader: Reader, picture: str, system: str, theme: str
+) -> None:
+    from PIL import Image
+
+    page = reader.open(PICTURES[picture], mode=system)
+    page.evaluate("(theme) => { document.body.dataset.theme = theme }", theme)
+    shot = Image.open(BytesIO(page.locator(f'article img[src$="{picture}"]').screenshot()))
+    brightness = shot.convert("L").histogram()
+    is_dark = brightness.index(max(brightness)) < 128
+    assert is_dark == ((system if theme == "auto" else theme) == "dark")
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_word_of_a_picture_can_be_read(reader: Reader, picture: str, mode: str) -> None:
+    reader.open(f"_images/{picture}", mode=mode)
+    assert reader.faint_words() == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "page", ["README", "docs/index", "docs/cli", "docs/tutorial", "docs/api/sqlalchemy"]
+)
+def test_text_stands_out_from_its_ground(reader: Reader, page: str, mode: str) -> None:
+    reader.open(f"{page}.html", mode=mode)
+    assert reader.faint_text() == []
+
+
+def test_code_is_copied_without_its_prompts_and_without_what_it_printed(reader: Reader) -> None:
+    page = reader.open("docs/tutorial.html")
+    typed, printed = "article .highlight:not(.highlight-text *)", "article .highlight-text"
+    assert page.locator(typed).count() == page.locator(f"{typed} button.copybtn").count() > 0
+    assert page.locator(printed).count() > 0
+    assert page.locator(f"{printed} button.copybtn").count() == 0
+
+    page = reader.open("CONTRIBUTING.html")
+    block = page.locator(".highlight").filter(has_text="$ python3 tools/dev.py lint")
+    block.hover()
+    block.locator("button.copybtn").click()
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert "\npython3 tools/dev.py lint " in copied
+    assert "$" not in copied
+
+
+def test_where_no_browser_can_be_had_it_is_said_what_to_do(
+    browsers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(browsers.OPTION, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(browsers.NoBrowserError, match="so that it is on the PATH, or export"):
+        browsers.browser()
+
+
+def test_a_browser_of_ones_own_is_taken(
+    browsers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(browsers.OPTION, "/opt/chrome")
+    assert browsers.browser() == "/opt/chrome"
