@@ -45,6 +45,29 @@ class Cart(TTLMixin, Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
 """
+INBOX: Final = """\
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from ttl_odm import Stored
+from ttl_odm.sqlalchemy import TTLMixin
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Message(TTLMixin, Base):
+    __tablename__ = "messages"
+    __ttl__ = Stored(90 * 86_400, by="tenant_id", least=86_400)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    tenant_id: Mapped[int]
+
+
+def app():
+    return create_engine("sqlite:///shop.sqlite3"), Base
+"""
 SETTINGS: Final = """\
 [tool.ttl_odm]
 app = "shop:Base"
@@ -55,10 +78,12 @@ max_fraction = 0.9
 """
 # The next row expires in half an hour, so that the blocks are the same on the slowest machine.
 FILL: Final = """
+import inbox
 import shop
 from sqlalchemy import create_engine, text
 engine = create_engine("sqlite:///shop.sqlite3")
 shop.Base.metadata.create_all(engine)
+inbox.Base.metadata.create_all(engine)
 numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
 now = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 with engine.begin() as connection:
@@ -68,6 +93,11 @@ with engine.begin() as connection:
             f"SELECT i, CASE WHEN i % 10 = 0 THEN {2 * life} END, "
             f"{now} - (i % 1000 / 100 * 50 + i % 1000 / 500 * 200 + 100) * {life} * 2 FROM n"
         ))
+with engine.begin() as connection:
+    connection.execute(text(
+        f"INSERT INTO messages (id, tenant_id, _ts) {numbers} "
+        f"SELECT i, i % 50, {now} - (i % 1000 / 10) * 86400000 - 43200000 FROM n WHERE i <= 10000"
+    ))
 legacy = create_engine("sqlite:///legacy.sqlite3")
 with legacy.begin() as connection:
     connection.execute(text("CREATE TABLE login (id INTEGER PRIMARY KEY, expires_at DATETIME)"))
@@ -129,6 +159,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ttl-odm-docs-") as name:
         folder = Path(name)
         (folder / "shop.py").write_text(SHOP)
+        (folder / "inbox.py").write_text(INBOX)
         (folder / "pyproject.toml").write_text(SETTINGS)
         (folder / "fill.py").write_text(FILL)
         made = run(f"{sys.executable} fill.py", folder)
