@@ -213,8 +213,8 @@ def test_models_and_tables_go_together(
     [
         ("login = 3", "give it a policy"),
         ("login = {sweep = 'scan'}", "give it a policy"),
-        ("login = 'ExpireAt('", "is no policy"),
-        ('login = \'ExpireAfter("a", "9x")\'', "'9x' is no duration"),
+        ("login = 'ExpireAt('", "is not a policy"),
+        ('login = \'ExpireAfter("a", "9x")\'', "'9x' is not a duration"),
         ("login = {policy = '90d', sweeps = 'scan'}", "did you mean 'sweep'"),
         ("login = {policy = '90d', sweep = true}", "give a text"),
         ("login = {policy = 'ExpireAt(\"expires_at\")', sweep = 'never'}", "'index' or 'scan'"),
@@ -239,7 +239,7 @@ def test_what_a_file_gets_wrong_is_named(file: Path, section: str, message: str)
         (["--table", "login"], "say its policy"),
         (["--policy", "90d"], "one policy for each table"),
         (["--table", "login", "--table", "login", "--policy", "9d", "--policy", "8d"], "for 1"),
-        (["--table", "login", "--policy", "nothing"], "is no policy"),
+        (["--table", "login", "--policy", "nothing"], "is not a policy"),
         (["--app", "tests.cli.shop:Base", "--table", "login", "--policy", "9d"], "give one"),
     ],
 )

@@ -408,7 +408,7 @@ def _expressions(models: Models) -> None:
 
 
 def _over_a_join(models: Models) -> None:
-    """A relationship whose secondary is no table, but a join."""
+    """A relationship whose secondary is not a table, but a join."""
     region, customer, order, item = models.Region, models.Customer, models.Order, models.Item
     region.items = relationship(
         item,

@@ -92,7 +92,7 @@ async def test_what_is_in_no_index_is_said(mongodb_url: str) -> None:
         report = await ensure_collection(made.ours, TTL(3600), backend="documentdb")
         assert report.left_to_sweeper == (
             "documents whose '_ts' is before 2000-01-01",
-            "documents whose 'ttl' is no valid ttl",
+            "documents whose 'ttl' is not a valid ttl",
         )
 
 

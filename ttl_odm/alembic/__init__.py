@@ -2,7 +2,7 @@
 
 ``import ttl_odm.alembic`` in env.py is all the installation there is: it registers
 ``op.add_ttl``, ``op.alter_ttl`` and ``op.drop_ttl`` (and the same in ``batch_alter_table``), and
-teaches autogenerate and ``alembic check`` what ``__ttl__`` means. It is no plugin that loads by
+teaches autogenerate and ``alembic check`` what ``__ttl__`` means. It is not a plugin that loads by
 itself: an environment that doesn't import it is left alone.
 
 An operation never stalls a writer for longer than a moment, and finishes when it is run again

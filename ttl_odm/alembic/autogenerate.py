@@ -139,7 +139,7 @@ class _Comparison:
         ]
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
-                # Alembic writes a table's info into the revision; our policy is no Python text.
+                # Alembic writes a table's info into the revision; our policy is not Python text.
                 op.info = {key: value for key, value in (op.info or {}).items() if key != INFO_KEY}
         declared = {
             (None if table.schema == self._default_schema else table.schema, table.name): table

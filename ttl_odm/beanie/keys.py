@@ -232,7 +232,7 @@ async def purge_displaced(
     if not server.has_transactions:
         raise TTLConfigurationError(
             f"{collection.name!r} has hooks or an archive, and an expired document of it is in "
-            "the way of a write. That needs a transaction, and a server that is no replica set "
+            "the way of a write. That needs a transaction, and a server that is not a replica set "
             "has none."
         )
     until = time.monotonic() + _PATIENCE_SECONDS

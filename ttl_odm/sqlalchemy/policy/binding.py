@@ -123,7 +123,7 @@ class Binding:
 
     @property
     def is_checked(self) -> bool:
-        """Whether a CHECK keeps what is no ttl out of the column of rows' own."""
+        """Whether a CHECK keeps what is not a ttl out of the column of rows' own."""
         own = self.override
         return own is not None and isinstance(own.type, Seconds) and self.instants.native
 
