@@ -99,7 +99,7 @@ class RowChecks(CheckedTable):
             )
 
     def _lack_of_check(self, column: str) -> tuple[str, str] | None:
-        """Why no CHECK keeps what is not a ttl out of a column, and the fix; None where one does."""
+        """Why no CHECK keeps out what is not a ttl, and the fix; None where one does."""
         if self._is_mysql:
             # SQLAlchemy reflects no CHECK that stands at a column.
             create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]

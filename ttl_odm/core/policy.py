@@ -277,8 +277,8 @@ class ExpireAfter:
         whole = whole_seconds(seconds, lowest=0)
         if whole is None:
             raise InvalidTTL(
-                f"ExpireAfter.seconds = {short_repr(seconds)} is not a duration: give whole seconds "
-                f"from 0 to {MAX_TTL} as an int, an integral float or a timedelta."
+                f"ExpireAfter.seconds = {short_repr(seconds)} is not a duration: give whole "
+                f"seconds from 0 to {MAX_TTL} as an int, an integral float or a timedelta."
             )
         _store(self, field=field, seconds=whole, timezone=timezone, unit=unit)
 

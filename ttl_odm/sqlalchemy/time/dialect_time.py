@@ -44,7 +44,7 @@ _YEAR_10_000: Final = 253_402_300_800
 """Seconds from 1970 to the year that Python has no dates for."""
 
 NO_NUMBER: Final = -(2**63)
-"""What is below is not an instant: minus infinity; NaN and infinity are above all others, or NULL."""
+"""What is below is not an instant: minus infinity. NaN and infinity are above all, or NULL."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -230,8 +230,8 @@ class Epochs(ColumnFormat):
 class FractionalEpochs(ColumnFormat):
     """Floats and decimals: seconds, milliseconds or microseconds since 1970, with a fraction.
 
-    What is not a number (NaN, infinity either way) is not an instant. Of a float the nearest microsecond
-    is meant, by the very division that a program's ``time.time()`` has gone through.
+    What is not a number (NaN, infinity either way) is not an instant. Of a float the nearest
+    microsecond is meant, by the very division that a program's ``time.time()`` has gone through.
     """
 
     dialect: DialectTime
