@@ -348,3 +348,23 @@ def test_declared_values_are_the_policies_themselves() -> None:
     found = of_file({"a": {"policy": 'ExpireAfter("x", "2w")', "sweep": "scan"}}, "f")
     assert found["a"].policy == ExpireAfter("x", 14 * 86_400)
     assert found["a"].options == {"sweep": "scan"}
+
+
+def test_a_second_table_object_is_told_from_the_one_with_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where policies.py reflects a table, and the module that --app names does it once more."""
+    (tmp_path / "twice_reflected.py").write_text(
+        "from sqlalchemy import DateTime, Integer, Column, MetaData, Table\n"
+        "from ttl_odm import ExpireAt\n"
+        "from ttl_odm.sqlalchemy import enable\n"
+        "first, second = (Table('logins', MetaData(), Column('id', Integer, primary_key=True), "
+        "Column('expires_at', DateTime)) for _ in range(2))\n"
+        "enable(first, ExpireAt('expires_at'))\n"
+        "metadata = second.metadata\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    finished = run("sweep", "--app", "twice_reflected:metadata", "--url", "sqlite://")
+    assert finished.exit_code == 2
+    assert "Its Table 'logins' is a second one: the policy was given to" in finished.stderr
+    assert "Let --app name that Table, its model, or its MetaData." in finished.stderr

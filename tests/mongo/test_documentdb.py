@@ -1,6 +1,6 @@
 """``backend="documentdb"``: what is sent there is right on MongoDB, too.
 
-documentdb is the engine of Azure Cosmos DB for MongoDB (vCore). Where it can be had, the contract
+documentdb is the engine of Azure Cosmos DB for MongoDB (vCore). Where it is available, the contract
 runs on it (`python tools/servers.py --only documentdb -- pytest --only mongodb tests/contract -k
 test_beanie`), and so do these tests.
 """

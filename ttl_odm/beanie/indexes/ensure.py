@@ -314,7 +314,7 @@ async def _ensure_seconds(
     """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
 
     No policy leaves everything as it is: nobody can tell who has set it. MongoDB deletes no single
-    measurement by its date, so no other policy can be had, and no sweeper.
+    measurement by its date, so no other policy is possible, and no sweeper.
     """
     if policy is None:
         await follow()

@@ -79,4 +79,4 @@ def declare(model: Model, declared: object, *, where: str) -> None:
     names = {index.name for index in meta.indexes}
     ours = sweeper_indexes(table, binding.stamp.name, binding.own.name)
     meta.indexes = [*meta.indexes, *(index for index in ours if index.name not in names)]
-    meta.original_attrs["indexes"] = meta.indexes  # where migrations look for them
+    meta.original_attrs["indexes"] = meta.indexes  # where migrations look

@@ -9,6 +9,7 @@ each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is w
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from inspect import currentframe
 from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,7 +22,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
-from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.sqlalchemy.time.column_types import Seconds, refuse_in_revision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,6 +116,10 @@ class Binding:
         self.is_adopted = (
             has_kinds or self.max_lifetime is not None or not (self.stamps and self.instants.native)
         )
+
+    def __repr__(self) -> str:
+        refuse_in_revision(getattr(currentframe(), "f_back", None))
+        return f"<{self.policy!r} of table {self.table.fullname!r}>"
 
     @property
     def name(self) -> str:
@@ -226,6 +231,10 @@ class SubBinding:
     base: Binding
     keys: tuple[tuple[Column[Any], Column[Any]], ...]
     origin: SubBinding | None = None
+
+    def __repr__(self) -> str:
+        refuse_in_revision(getattr(currentframe(), "f_back", None))
+        return f"<table {self.table.fullname!r} with the rows of {self.base.table.fullname!r}>"
 
     @property
     def columns(self) -> list[Column[Any]]:
