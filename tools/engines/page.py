@@ -25,7 +25,7 @@ PREFACE = """# Engines
 **{summary}**
 
 The usual tests run on one version of each database. Here the suites that depend on it most ran on
-each engine and version that is available: the [contract](conformance.md) with every driver, and with
+each available engine and version: the [contract](conformance.md) with every driver, and with
 the first of them the paths of the [leak matrix](leaks.md) and the [migrations](migrating.md). Each
 server is real and was started by the command; the libraries are the newest.
 

@@ -207,7 +207,7 @@ async def purge_displaced(
 ) -> int | None:
     """Archive and delete documents, and tell; in the write's transaction, or in one of their own.
 
-    Returns how many; None if nobody is to know of them, so that deleting them is all that is left to
+    Returns how many; None if nobody is to know of them, so that only deleting them is left to
     do. A hook or an archive that fails undoes the transaction, the write's too.
     """
     mode = mode_of(binding, collection.name)

@@ -216,9 +216,9 @@ def _second_table(models: Any) -> str | None:
     for table in getattr(getattr(models, "metadata", models), "tables", {}).values():
         if policies_for(table):
             return (
-                f"{models!r} has no model with a TTL. Its Table {table.fullname!r} is a second one: "
-                "the policy was given to another Table object of that name, which is the one to "
-                "sweep. Let --app name that Table, its model, or its MetaData."
+                f"{models!r} has no model with a TTL. Table {table.fullname!r} in it is a second: "
+                "the policy was given to another Table object of that name, which is to be "
+                "swept. Let --app name that Table, its model, or its MetaData."
             )
     return None
 
