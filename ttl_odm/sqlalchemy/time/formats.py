@@ -3,8 +3,8 @@
 One object per column and database, a `ColumnFormat`. The predicate, the stamps and the sweeper
 ask it for SQL; none of them knows what a column holds.
 
-A comparison says what the column must be, never what a function of it must be, where that can be
-had: then an index on the column serves. Where it is not exact, an exact one stands beside it.
+A comparison says what the column must be, never what a function of it must be, where that is
+possible: then an index on the column serves. Where it is not exact, an exact one stands beside it.
 """
 
 # ruff: noqa: D102 (what a method is for stands where it is declared first)
