@@ -365,6 +365,6 @@ def test_a_second_table_object_is_told_from_the_one_with_the_policy(
     )
     monkeypatch.chdir(tmp_path)
     finished = run("sweep", "--app", "twice_reflected:metadata", "--url", "sqlite://")
-    assert finished.exit_code == 2
+    assert finished.returncode == 2
     assert "Table 'logins' in it is a second: the policy was given to" in finished.stderr
     assert "Let --app name that Table, its model, or its MetaData." in finished.stderr
