@@ -501,7 +501,7 @@ async def test_what_cannot_be_swept_is_refused_with_what_to_give_instead(
         (Elsewhere, "'ttl_odm_never_made'"),
         (Cosmic, "Azure Cosmos DB"),
         (Names, "Names is not a document class"),
-        (int, "no document class"),
+        (int, "not a document class"),
         ("documents", "give a document class"),
         (None, "give a document class"),
     ):
