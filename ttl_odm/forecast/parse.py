@@ -83,7 +83,7 @@ def planned_policy(
         )
     try:
         if isinstance(current, ExpireAfter):
-            seconds: Any = duration(default)  # which may be no whole number
+            seconds: Any = duration(default)  # which may not be a whole number
             return replace(current, seconds=seconds)
         value = None if default in _OFF else default_ttl(duration(default), where=OPTION)
         return current.with_default(value)
@@ -116,7 +116,7 @@ def _read(source: str) -> Any:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, (InvalidTTL, TTLConfigurationError)):
             raise
-        raise _refused(source, "it is no declaration") from error
+        raise _refused(source, "it is not a declaration") from error
 
 
 class _UnreadableError(Exception):
@@ -142,7 +142,7 @@ def _declaration(source: str) -> ast.expr:
         case ast.Expr(value=policy):
             return policy
         case _:
-            raise _UnreadableError("it is no declaration")
+            raise _UnreadableError("it is not a declaration")
 
 
 def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
@@ -198,10 +198,10 @@ def _seconds(value: Any) -> Any:
 def _number(node: ast.expr) -> Any:
     value = _value(node)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _UnreadableError(f"{ast.unparse(node)} is no number")
+        raise _UnreadableError(f"{ast.unparse(node)} is not a number")
     return value
 
 
 def _refused(source: str, why: str) -> TTLConfigurationError:
     start = source if len(source) <= LONGEST else f"{source[:LONGEST]}..."
-    return TTLConfigurationError(f"{start!r} is no policy: {why}. Give one such as {_EXAMPLES}.")
+    return TTLConfigurationError(f"{start!r} is not a policy: {why}. Give one such as {_EXAMPLES}.")
