@@ -2,7 +2,7 @@
 
 `python3 tools/dev.py bench` does the same with servers of its own. After each benchmark the report
 is written anew, so what was measured is kept whatever happens to the next one. The exit status is 0
-whatever the figures are, for a benchmark is no test; 3 when a server doesn't answer.
+whatever the figures are, for a benchmark is not a test; 3 when a server doesn't answer.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class Bench:
 def _why_not(key: str) -> str:
     if key in wanted_databases():
         return f"{VARIABLES[key]} is not set"
-    return f"it could not be had, or {MYSQL_WANTED}=none leaves it out"
+    return f"it was not available, or {MYSQL_WANTED}=none leaves it out"
 
 
 def _mongodb_version(url: str) -> str:

@@ -2,7 +2,7 @@
 
 The same rows in three tables: without an index for the sweeper, with the usual one, with a BRIN.
 Rows were written in the order of their dates, as those of a log are. An UPDATE that changes what an
-index holds is no HOT update: it writes to every index of the table.
+index holds is not a HOT update: it writes to every index of the table.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def draw(findings: Sequence[Finding], file: Path) -> None:
     """Draw them.
 
     Args:
-        findings: any; those that are no ratios, and noise, are left out.
+        findings: any; those that are not ratios, and noise, are left out.
         file: an SVG file to write.
     """
     panels: dict[str, list[Finding]] = {}

@@ -125,7 +125,7 @@ def join_types(*event: Any) -> None:
 
 
 def drop_comments(_app: Sphinx, page: nodes.document) -> None:
-    """Leave out HTML comments: what tests/docs needs for a page's blocks is no part of the site."""
+    """Leave out HTML comments: what tests/docs needs for a page's blocks isn't part of the site."""
     for node in list(page.findall(nodes.raw)):
         if node.astext().startswith("<!--"):
             node.parent.remove(node)

@@ -35,7 +35,7 @@ VARIABLES = {
 }
 
 
-# Whether to do without MySQL; tools/servers.py sets it to "none" where that could not be had.
+# Whether to do without MySQL; tools/servers.py sets it to "none" where that was not available.
 MYSQL_WANTED = "TTL_ODM_TEST_MYSQL"
 
 

@@ -15,7 +15,7 @@ another one; `--every-driver` all tests. Those that aren't installed are named a
 does TTL_ODM_TEST_MYSQL=none with MySQL. `--briefly BACKEND` runs no more of that database than the
 contract and what is marked with `every_driver`, and `--rest-of BACKEND` just what that leaves out.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
-A server that is wanted but has no address stops the run before its first test: it is no skip.
+A server that is wanted but has no address stops the run before its first test: it is not a skip.
 """
 
 from __future__ import annotations

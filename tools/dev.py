@@ -155,7 +155,7 @@ def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
 
 
 def command_engines(arguments: argparse.Namespace, _passed_on: list[str]) -> int:
-    """Run the suites on every engine that can be had, and write docs/engines.md.
+    """Run the suites on every engine that is available, and write docs/engines.md.
 
     Half an hour. `engines --only postgres-17` runs one anew, and keeps what is known of the others.
     """

@@ -165,7 +165,7 @@ def _work(arguments: Any) -> int:
         arguments.write.write_text(text, encoding="utf-8")
         return 0
     file: Path = arguments.check
-    # A new patch release of a library that changes no mark is no reason to fail.
+    # A new patch release of a library that changes no mark is not a reason to fail.
     if file.exists() and without_versions(file.read_text(encoding="utf-8")) == without_versions(
         text
     ):

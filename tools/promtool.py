@@ -21,7 +21,7 @@ _HELP: Final = (
 
 
 class NoPromtoolError(Exception):
-    """There is none, and none can be had; the message says what to do."""
+    """There is none, and none is available; the message says what to do."""
 
 
 def promtool(folder: Path) -> str:

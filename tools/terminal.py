@@ -83,7 +83,7 @@ class Ended:
 
 
 def run(arguments: Sequence[str], extra_environment: Mapping[str, str] | None = None) -> int:
-    """Run a command in the foreground, and end it in an orderly way when we are interrupted.
+    """Run a command in the foreground, and end it cleanly when we are interrupted.
 
     Returns:
         Its exit status, see `Ended`.
@@ -92,7 +92,7 @@ def run(arguments: Sequence[str], extra_environment: Mapping[str, str] | None = 
 
 
 def run_together(commands: Sequence[Command]) -> list[Ended]:
-    """Run commands at the same time, and end all in an orderly way when we are interrupted.
+    """Run commands at the same time, and end all cleanly when we are interrupted.
 
     The first prints to the terminal as it goes on. What the others print follows once all have
     ended, each in one piece.

@@ -176,7 +176,8 @@ def test_the_report_says_that_mysql_could_not_be_had(monkeypatch: pytest.MonkeyP
     bench = Bench.of(SCALES["smoke"], ["sqlite", "mysql"], "python")
     (line,) = bench.missing(["sqlite", "mysql"])
     assert (
-        line == "mysql: not measured, it could not be had, or TTL_ODM_TEST_MYSQL=none leaves it out"
+        line
+        == "mysql: not measured, it was not available, or TTL_ODM_TEST_MYSQL=none leaves it out"
     )
 
 

@@ -376,7 +376,7 @@ def test_a_policy_is_tried_on_a_model_that_has_none(engine: Engine, app: list[st
         (["carts", "--policy", 'ExpireAt("end")'], "table 'carts' has no column 'end'"),
         (["nothing", "--policy", 'ExpireAt("end")'], "there is no table 'nothing'"),
         (["carts", "--policy", "3600", "--default-ttl", "1"], "give one of them"),
-        (["carts", "--policy", 'ExpireAfter("_ts", -2)'], "no duration"),
+        (["carts", "--policy", 'ExpireAfter("_ts", -2)'], "not a duration"),
     ],
 )
 def test_what_can_not_be_planned_is_refused(

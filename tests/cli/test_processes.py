@@ -288,7 +288,7 @@ def test_an_error_of_pg8000_is_the_servers_message_without_a_rows_values() -> No
             "mongodb://u:secret@127.0.0.1:1,127.0.0.1:2/d?serverSelectionTimeoutMS=9",
             r".*127\.0\.0\.1:2: .*refused$",
         ),
-        ("mongodb+srv://u:secret@nowhere.invalid/d", "(?!.*is no URL of MongoDB)"),
+        ("mongodb+srv://u:secret@nowhere.invalid/d", "(?!.*is not a URL of MongoDB)"),
         ("mysql://u:secret@127.0.0.1:1/d?charset=zz", ""),
     ],
 )

@@ -87,7 +87,7 @@ def test_the_unit_of_an_epoch_is_told_by_its_values(unit: Any, factor: int) -> N
 @pytest.mark.parametrize(
     ("kind", "value", "remark"),
     [
-        (Kind.INTEGER, 86_400, "no epoch time"),
+        (Kind.INTEGER, 86_400, "not epoch times"),
         (Kind.FLOAT, float("nan"), "holds numbers, and no row"),
         (Kind.SHORT_FLOAT, 1.7e9, "float of 4 bytes"),
         (Kind.TEXT, "31.12.2025", "not ISO 8601"),

@@ -46,7 +46,7 @@ def test_it_shows_targets_the_lease_and_the_last_sweep(engine: Engine, app: list
     assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "node-7", 86_400)
     finished = CliRunner().invoke(cli, ["status", *app])
     assert finished.exit_code == 0
-    assert "node-7 holds the lease for" in finished.stdout
+    assert "node-7 holds the lease, which expires in" in finished.stdout
     assert "Last sweep" in finished.stdout
     rows = {line.split()[0]: line.split() for line in finished.stdout.splitlines() if line}
     *counts, rate, found = rows["carts"][1:]

@@ -213,8 +213,8 @@ def test_models_and_tables_go_together(
     [
         ("login = 3", "give it a policy"),
         ("login = {sweep = 'scan'}", "give it a policy"),
-        ("login = 'ExpireAt('", "is no policy"),
-        ('login = \'ExpireAfter("a", "9x")\'', "'9x' is no duration"),
+        ("login = 'ExpireAt('", "is not a policy"),
+        ('login = \'ExpireAfter("a", "9x")\'', "'9x' is not a duration"),
         ("login = {policy = '90d', sweeps = 'scan'}", "did you mean 'sweep'"),
         ("login = {policy = '90d', sweep = true}", "give a text"),
         ("login = {policy = 'ExpireAt(\"expires_at\")', sweep = 'never'}", "'index' or 'scan'"),
@@ -239,7 +239,7 @@ def test_what_a_file_gets_wrong_is_named(file: Path, section: str, message: str)
         (["--table", "login"], "say its policy"),
         (["--policy", "90d"], "one policy for each table"),
         (["--table", "login", "--table", "login", "--policy", "9d", "--policy", "8d"], "for 1"),
-        (["--table", "login", "--policy", "nothing"], "is no policy"),
+        (["--table", "login", "--policy", "nothing"], "is not a policy"),
         (["--app", "tests.cli.shop:Base", "--table", "login", "--policy", "9d"], "give one"),
     ],
 )
@@ -348,3 +348,23 @@ def test_declared_values_are_the_policies_themselves() -> None:
     found = of_file({"a": {"policy": 'ExpireAfter("x", "2w")', "sweep": "scan"}}, "f")
     assert found["a"].policy == ExpireAfter("x", 14 * 86_400)
     assert found["a"].options == {"sweep": "scan"}
+
+
+def test_a_second_table_object_is_told_from_the_one_with_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where policies.py reflects a table, and the module that --app names does it once more."""
+    (tmp_path / "twice_reflected.py").write_text(
+        "from sqlalchemy import DateTime, Integer, Column, MetaData, Table\n"
+        "from ttl_odm import ExpireAt\n"
+        "from ttl_odm.sqlalchemy import enable\n"
+        "first, second = (Table('logins', MetaData(), Column('id', Integer, primary_key=True), "
+        "Column('expires_at', DateTime)) for _ in range(2))\n"
+        "enable(first, ExpireAt('expires_at'))\n"
+        "metadata = second.metadata\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    finished = run("sweep", "--app", "twice_reflected:metadata", "--url", "sqlite://")
+    assert finished.returncode == 2
+    assert "Table 'logins' in it is a second: the policy was given to" in finished.stderr
+    assert "Let --app name that Table, its model, or its MetaData." in finished.stderr

@@ -65,7 +65,7 @@ def test_what_inspect_prints_is_read(policy: Policy, prefix: str) -> None:
 )
 def test_what_a_model_may_declare_is_read(source: str, policy: Policy | None) -> None:
     if policy is None:
-        with pytest.raises(TTLConfigurationError, match="is no number"):
+        with pytest.raises(TTLConfigurationError, match="is not a number"):
             parse_policy(source)
     else:
         assert parse_policy(source) == policy

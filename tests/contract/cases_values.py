@@ -117,7 +117,7 @@ def a_default_that_becomes_invalid_fails_the_assignment_or_the_statement(s: Subj
         s.set_policy("carts", 0)
         sees(s, "carts", 1)
 
-    with pytest.raises(InvalidTTL, match=r"\.__ttl__ = 0 is no ttl"):
+    with pytest.raises(InvalidTTL, match=r"\.__ttl__ = 0 is not a ttl"):
         change()
 
 

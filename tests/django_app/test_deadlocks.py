@@ -1,4 +1,4 @@
-"""A sweeper doesn't wait with rows of its own locked, so it is no part of anybody's deadlock."""
+"""A sweeper doesn't wait with rows of its own locked, so it is not part of anybody's deadlock."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_a_policy_is_tried_on_a_model_that_has_none_or_another(
         (["shop.Nobody"], "there is no model 'shop.Nobody'; those with a policy are: oauth2_prov"),
         (["shop.Tag"], "it has no policy yet: say one with --policy"),
         (["shop.Session", "--default-ttl", "1.5"], "--default-ttl 1.5: give whole seconds"),
-        (["shop.Session", "--policy", "TTL("], "is no policy"),
+        (["shop.Session", "--policy", "TTL("], "is not a policy"),
     ],
 )
 def test_what_can_not_be_planned_is_refused(backend: Backend, words: list[str], said: str) -> None:

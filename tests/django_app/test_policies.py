@@ -185,7 +185,7 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
 
 
 def test_epoch_numbers_may_have_fractions(backend: Backend) -> None:
-    """To the microsecond; NaN and infinity are no instants."""
+    """To the microsecond; NaN and infinity are not instants."""
 
     class Reading(models.Model):
         __ttl__ = ExpireAt("ends", unit="s")

@@ -63,12 +63,12 @@ declarations: st.SearchStrategy[tuple[Any, tuple[Any, ...], dict[str, Any]]] = s
 )
 
 
-MENDS = ("give", "name", "add", "is no 64-bit int", "rows without a kind")
+FIXES = ("give", "name", "add", "is not a 64-bit int", "rows without a kind")
 
 
 def check_message(error: Exception) -> None:
-    """It says what to do, and is no page long, whatever the value is."""
-    assert any(word in str(error) for word in MENDS)
+    """It says what to do, and is not a page long, whatever the value is."""
+    assert any(word in str(error) for word in FIXES)
     assert len(str(error)) < 1_000
 
 

@@ -21,7 +21,7 @@ def share(divisor: int) -> settings:
 
 
 class NumpyLike:
-    """An integer of another library: it counts as one wherever Python asks, and is no int."""
+    """An integer of another library: it counts as one wherever Python asks, and is not an int."""
 
     def __init__(self, value: int) -> None:
         self.value = value

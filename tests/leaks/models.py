@@ -1,7 +1,7 @@
 """The schema that the paths read: declared anew for each world, with whatever filters there.
 
 `make_models` takes the mixin that gives a class its lifetime and a declarative base, so that the
-same schema can be had with ttl_odm, with nothing at all, and with other packages. No path and no
+same schema is available with ttl_odm, with nothing at all, and with other packages. No path and no
 model may depend on which of them it is.
 
 Foreign keys are declared but not created: a row that has expired, and is gone from the world
@@ -408,7 +408,7 @@ def _expressions(models: Models) -> None:
 
 
 def _over_a_join(models: Models) -> None:
-    """A relationship whose secondary is no table, but a join."""
+    """A relationship whose secondary is not a table, but a join."""
     region, customer, order, item = models.Region, models.Customer, models.Order, models.Item
     region.items = relationship(
         item,

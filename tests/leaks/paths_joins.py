@@ -1,4 +1,4 @@
-"""Joins of every kind, by relationship, by condition, and through what is no mapped class."""
+"""Joins of every kind, by relationship, by condition, and through what is not a mapped class."""
 
 from __future__ import annotations
 

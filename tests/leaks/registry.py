@@ -32,7 +32,7 @@ class Path:
         name: the way, in words.
         theme: the file that it stands in.
         run: does it.
-        answer: the right answer, where it can't be had from another world.
+        answer: the right answer, where it can't come from another world.
         without: what can't do it (a database, with SQLAlchemy's dialect for it, or a Beanie), and
             the reason where it isn't plain. "mariadb<11.8": that could only do it from then on.
         own: it is about ttl_odm's own options; other packages have nothing like it.

@@ -21,7 +21,7 @@ SQL = "# Where expired rows leak"
 MONGODB = "# Where expired documents leak"
 LIBRARIES = {SQL: "sqlalchemy", MONGODB: "beanie"}
 
-# Nothing can filter these: what they read is no table that SQLAlchemy knows.
+# Nothing can filter these: what they read is not a table that SQLAlchemy knows.
 UNFILTERABLE = {
     "a lightweight table(), which names no Table",
     "from_statement() with raw text, which no compiler filters",

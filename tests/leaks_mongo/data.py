@@ -19,13 +19,13 @@ NULL = object()
 
 
 def _odd(age: int, ttl: Any, *, live: bool) -> Life:
-    """A lifetime whose ttl is no int."""
+    """A lifetime whose ttl is not an int."""
     return Life(age, ttl, live)
 
 
 MINUTES = HOUR // 6
 
-# Values that are no ttl have no effect: the default of an hour counts.
+# Values that are not a ttl have no effect: the default of an hour counts.
 TEXT_YOUNG = _odd(MINUTES, "60", live=True)
 ZERO_YOUNG = _odd(MINUTES, 0, live=True)
 FRACTION_OLD = _odd(2 * HOUR, 86400.5, live=False)

@@ -396,7 +396,7 @@ def test_validating_for_too_long_takes_a_later_bound(
         ),
         (
             "DROP TABLE events; CREATE VIEW events AS SELECT 1 AS id, now() AS created_at",
-            "no ordinary table",
+            "not an ordinary table",
         ),
     ],
 )

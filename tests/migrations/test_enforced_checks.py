@@ -56,7 +56,7 @@ def sent(engine: Engine) -> list[str]:
 
 
 def takes_wrong_ttls(engine: Engine) -> bool:
-    """Whether raw SQL can write what is no ttl; it is not kept."""
+    """Whether raw SQL can write what is not a ttl; it is not kept."""
     with engine.connect() as connection:
         try:
             connection.execute(WRONG)

@@ -287,7 +287,7 @@ def test_grants_are_kept_and_the_readers_own_rights_count(there: Any, engine: En
     run(engine, f"CREATE {'ROLE' if is_postgresql else 'USER'} {account}")
     try:
         run(engine, f"GRANT SELECT ON web_sessions_live TO {account}")
-        if not is_postgresql:  # INVOKER: the view is no way around the table's grants
+        if not is_postgresql:  # INVOKER: the view is not a way around the table's grants
             run(engine, f"GRANT SELECT ON web_sessions TO {account}")
         there.revision("op.alter_ttl('web_sessions', 60)")
         there.upgrade()

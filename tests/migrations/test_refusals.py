@@ -50,7 +50,7 @@ def refused(engine: Engine, project: Any) -> Any:
         ("op.add_ttl('web_session', 60)", "no table 'web_session' .* mean 'web_sessions'"),
         (
             "op.add_ttl('web_sessions', 0)",
-            r"op.add_ttl\('web_sessions'\) default_ttl = 0 is no ttl",
+            r"op.add_ttl\('web_sessions'\) default_ttl = 0 is not a ttl",
         ),
         (
             "op.add_ttl('web_sessions', 60, backfill='created')",

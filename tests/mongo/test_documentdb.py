@@ -1,6 +1,6 @@
 """``backend="documentdb"``: what is sent there is right on MongoDB, too.
 
-documentdb is the engine of Azure Cosmos DB for MongoDB (vCore). Where it can be had, the contract
+documentdb is the engine of Azure Cosmos DB for MongoDB (vCore). Where it is available, the contract
 runs on it (`python tools/servers.py --only documentdb -- pytest --only mongodb tests/contract -k
 test_beanie`), and so do these tests.
 """
@@ -92,7 +92,7 @@ async def test_what_is_in_no_index_is_said(mongodb_url: str) -> None:
         report = await ensure_collection(made.ours, TTL(3600), backend="documentdb")
         assert report.left_to_sweeper == (
             "documents whose '_ts' is before 2000-01-01",
-            "documents whose 'ttl' is no valid ttl",
+            "documents whose 'ttl' is not a valid ttl",
         )
 
 

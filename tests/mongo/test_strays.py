@@ -193,7 +193,7 @@ async def test_odd_documents_fail_no_search(place: Scratch) -> None:
     assert not any(kind.is_repairable for kind in kinds)
 
 
-# Mending
+# Repairing
 
 
 async def test_exp_is_made_right_and_nothing_else_is_touched(place: Scratch) -> None:

@@ -500,8 +500,8 @@ async def test_what_cannot_be_swept_is_refused_with_what_to_give_instead(
         (Unready, r"call init_beanie\(\) first"),
         (Elsewhere, "'ttl_odm_never_made'"),
         (Cosmic, "Azure Cosmos DB"),
-        (Names, "Names is no document class"),
-        (int, "no document class"),
+        (Names, "Names is not a document class"),
+        (int, "not a document class"),
         ("documents", "give a document class"),
         (None, "give a document class"),
     ):

@@ -72,7 +72,7 @@ def visits(default: Any = 3600, days: int = 30, cut: Partitions = DAILY, **decla
 
 
 def is_mysql(engine: Engine | Connection) -> bool:
-    """Whether it is MariaDB or MySQL, where partitions are no tables."""
+    """Whether it is MariaDB or MySQL, where partitions are not tables."""
     return engine.dialect.name in MYSQL_FAMILY
 
 

@@ -272,7 +272,7 @@ def test_a_function_tells_the_default_of_each_statement(engine: Engine) -> None:
             found = session.scalars(select(model.id).order_by(model.id)).all()
             assert found == alive, default
         told[0] = 0
-        with pytest.raises(InvalidTTL, match=r"Told\.__ttl__: TTL\.default\(\) = 0 is no ttl"):
+        with pytest.raises(InvalidTTL, match=r"Told\.__ttl__: TTL\.default\(\) = 0 is not a ttl"):
             session.scalars(select(model.id))
         told[0] = 60
         model.__ttl__ = TTL(-1, last_modified="at", override=None, unit="s")

@@ -1,4 +1,4 @@
-"""Epoch numbers with a fraction: what is no number, and floats that are too short."""
+"""Epoch numbers with a fraction: what is not a number, and floats that are too short."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_what_is_no_ttl_has_no_effect_in_tables_from_before_the_check(
     Sweeper(engine, [Ticket]).run_once()
     with Session(engine) as session:
         left = set(session.scalars(select(Ticket.ttl).options(everything)))
-    # What is no ttl is in neither index: `ttl-odm check` finds it.
+    # What is not a ttl is in neither index: `ttl-odm check` finds it.
     assert left == (lives | set(none) if sweep == "index" else lives)
 
 

@@ -67,7 +67,7 @@ def test_nothing_is_compiled_again_and_the_cache_does_not_grow(
 
 def test_an_invalid_default_is_not_taken(engine: Engine, model: Any) -> None:
     for value in (0, -2, 1.5, "3600", True):
-        with pytest.raises(InvalidTTL, match=r"^WebSession\.__ttl__ = .* is no ttl"):
+        with pytest.raises(InvalidTTL, match=r"^WebSession\.__ttl__ = .* is not a ttl"):
             model.__ttl__ = value
     with Session(engine) as session:
         assert "inherits" in ids(session, model)

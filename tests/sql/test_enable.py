@@ -430,14 +430,16 @@ def test_a_column_that_a_policy_names_must_be_there() -> None:
 
 @pytest.mark.parametrize("target", ["tokens", object(), MetaData(), str, select(1), None])
 def test_what_is_no_class_and_no_table_is_refused(target: Any) -> None:
-    with pytest.raises(TTLConfigurationError, match="is no mapped class and no Table"):
+    with pytest.raises(TTLConfigurationError, match="is not a mapped class or a Table"):
         enable(target, 60)
 
 
 def test_a_mapper_and_an_alias_are_refused_by_the_name_of_their_class() -> None:
     token = declared(None)  # type: ignore[arg-type]
     for target in (inspect(token), aliased(token)):
-        with pytest.raises(TTLConfigurationError, match=r"^Token is no .* mapper, give the class"):
+        with pytest.raises(
+            TTLConfigurationError, match=r"^Token is not a .* mapper, give the class"
+        ):
             enable(target, 60)
 
 

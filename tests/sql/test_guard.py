@@ -95,9 +95,9 @@ QUERIES = [
 VALUES = {"views": 1, "text": "t", "id": "z", "limit": 9, "one": 1, "zero": 0}
 
 REFUSED = {
-    "UPDATE web_sessions SET views = 1": "no plain SELECT",
-    "DELETE FROM web_sessions WHERE id = 'b'": "no plain SELECT",
-    "INSERT INTO web_sessions (id, views, _ts) SELECT 'x', 1, 0 FROM web_sessions": "no plain",
+    "UPDATE web_sessions SET views = 1": "not a plain SELECT",
+    "DELETE FROM web_sessions WHERE id = 'b'": "not a plain SELECT",
+    "INSERT INTO web_sessions (id, views, _ts) SELECT 'x', 1, 0 FROM web_sessions": "not a plain",
     "SELECT id FROM web_sessions FOR UPDATE": "lock no rows",
     "SELECT id FROM WHERE web_sessions": "sqlglot can't read it",
 }

@@ -1,4 +1,4 @@
-"""Advisory locks through a pooler, where a connection may be no session."""
+"""Advisory locks through a pooler, where a connection may not be a session."""
 
 from __future__ import annotations
 

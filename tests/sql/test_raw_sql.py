@@ -127,10 +127,14 @@ def test_all_but_the_table_stays_as_it_was_written(dialect: str, sql: str, resul
 @pytest.mark.parametrize(
     ("dialect", "sql", "obstacle"),
     [
-        (POSTGRES, "UPDATE tokens SET a = 1", "no plain SELECT"),
-        (POSTGRES, "INSERT INTO a SELECT * FROM tokens", "no plain SELECT"),
-        (POSTGRES, "SELECT * INTO a FROM tokens", "no plain SELECT"),
-        (POSTGRES, "WITH a AS (DELETE FROM tokens RETURNING *) SELECT * FROM a", "no plain SELECT"),
+        (POSTGRES, "UPDATE tokens SET a = 1", "not a plain SELECT"),
+        (POSTGRES, "INSERT INTO a SELECT * FROM tokens", "not a plain SELECT"),
+        (POSTGRES, "SELECT * INTO a FROM tokens", "not a plain SELECT"),
+        (
+            POSTGRES,
+            "WITH a AS (DELETE FROM tokens RETURNING *) SELECT * FROM a",
+            "not a plain SELECT",
+        ),
         (POSTGRES, "SELECT * FROM tokens FOR SHARE", "FOR UPDATE"),
         (MYSQL, "SELECT * FROM tokens LOCK IN SHARE MODE", "FOR UPDATE"),
         (POSTGRES, "SELECT * FROM ONLY tokens", "needs a table"),

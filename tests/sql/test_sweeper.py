@@ -120,7 +120,7 @@ def test_a_default_that_is_no_ttl_fails_its_table_and_no_other(engine: Engine) -
     carts.__ttl__ = TTL(lambda: 0)
     report = Sweeper(engine, [carts, sessions]).run_once()
     assert [each.table for each in report.failed] == ["carts"]
-    assert "Cart.__ttl__: TTL.default() = 0 is no ttl" in str(report)
+    assert "Cart.__ttl__: TTL.default() = 0 is not a ttl" in str(report)
     assert len(report.targets) == 2
 
 

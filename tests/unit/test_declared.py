@@ -134,10 +134,10 @@ def test_other_columns_are_refused_and_the_old_ones_stay(bound: Any, later: Any)
 
 def test_what_is_no_ttl_is_refused_by_its_place() -> None:
     Cart.__ttl__ = 0
-    with pytest.raises(InvalidTTL, match=r"^Cart\.__ttl__ = 0 is no ttl"):
+    with pytest.raises(InvalidTTL, match=r"^Cart\.__ttl__ = 0 is not a ttl"):
         DeclaredTTL(Cart)()
     Cart.__ttl__ = TTL(lambda: 0)
-    with pytest.raises(InvalidTTL, match=r"^Cart\.__ttl__: TTL\.default\(\) = 0 is no ttl"):
+    with pytest.raises(InvalidTTL, match=r"^Cart\.__ttl__: TTL\.default\(\) = 0 is not a ttl"):
         DeclaredTTL(Cart)()
 
 

@@ -28,7 +28,7 @@ def test_a_duration_is_a_number_of_seconds(text: str | float, seconds: float) ->
     "text", ["", "d", "9x", "1h30m", "-1d", "nan", "inf", "1e999", "1 2", "h1", float("inf")]
 )
 def test_what_is_none_is_refused(text: str | float) -> None:
-    with pytest.raises(ValueError, match="is no duration: give a number of seconds"):
+    with pytest.raises(ValueError, match="is not a duration: give a number of seconds"):
         duration(text)
 
 

@@ -94,7 +94,7 @@ def test_a_life_is_whole_seconds_and_zero_or_less_is_over_at_once(life: Any, sec
     "life", [True, False, "60", 0.5, float("nan"), MAX_TTL + 1, timedelta(microseconds=1)]
 )
 def test_a_life_that_is_no_whole_number_of_seconds_is_refused(life: Any) -> None:
-    with pytest.raises(InvalidTTL, match=r"^Cart\.ttl = .* is no ttl: give None"):
+    with pytest.raises(InvalidTTL, match=r"^Cart\.ttl = .* is not a ttl: give None"):
         life_seconds(life, where="Cart.ttl")
 
 

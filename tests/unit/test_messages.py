@@ -30,12 +30,12 @@ BY = "add by='field', which tells the kinds of rows apart."
 SINGLE = "name one field; TTL indexes are single-field."
 
 SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
-    (default_ttl, (0,), {}, f"__ttl__ = 0 is no ttl: give {OFF}, or {SECONDS}"),
-    (row_ttl, ("1",), {}, f"ttl = '1' is no ttl: give {INHERIT}, or {SECONDS}"),
-    (as_policy, (0,), {}, f"__ttl__ = 0 is no ttl: give {OFF}, or {SECONDS}"),
+    (default_ttl, (0,), {}, f"__ttl__ = 0 is not a ttl: give {OFF}, or {SECONDS}"),
+    (row_ttl, ("1",), {}, f"ttl = '1' is not a ttl: give {INHERIT}, or {SECONDS}"),
+    (as_policy, (0,), {}, f"__ttl__ = 0 is not a ttl: give {OFF}, or {SECONDS}"),
     (interval, (-3,), {}, "at_most_every=-3: give seconds or a timedelta of more than 0."),
-    (TTL, (0,), {}, f"TTL.default = 0 is no ttl: give {OFF}, or {SECONDS}"),
-    (TTL(5).with_default, (0,), {}, f"TTL.default = 0 is no ttl: give {OFF}, or {SECONDS}"),
+    (TTL, (0,), {}, f"TTL.default = 0 is not a ttl: give {OFF}, or {SECONDS}"),
+    (TTL(5).with_default, (0,), {}, f"TTL.default = 0 is not a ttl: give {OFF}, or {SECONDS}"),
     (TTL, ({"a": 1},), {}, f"TTL.default = {{'a': 1}}: {BY}"),
     (
         TTL,
@@ -47,19 +47,19 @@ SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
         TTL,
         ({"a": 1},),
         {"by": "kind", "other": 0},
-        f"TTL.other = 0 is no ttl: give {OFF}, or {SECONDS}",
+        f"TTL.other = 0 is not a ttl: give {OFF}, or {SECONDS}",
     ),
     (
         TTL({"a": lambda: 0}, by="kind").default_of,
         ("a",),
         {},
-        f"TTL['a']() = 0 is no ttl: give {OFF}, or {SECONDS}",
+        f"TTL['a']() = 0 is not a ttl: give {OFF}, or {SECONDS}",
     ),
     (TTL, (), {"last_modified": 7}, f"TTL.last_modified = 7: {STR}"),
     (TTL, (), {"last_modified": "a,b"}, f"TTL.last_modified = 'a,b': {SINGLE}"),
     (TTL, (), {"override": "_ts"}, "TTL.override = '_ts': name another field than last_modified."),
     (TTL, (), {"never": 0}, "TTL.never = 0: give a tuple of ints, such as (0,)."),
-    (TTL, (), {"never": (1, True)}, "TTL.never = (1, True): True is no 64-bit int."),
+    (TTL, (), {"never": (1, True)}, "TTL.never = (1, True): True is not a 64-bit int."),
     (TTL, (), {"values": "none"}, "TTL.values = 'none': give 'strict' or 'lenient' or None."),
     (TTL, (), {"timezone": 1}, f"TTL.timezone = 1: {ZONE}."),
     (TTL, (), {"timezone": "Paris"}, f"TTL.timezone = 'Paris': {ZONE}{NO_DATA}."),
@@ -75,7 +75,7 @@ SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
         ExpireAfter,
         ("at", -1),
         {},
-        f"ExpireAfter.seconds = -1 is no duration: give {SECONDS.replace('1', '0', 1)}",
+        f"ExpireAfter.seconds = -1 is not a duration: give {SECONDS.replace('1', '0', 1)}",
     ),
     (ExpireAfter, ("at", 1), {"timezone": 1}, f"ExpireAfter.timezone = 1: {ZONE}."),
     (ExpireAfter, ("at", 1), {"unit": "h"}, f"ExpireAfter.unit = 'h': {UNITS}"),
@@ -108,5 +108,5 @@ def test_an_int_that_python_refuses_to_print_is_shown_by_its_type() -> None:
 
 
 def test_a_timedelta_in_a_message_is_shown_as_python_writes_it() -> None:
-    with pytest.raises(TTLError, match=r"^ttl = datetime\.timedelta\(0\) is no ttl"):
+    with pytest.raises(TTLError, match=r"^ttl = datetime\.timedelta\(0\) is not a ttl"):
         row_ttl(timedelta(0))

@@ -81,7 +81,7 @@ def test_a_default_may_be_a_function() -> None:
 
     assert not policy.is_fixed
     assert (policy.default, policy.default_of("cart")) == (60, -1)
-    with pytest.raises(InvalidTTL, match=r"TTL\.default\(\) = 0 is no ttl"):
+    with pytest.raises(InvalidTTL, match=r"TTL\.default\(\) = 0 is not a ttl"):
         _ = policy.default
 
 
@@ -143,11 +143,11 @@ def test_slips_in_the_defaults_of_kinds_are_named(declaration: Any, message: str
 
 
 def test_an_invalid_default_of_a_kind_is_named_with_the_kind() -> None:
-    with pytest.raises(InvalidTTL, match=r"TTL\['cart'\] = 0 is no ttl"):
+    with pytest.raises(InvalidTTL, match=r"TTL\['cart'\] = 0 is not a ttl"):
         TTL({"cart": 0}, by="resource")
-    with pytest.raises(InvalidTTL, match=r"TTL\.other = 0 is no ttl"):
+    with pytest.raises(InvalidTTL, match=r"TTL\.other = 0 is not a ttl"):
         TTL({"cart": 60}, by="resource", other=0)
-    with pytest.raises(InvalidTTL, match=r"TTL\['cart'\]\(\) = '60' is no ttl"):
+    with pytest.raises(InvalidTTL, match=r"TTL\['cart'\]\(\) = '60' is not a ttl"):
         _ = TTL({"cart": lambda: "60"}, by="resource").defaults  # type: ignore[dict-item,return-value]
 
 

@@ -235,7 +235,7 @@ class Work:
         return await self.ask(statement, self.database, name, self.body)
 
     async def drop(self) -> bytes:
-        """Drop a collection; none is there to drop is no error."""
+        """Drop a collection; none is there to drop is not an error."""
         statement = "SELECT documentdb_api.drop_collection(%s, %s)"
         return await self.do(statement, self.database, self.command["drop"])
 

@@ -1,4 +1,4 @@
-"""docs/engines.md: the tests' verdicts on each engine and version that can be had.
+"""docs/engines.md: the tests' verdicts on each engine and version that is available.
 
 | module | what it has |
 |---|---|
@@ -39,7 +39,7 @@ def write(only: Collection[str], python: str) -> int:
         python: the interpreter with everything.
 
     Returns:
-        An exit status: 0 if all that could be had came out right.
+        An exit status: 0 if all that were available came out right.
     """
     data, page = (ROOT / "docs" / f"engines.{kind}" for kind in ("json", "md"))
     results = {name: result for name, result in load(data).items() if name in NAMES}

@@ -25,7 +25,7 @@ PREFACE = """# Engines
 **{summary}**
 
 The usual tests run on one version of each database. Here the suites that depend on it most ran on
-each engine and version that can be had: the [contract](conformance.md) with every driver, and with
+each available engine and version: the [contract](conformance.md) with every driver, and with
 the first of them the paths of the [leak matrix](leaks.md) and the [migrations](migrating.md). Each
 server is real and was started by the command; the libraries are the newest.
 
@@ -41,7 +41,7 @@ nothing installed: packages of other suites are unpacked into a cache. It needs 
 
 @dataclass(frozen=True)
 class Absent:
-    """An engine that could not be had when it was asked for.
+    """An engine that was not available when it was asked for.
 
     Attributes:
         date: when.

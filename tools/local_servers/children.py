@@ -186,7 +186,7 @@ class Children:
     def stop_all(self) -> None:
         """End every process and wait for it; nothing can be started here any more.
 
-        Each gets its own orderly stop signal first, and SIGKILL only after `STOP_SECONDS`.
+        Each gets its own clean stop signal first, and SIGKILL only after `STOP_SECONDS`.
         """
         with self._lock:
             self._closed = True

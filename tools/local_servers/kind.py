@@ -37,7 +37,7 @@ _PORTS = range(15_000, 32_000)
 
 
 class Wanted(Enum):
-    """What to do about a server that can't be had.
+    """What to do about a server that isn't available.
 
     `required`: fail, as for every other; `if-available`: go on without it, and say so; `none`:
     don't even look for it.

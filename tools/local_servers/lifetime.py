@@ -110,7 +110,7 @@ def left_out(only: Collection[str], urls: Mapping[str, str]) -> list[str]:
         + (
             f"{kind.wanted}=none leaves it out"
             if kind.how_wanted() is Wanted.NONE
-            else "it could not be had (a line above, which begins with 'servers:', says why)"
+            else "it was not available (a line above, which begins with 'servers:', says why)"
         )
         for kind in KINDS
         if kind.wanted and (not only or kind.name in only)

@@ -81,7 +81,7 @@ class Suite:
         """Download and unpack it, unless it is here; the next run finds it.
 
         Raises:
-            ServerError: this is no Debian, or the mirror has no such suite or packages; with the
+            ServerError: this is not Debian, or the mirror has no such suite or packages; with the
                 errors that apt-get printed.
         """
         mirror = _mirror()
@@ -150,7 +150,7 @@ def _mirror() -> str:
     """The address of the Debian mirror that the machine's apt is set to."""
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
     if missing or not _KEYRING.exists():
-        message = f"this is no Debian: {' and '.join(missing) or _KEYRING} is missing"
+        message = f"this is not Debian: {' and '.join(missing) or _KEYRING} is missing"
         raise ServerError(message)
     for line in _run([*_TARGETS]).splitlines():
         component, _, address = line.partition(" ")

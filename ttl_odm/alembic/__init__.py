@@ -1,9 +1,9 @@
 """Alembic operations that put TTL on live tables, change it and take it off again.
 
-``import ttl_odm.alembic`` in env.py is all the installation there is: it registers
-``op.add_ttl``, ``op.alter_ttl`` and ``op.drop_ttl`` (and the same in ``batch_alter_table``), and
-teaches autogenerate and ``alembic check`` what ``__ttl__`` means. It is no plugin that loads by
-itself: an environment that doesn't import it is left alone.
+``import ttl_odm.alembic`` in env.py is the whole setup: it registers ``op.add_ttl``,
+``op.alter_ttl`` and ``op.drop_ttl`` (and the same in ``batch_alter_table``), and teaches
+autogenerate and ``alembic check`` what ``__ttl__`` means. It is not a plugin that loads by itself.
+Without it autogenerate refuses to write a revision that names our types, which could not run.
 
 An operation never stalls a writer for longer than a moment, and finishes when it is run again
 after it failed in the middle. docs/migrating.md says how, and what each option costs.
@@ -12,6 +12,7 @@ What users and revisions see:
 
 - `operations`: the three operations, their reverses, and their texts in a revision
 - `autogenerate`: the models' ``__ttl__`` against what the database has
+- `renderings`: the import of a revision that names a type of ours
 - `errors`: the one error of a migration that is refused
 
 What they do:

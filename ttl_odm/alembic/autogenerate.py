@@ -22,6 +22,7 @@ from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
 from ttl_odm.alembic.policies import POLICY_TABLES
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
+from ttl_odm.alembic.renderings import import_for_types
 from ttl_odm.alembic.target_schema import STORED, TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.stored import Stored
@@ -95,6 +96,7 @@ def _hide_what_is_ours(
     # As include_name and include_object of env.py.
     autogen_context._name_filters.append(by_name)  # noqa: SLF001
     autogen_context._object_filters.append(by_object)  # noqa: SLF001
+    import_for_types(autogen_context)
 
 
 if not _FIRST:  # Alembic has registered its own before
@@ -145,7 +147,7 @@ class _Comparison:
         ]
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
-                # Alembic writes a table's info into the revision; our policy is no Python text.
+                # Alembic writes a table's info into the revision; our policy is not Python text.
                 op.info = {key: value for key, value in (op.info or {}).items() if key != INFO_KEY}
         declared = {
             (None if table.schema == self._default_schema else table.schema, table.name): table

@@ -55,7 +55,7 @@ def refuse_missing(target: TargetSchema, existing: ExistingSchema) -> None:
 
 
 def refuse_kept(connection: Connection, target: TargetSchema, existing: ExistingSchema) -> None:
-    """Refuse a column of rows' own ttl that is no such column, or holds what is no ttl."""
+    """Refuse a column of rows' own ttl that is not such a column, or holds what is not a ttl."""
     name = target.own_ttl.name
     if not isinstance(existing.columns[name].type, Integer):
         raise MigrationRefusedError(

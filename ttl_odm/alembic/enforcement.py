@@ -28,7 +28,7 @@ Enforce = Literal["view", "rls"]
 def refuse_unenforceable(
     enforce: str | None, view: str | None, runner: Runner, *, off: bool = False
 ) -> None:
-    """Refuse what is no way of enforcing, or none on this database."""
+    """Refuse what is not a way of enforcing, or none on this database."""
     choices = ("view", "rls", "off") if off else ("view", "rls")
     if enforce is not None and enforce not in choices:
         raise MigrationRefusedError(

@@ -318,5 +318,5 @@ def _check_options(op: AddTTLOp | AlterTTLOp) -> None:
     part = op.max_expired_now
     if part is not None and (isinstance(part, bool) or not 0 <= part <= 1):
         raise MigrationRefusedError(
-            f"max_expired_now={part!r} is no part of the rows: give a number from 0 to 1."
+            f"max_expired_now={part!r} is not a fraction: give a number from 0 to 1."
         )

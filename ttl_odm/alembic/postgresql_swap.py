@@ -1,6 +1,6 @@
 """The statements by which a table of PostgreSQL becomes the first partition of another.
 
-They belong into one transaction, under one lock, and none reads a row. Names of indexes are unique
+They belong in one transaction, under one lock, and none reads a row. Names of indexes are unique
 in a schema, so those of the old table make room; whoever names an index, a constraint or a sequence
 finds that of the new table.
 """

@@ -73,7 +73,7 @@ class CatalogueTable:
         if facts.kind == "p":
             yield f"it is partitioned already, and not by {column!r} alone: leave partition= out"
         elif facts.kind != "r":
-            yield "it is no ordinary table: leave partition= out"
+            yield "it is not an ordinary table: leave partition= out"
         if facts.persistence != "p":
             yield "it is UNLOGGED or TEMPORARY, which no table in partitions is"
         if facts.is_inherited:

@@ -48,8 +48,8 @@ class ExistingSchema:
         stamps: ``_ts`` has its final default, the database's clock.
         ttl_default: ``ttl`` still has a default, as while old rows are given -1.
         check: Whether the CHECK is there, and holds for the rows from before it; "outdated" is that
-            of an earlier release, which on SQLite let in what is no whole number, "unenforced" one
-            of MySQL that is there and keeps nothing out.
+            of an earlier release, which on SQLite let in what is not a whole number, "unenforced"
+            one of MySQL that is there and keeps nothing out.
         check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
         view: The name of our view of its live rows; empty if there is none.

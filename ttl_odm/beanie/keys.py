@@ -207,7 +207,7 @@ async def purge_displaced(
 ) -> int | None:
     """Archive and delete documents, and tell; in the write's transaction, or in one of their own.
 
-    Returns how many; None if nobody is to know of them, so that deleting them is all there is to
+    Returns how many; None if nobody is to know of them, so that only deleting them is left to
     do. A hook or an archive that fails undoes the transaction, the write's too.
     """
     mode = mode_of(binding, collection.name)
@@ -232,7 +232,7 @@ async def purge_displaced(
     if not server.has_transactions:
         raise TTLConfigurationError(
             f"{collection.name!r} has hooks or an archive, and an expired document of it is in "
-            "the way of a write. That needs a transaction, and a server that is no replica set "
+            "the way of a write. That needs a transaction, and a server that is not a replica set "
             "has none."
         )
     until = time.monotonic() + _PATIENCE_SECONDS

@@ -179,7 +179,7 @@ def select(
 
 
 def unknown(targets: Sequence[Target], where: str) -> UsageError:
-    """The error that a name is no target's."""
+    """The error that a name is not a target's."""
     known = ", ".join(target.model or target.name for target in targets)
     return UsageError(f"{where}: there is no such model; there are {known}.")
 

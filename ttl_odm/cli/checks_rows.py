@@ -62,7 +62,7 @@ class RowChecks(CheckedTable):
             yield self._skipped("overdue", message, self._deeper)
 
     def _values(self) -> Iterator[Finding]:
-        """Look for values that are no ttl, where no CHECK keeps them out."""
+        """Look for values that are not a ttl, where no CHECK keeps them out."""
         own = self._binding.override
         if own is None:
             return
@@ -72,7 +72,7 @@ class RowChecks(CheckedTable):
         if isinstance(own.type, Seconds) and lack is not None:
             why, fix = lack
             yield self._warning(
-                "missing-check", f"{why} {own.name}, so raw SQL can write what is no ttl", fix
+                "missing-check", f"{why} {own.name}, so raw SQL can write what is not a ttl", fix
             )
         if not self._is_readable:
             message = f"there is no CHECK on {own.name} and the table is big; --deep reads it all"
@@ -85,7 +85,9 @@ class RowChecks(CheckedTable):
         invalid = literal_column(criterion, Boolean())
         wrong = up_to_most(self._number(self._some(MOST, invalid)))
         if wrong:
-            message = f"rows whose {own.name} is no ttl (such as 0), so that the default counts: "
+            message = (
+                f"rows whose {own.name} is not a ttl (such as 0), so that the default counts: "
+            )
             if not self._is_walked:
                 expired = expired_in(self._connection, self._binding)
                 hidden = up_to_most(self._number(self._some(MOST, invalid, expired)))
@@ -97,7 +99,7 @@ class RowChecks(CheckedTable):
             )
 
     def _lack_of_check(self, column: str) -> tuple[str, str] | None:
-        """Why no CHECK keeps what is no ttl out of a column, and the fix; None where one does."""
+        """Why no CHECK keeps out what is not a ttl, and the fix; None where one does."""
         if self._is_mysql:
             # SQLAlchemy reflects no CHECK that stands at a column.
             create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]

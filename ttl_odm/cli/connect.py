@@ -202,9 +202,25 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
     bindings = bindings_of(models)
     if not bindings:
         raise UsageError(
-            f"{models!r} has no model with a TTL: declare __ttl__ on one, or enable() it. {_UNSEEN}"
+            _second_table(models)
+            or f"{models!r} has no model with a TTL: declare __ttl__ on one, or enable() it. "
+            f"{_UNSEEN}"
         )
     return [Target(binding.table.fullname, binding.name, binding.table) for binding in bindings]
+
+
+def _second_table(models: Any) -> str | None:
+    """What is wrong with a MetaData of which a Table shares the policy of another; None if none."""
+    from ttl_odm.sqlalchemy.policy.second_tables import policies_for  # noqa: PLC0415 (the extra)
+
+    for table in getattr(getattr(models, "metadata", models), "tables", {}).values():
+        if policies_for(table):
+            return (
+                f"{models!r} has no model with a TTL. Table {table.fullname!r} in it is a second: "
+                "the policy was given to another Table object of that name, which is to be "
+                "swept. Let --app name that Table, its model, or its MetaData."
+            )
+    return None
 
 
 def _documents(models: Any, *, with_ttl: bool) -> list[Target]:

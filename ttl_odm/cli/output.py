@@ -57,7 +57,7 @@ def echo(text: str) -> None:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Say that standard output failed, rather than the database; a reader who went is no error."""
+    """Report that standard output failed, not the database; a closed pipe is not an error."""
     try:
         yield
     except OSError as error:

@@ -49,7 +49,7 @@ def public_url(url: str) -> str:
     """Return a URL for people: without its password, and without what its query says.
 
     A password may have any character in it that should have been encoded, so everything up to the
-    last @ is its. It may also stand in what has no scheme and is no URL.
+    last @ is its. It may also stand in what has no scheme and is not a URL.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -108,7 +108,7 @@ def _parsed(url: str) -> URL:
                 "set here: cron and systemd start with none of a shell's."
             ) from error
         raise UsageError(
-            f"{public_url(url)!r} is no database URL that ttl-odm knows: give one such as "
+            f"{public_url(url)!r} is not a database URL that ttl-odm knows: give one such as "
             f"{_EXAMPLES}."
         ) from error
     if "@" in (parsed.host or ""):  # the rest of the password, which the driver would print
@@ -141,7 +141,7 @@ def mongodb_name(url: str) -> str:
         name = parse_uri(url, validate=False).get("database")
     except (InvalidURI, ValueError) as error:  # the last: of a port; both may quote a password
         raise UsageError(
-            f"{public_url(url)!r} is no URL of MongoDB: give one such as "
+            f"{public_url(url)!r} is not a URL of MongoDB: give one such as "
             "mongodb://host/database, with whatever of : / ? # [ ] @ % a user or a password has "
             "written as quote_plus() does."
         ) from error

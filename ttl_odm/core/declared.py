@@ -73,7 +73,7 @@ class DeclaredTTL:
         """The policy that is declared at this moment; its functions are not called.
 
         Raises:
-            InvalidTTL: The declaration is no ttl.
+            InvalidTTL: The declaration is not a ttl.
             TTLConfigurationError: It now names other columns.
         """
         declaration = getattr(self.owner, "__ttl__", None) if self._read is None else self._read()

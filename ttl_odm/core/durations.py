@@ -19,7 +19,7 @@ def duration(text: str | float) -> float:
     A whole number is an int.
 
     Raises:
-        ValueError: It is no duration, or has no end.
+        ValueError: It is not a duration, or has no end.
     """
     written = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     try:
@@ -28,7 +28,7 @@ def duration(text: str | float) -> float:
         seconds = math.nan
     if not math.isfinite(seconds):
         raise ValueError(
-            f"{text!r} is no duration: give a number of seconds, or one with a unit, as in 45s, "
+            f"{text!r} is not a duration: give a number of seconds, or one with a unit, as in 45s, "
             "30m, 12h, 90d or 2w"
         )
     return int(seconds) if seconds.is_integer() else seconds

@@ -48,7 +48,7 @@ def own_ttl(policy: TTL, stored: object) -> int | None:
     """Read the own ttl that a row holds.
 
     The reading is lenient in strict mode too: values which raw SQL or another program put there
-    are no override (None), and never delete a row by accident.
+    are not an override (None), and never delete a row by accident.
     """
     if policy.override is None:
         return None

@@ -53,7 +53,7 @@ OnlyIf = Literal["longer", "shorter", "has_ttl", "no_ttl"]
 
 
 def check_only_if(only_if: OnlyIf | None) -> None:
-    """Refuse what is no condition."""
+    """Refuse what is not a condition."""
     if only_if is not None and only_if not in get_args(OnlyIf):
         choices = ", ".join(map(repr, get_args(OnlyIf)))
         raise TTLConfigurationError(f"only_if={short_repr(only_if)}: give {choices} or None.")

@@ -43,7 +43,7 @@ class Stretch:
     def suffix(self) -> str:
         """What the name of its partition ends in, by its start: ``p20261125``, ``p20261125_06``.
 
-        A start that is no full hour is named to the second.
+        A start that is not a full hour is named to the second.
         """
         start = self.start
         if start.minute or start.second:

@@ -1,12 +1,12 @@
 """What ``__ttl__ = ...`` can declare: `TTL`, `ExpireAfter` and `ExpireAt`.
 
 A policy is an immutable value that is valid once it exists, so that nothing behind it has to
-check again: a number of seconds that is no ttl raises `InvalidTTL`, any other slip
+check again: a number of seconds that is not a ttl raises `InvalidTTL`, any other slip
 `TTLConfigurationError`, with the field, the value and what to write instead.
 
 A default ttl may be a function, and may differ between the kinds of rows of one table. Both are
 read at the moment when a value is needed, never when the policy is made. Or the database stores it
-(`Stored`): then its value is not to be had here at all.
+(`Stored`): then its value is not available here at all.
 
 This module must not know which database the named fields live in, nor whether they exist there;
 the adapters check that.
@@ -294,8 +294,8 @@ class ExpireAfter:
         whole = whole_seconds(seconds, lowest=0)
         if whole is None:
             raise InvalidTTL(
-                f"ExpireAfter.seconds = {short_repr(seconds)} is no duration: give whole seconds "
-                f"from 0 to {MAX_TTL} as an int, an integral float or a timedelta."
+                f"ExpireAfter.seconds = {short_repr(seconds)} is not a duration: give whole "
+                f"seconds from 0 to {MAX_TTL} as an int, an integral float or a timedelta."
             )
         _store(self, field=field, seconds=whole, timezone=timezone, unit=unit)
 
@@ -456,5 +456,5 @@ def _never_values(values: object) -> tuple[int, ...]:
     for value in values:
         is_int = isinstance(value, int) and not isinstance(value, bool)
         if not is_int or not -_INT64_LIMIT <= value < _INT64_LIMIT:
-            raise _misdeclared(values, "TTL.never", f"{short_repr(value)} is no 64-bit int")
+            raise _misdeclared(values, "TTL.never", f"{short_repr(value)} is not a 64-bit int")
     return tuple(int(value) for value in values)

@@ -78,7 +78,7 @@ class Stored:
             Seconds, -1, or None when TTL is off.
 
         Raises:
-            InvalidTTL: It is no ttl, or not between `least` and `most`.
+            InvalidTTL: It is not a ttl, or not between `least` and `most`.
         """
         ttl = default_ttl(value, where=where)
         endless = ttl is None or ttl == NEVER

@@ -5,7 +5,7 @@ a valid value is a mistake, and raises. What does a value that is already *store
 here raises then: what is not a valid ttl does not count, so that odd data never deletes a row.
 
 This module must not know which database stores the value. `bson.Int64` is understood because it
-is an int, and `Decimal128` is not because it is no float.
+is an int, and `Decimal128` is not because it is not a float.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def lenient_ttl(value: object) -> int | None:
 
 
 def whole_seconds(value: object, *, lowest: int) -> int | None:
-    """Read a duration; None when it is no whole number of seconds in lowest..MAX_TTL."""
+    """Read a duration; None when it is not a whole number of seconds in lowest..MAX_TTL."""
     if isinstance(value, timedelta):
         # Not total_seconds(): a float loses the microseconds of a long timedelta.
         seconds = None if value.microseconds else value.days * 86_400 + value.seconds
@@ -103,7 +103,7 @@ def _strict(value: object, where: str, special: str) -> int | None:
     seconds = whole_seconds(value, lowest=1)
     if seconds is None:
         raise InvalidTTL(
-            f"{where} = {short_repr(value)} is no ttl: give {special}, or whole seconds from 1 to "
-            f"{MAX_TTL} as an int, an integral float or a timedelta."
+            f"{where} = {short_repr(value)} is not a ttl: give {special}, or whole seconds from 1 "
+            f"to {MAX_TTL} as an int, an integral float or a timedelta."
         )
     return seconds

@@ -29,7 +29,7 @@ def relation(schema: str | None, name: str) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """A timeout as a setting takes it; never 0, which would be no limit at all."""
+    """A timeout as a setting takes it; never 0, which would mean no limit at all."""
     return f"{max(1, round(seconds * 1000))}ms"
 
 

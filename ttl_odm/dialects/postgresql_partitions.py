@@ -75,7 +75,7 @@ class PostgreSQLPartitions(PartitionDDL):
     def make(self, cut: Cut, leaf: Range, rest: str | None, columns: Sequence[str]) -> list[str]:
         """Make a partition beside the table, and attach it when its rows are in it.
 
-        `rest` is the one for all other rows if it has some that belong into the new one: they are
+        `rest` is the one for all other rows if it has some that belong in the new one: they are
         moved, with these columns. None if it has none.
         """
         name = self.quoted(cut.schema, leaf.name)
@@ -92,7 +92,7 @@ class PostgreSQLPartitions(PartitionDDL):
         return statements
 
     def within(self, cut: Cut, leaf: Range) -> str:
-        """The condition for rows that belong into a partition: both bounds, as that has them."""
+        """The condition for rows that belong in a partition: both bounds, as that has them."""
         column = relation(None, cut.column)
         return f"{column} >= {cut.bound(leaf.start)} AND {column} < {cut.bound(leaf.end)}"
 

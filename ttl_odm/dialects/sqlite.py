@@ -60,7 +60,7 @@ class SQLite(Family):
         return f"MIN({MAX_TTL}, MAX(1, ({instant} - {now or self.now} + 999) / 1000))"
 
     def instant_of_column(self, column: str, *, zoned: bool) -> str:  # noqa: ARG002 (none is)
-        """NULL for what is no text: a number would be taken for a Julian day."""
+        """NULL for what is not a text: a number would be taken for a Julian day."""
         return f"(CASE WHEN typeof({column}) = 'text' THEN {self.instant(column)} END)"
 
     def bookmark(self, place: str) -> str:

@@ -31,7 +31,7 @@ _MARK: Final = "_ttl_odm_guard"
 
 
 class ExpiredError(errors.ExpiredError, DatabaseError):
-    """The row has expired, so it no longer exists and can't be saved.
+    """The row has expired, so it no longer exists and `save()` refuses to write it.
 
     What is raised is also the model's own ``DoesNotExist``, and the ``DatabaseError`` that Django
     raises where ``save(force_update=True)`` matches nothing.

@@ -100,7 +100,7 @@ def preview_policy(
         deep: Count all rows; otherwise a sample is taken of more than 100,000.
 
     Raises:
-        InvalidTTL: It is no ttl, or not between `Stored.least` and `Stored.most`.
+        InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, connection.dialect)

@@ -102,8 +102,8 @@ class Measured:
         else:
             draws, met = len(hits), sum(hit > 0 for hit in hits)
             others = sum(hit < row[0] for hit, row in zip(hits, self.clusters, strict=True))
-            # Of neighbours: what differs from one end of the table to the other is no error, since
-            # each part has its stretch. Where neighbours differ, this is rather too large.
+            # Of neighbours: what differs from one end of the table to the other is not an error,
+            # since each part has its stretch. Where neighbours differ, this is rather too large.
             spread = sum((one - other) ** 2 for one, other in pairwise(hits)) / 2
             # No spread can be seen in one.
             error = math.sqrt(draws / (draws - 1) * spread) if draws > 1 else self.sampled

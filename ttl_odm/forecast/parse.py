@@ -85,7 +85,7 @@ def planned_policy(
     if not isinstance(current, ExpireAfter):
         return current.with_default(parse_default(default, where))
     try:
-        seconds: Any = duration(default)  # which may be no whole number
+        seconds: Any = duration(default)  # which may not be a whole number
         return replace(current, seconds=seconds)
     except (ValueError, InvalidTTL) as error:
         raise InvalidTTL(f"{where}: {_FIX}, or as in 90d.") from error
@@ -126,7 +126,7 @@ def _read(source: str) -> Any:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, (InvalidTTL, TTLConfigurationError)):
             raise
-        raise _refused(source, "it is no declaration") from error
+        raise _refused(source, "it is not a declaration") from error
 
 
 class _UnreadableError(Exception):
@@ -152,7 +152,7 @@ def _declaration(source: str) -> ast.expr:
         case ast.Expr(value=policy):
             return policy
         case _:
-            raise _UnreadableError("it is no declaration")
+            raise _UnreadableError("it is not a declaration")
 
 
 def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
@@ -208,10 +208,10 @@ def _seconds(value: Any) -> Any:
 def _number(node: ast.expr) -> Any:
     value = _value(node)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _UnreadableError(f"{ast.unparse(node)} is no number")
+        raise _UnreadableError(f"{ast.unparse(node)} is not a number")
     return value
 
 
 def _refused(source: str, why: str) -> TTLConfigurationError:
     start = source if len(source) <= LONGEST else f"{source[:LONGEST]}..."
-    return TTLConfigurationError(f"{start!r} is no policy: {why}. Give one such as {_EXAMPLES}.")
+    return TTLConfigurationError(f"{start!r} is not a policy: {why}. Give one such as {_EXAMPLES}.")

@@ -111,7 +111,7 @@ def questions(  # noqa: PLR0913
         asked["lost soon"] = but_not(asked[f"planned {HOUR}"], before)
     bounds = [seconds for seconds, _ in bars(**policies) if seconds is not None]
     asked |= {f"older {seconds}": older(seconds) for seconds in bounds}
-    now = int(time.time())  # a day more or less is no matter, so the host's will do
+    now = int(time.time())  # a day more or less does not matter, so the host's will do
     return asked | {
         "early": older(now - _FIRST_YEAR),
         "late": but_not(dated, older(now - _IN_2500)),

@@ -148,7 +148,7 @@ def _epoch(values: Sequence[object]) -> Reading | str:
     for unit, factor, words in _UNITS:
         if _EARLIEST * factor <= typical <= _LATEST * factor:
             return Reading(unit, words)
-    return f"holds numbers (such as {numbers[0]:g}) that are no epoch time"
+    return f"holds numbers (such as {numbers[0]:g}) that are not epoch times"
 
 
 def _text(values: Sequence[object]) -> Reading | str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 _AHEAD: Final = timedelta(minutes=10)
-"""A moment in the past that lies so far in the future is no moment in UTC."""
+"""A moment in the past that lies so far in the future is not a moment in UTC."""
 
 _PROLONGS: Final = (
     "every write through ttl_odm sets {} to its own instant; where a write must not prolong the "
@@ -97,7 +97,7 @@ def propose(table: Table, now: datetime) -> Verdict:
     for field in table.fields:
         whose = names.whose_end(field.name)
         # ``session_expires_at`` is about the sessions of this very table, perhaps; but a user whose
-        # password has expired is no rubbish.
+        # password has expired is not rubbish.
         if whose and not any(word.endswith(whose.rpartition("_")[2]) for word in words):
             remarks.append(
                 f"{field.name} may be the end of the {whose.replace('_', ' ')} only; if it is that "

@@ -42,7 +42,7 @@ def add_sweep(
     if not isinstance(sweeper, Sweeper):
         raise TTLConfigurationError(
             f"add_sweep(app, {sweeper!r}): give a Sweeper, since Celery's tasks are synchronous. "
-            "An AsyncSweeper belongs into a task of your own: see docs/schedulers.md."
+            "An AsyncSweeper belongs in a task of your own: see docs/schedulers.md."
         )
 
     def sweep() -> dict[str, Any]:

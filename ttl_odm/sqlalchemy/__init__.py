@@ -1,7 +1,7 @@
 """Time-to-live for SQLAlchemy models (SQLite, PostgreSQL, MariaDB, MySQL; sync and async).
 
-Importing this module is all the installation there is: every Session, AsyncSession and Core
-connection of every engine then sees live rows only, wherever a model declares ``__ttl__``.
+Importing this module is the whole setup: every Session, AsyncSession and Core connection of
+every engine then sees live rows only, wherever a model declares ``__ttl__``.
 """
 
 from ttl_odm.sqlalchemy import compat

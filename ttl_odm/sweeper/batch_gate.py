@@ -277,7 +277,7 @@ class BatchGate:
 
 
 def _halt(error: Exception) -> Halt:
-    # A lease or a throttle that fails is no failure of the target at hand.
+    # A lease or a throttle that fails is not a failure of the target at hand.
     return error if isinstance(error, Halt) else Halt(Ending.FAILED, error)
 
 

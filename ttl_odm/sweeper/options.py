@@ -2,7 +2,7 @@
 
 The options are documented here once, for both sweepers and everything that makes one (the command
 line, the integrations). They are checked when the sweeper is made, against what its store offers:
-a wrong one is no surprise at three in the morning.
+a wrong one is found at once and not at three in the morning.
 """
 
 from __future__ import annotations

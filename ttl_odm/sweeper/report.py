@@ -49,7 +49,7 @@ class Ending(Enum):
     """Another sweeper has taken over, or may have."""
 
     FAILED = "failed"
-    """Something failed that is no target's; see `SweepReport.error`."""
+    """Something failed that is not a target's; see `SweepReport.error`."""
 
 
 LIMITS: Final = (Ending.MAX_ROWS, Ending.MAX_SECONDS)
@@ -128,7 +128,7 @@ class TargetReport:
         rows: All rows at that time, perhaps as an estimate.
         error: What ended the work on this target (a `FuseError` is one), or what the first hook
             that failed has raised; None when nothing did.
-        missing: Whether the database has no such table, which is no error.
+        missing: Whether the database has no such table, which is not an error.
         referring: Expired rows of other tables that referred to these and went before, by table.
         left: Some of the rows that kept their batches from going and had to stay: the key of each,
             and why. The next sweep tries them again.
@@ -221,7 +221,7 @@ class SweepReport:
             that the sweep didn't come to.
         duration: Seconds.
         ended: Why it ended.
-        error: What failed that is no target's: the lease, the throttle, the database's clock.
+        error: What failed that is not a target's: the lease, the throttle, the database's clock.
         holder: Who holds the lease that this sweep didn't get.
         waited: Seconds that were spent waiting, by reason: ``rest``, ``rate``, ``retry``,
             ``throttle``, or what the throttle said.

@@ -173,7 +173,8 @@ def format_snapshot(
     else:
         holder, last = "No sweeper holds the lease.", "No sweep has been recorded."
         if lease.holder is not None:
-            holder = f"{visible(lease.holder)} holds the lease for {lease.seconds_left:,.0f} s."
+            left = f"{lease.seconds_left:,.0f} s"
+            holder = f"{visible(lease.holder)} holds the lease, which expires in {left}."
         if lease.recorded_ago is not None:
             last = f"Last sweep {age(lease.recorded_ago)} ago."
         lines.append(f"{holder} {last}")

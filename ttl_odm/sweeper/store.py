@@ -288,7 +288,7 @@ class Store(Protocol):
 
         Raises:
             TransientStoreError: Trying again may help.
-            MissingTargetError: There is nothing to sweep, which is no failure.
+            MissingTargetError: There is nothing to sweep, which is not a failure.
         """
         ...
 

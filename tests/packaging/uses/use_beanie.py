@@ -29,4 +29,4 @@ try:
 except InvalidTTL as error:
     assert "Wrong.__ttl__ = 0" in str(error)  # noqa: PT017
 else:
-    raise AssertionError("0 is no ttl")
+    raise AssertionError("0 is not a ttl")

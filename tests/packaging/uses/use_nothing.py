@@ -17,7 +17,7 @@ try:
 except InvalidTTL as error:
     assert "TTL.default = 0" in str(error)  # noqa: PT017
 else:
-    raise AssertionError("0 is no ttl")
+    raise AssertionError("0 is not a ttl")
 
 assert Sweeper(InMemoryStore()).run_once().deleted == 0
 foreign = {name.partition(".")[0] for name in sys.modules} - {*sys.stdlib_module_names, "ttl_odm"}

@@ -62,8 +62,8 @@ def enable(  # noqa: PLR0913 (what a class may declare)
         sweep: What ``__ttl_sweep__`` may be: how the sweeper finds them, "index" or "scan".
 
     Raises:
-        InvalidTTL: The policy is a number that is no ttl.
-        TTLConfigurationError: The target is no document class, has no field that the policy
+        InvalidTTL: The policy is a number that is not a ttl.
+        TTLConfigurationError: The target is not a document class, has no field that the policy
             names, or could not read its documents any more.
     """
     if not (isinstance(target, type) and issubclass(target, Document)):

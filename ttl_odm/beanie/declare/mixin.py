@@ -38,7 +38,7 @@ _reads_json: ContextVar[bool] = ContextVar("ttl_odm_reads_json", default=False)
 
 
 def _as_date(value: object) -> datetime | None:
-    """Read a stored ``_ts``: what is no date is none, as it is for the predicate.
+    """Read a stored ``_ts``: what is not a date is none, as it is for the predicate.
 
     Instants as JSON has them are read in JSON only.
     """

@@ -107,7 +107,7 @@ class Lifetime:
             return filter
         field = policy.last_modified
         before = self.handle.registry.clock.reached() - timedelta(seconds=policy.default or 0)
-        # An array of dates is no date.
+        # An array of dates is not a date.
         over: Filter = {field: {"$lte": before}, f"{field}.0": {"$exists": False}}
         if policy.override is not None:
             over = {policy.override: None, **over}

@@ -76,7 +76,7 @@ def gated(collection: Any, backend: Backend = "mongodb") -> Any:
         database = gated_database(collection.database, backend)
         return TTLMotorCollection(database, collection.name, _delegate=collection.delegate)
     raise TTLConfigurationError(
-        f"{collection!r} is no collection of PyMongo's asynchronous driver or Motor."
+        f"{collection!r} is not a collection of PyMongo's asynchronous driver or of Motor."
     )
 
 

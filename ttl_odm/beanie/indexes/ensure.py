@@ -180,7 +180,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
     The collection is PyMongo's or Motor's, or the gate's. No policy removes what an earlier one has
-    left. Another number of seconds is no rebuild. `show` is called, perhaps more than once, when
+    left. Another number of seconds needs no rebuild. `show` is called, perhaps more than once, when
     MongoDB deletes nothing any more that lives by the policy, and before it deletes what lived by
     an earlier one.
     """
@@ -314,7 +314,7 @@ async def _ensure_seconds(
     """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
 
     No policy leaves everything as it is: nobody can tell who has set it. MongoDB deletes no single
-    measurement by its date, so no other policy can be had, and no sweeper.
+    measurement by its date, so no other policy is possible, and no sweeper.
     """
     if policy is None:
         await follow()

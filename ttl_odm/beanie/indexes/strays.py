@@ -226,7 +226,7 @@ def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
         own = f"${policy.override}"
         is_whole = {"$eq": [own, {"$trunc": [own]}]}
         is_invalid = {"$not": [{"$and": [has_own_number(policy), is_whole]}]}
-        branches = [  # one after the other: $trunc fails on what is no number
+        branches = [  # one after the other: $trunc fails on what is not a number
             {"case": {"$in": [{"$type": own}, _NOTHING]}, "then": False},
             {"case": {"$not": [{"$in": [{"$type": own}, list(NUMBERS)]}]}, "then": True},
             {"case": {"$in": [own, [NEVER, *policy.never]]}, "then": False},

@@ -32,7 +32,7 @@ def holds(document: Document) -> bool:
 def refusal(document: Document, what: str, *, instead: str) -> TTLConfigurationError:
     """Return the error for what needs ``_ts``."""
     return TTLConfigurationError(
-        f"{type(document).__name__}: {what} can't be had on Azure Cosmos DB, which keeps '_ts' "
+        f"{type(document).__name__}: {what} is not available on Azure Cosmos DB, which keeps '_ts' "
         f"for itself: {instead}."
     )
 

@@ -153,7 +153,7 @@ async def expire_in(
     Raises:
         InvalidTTL: The number isn't whole, or over 2147483647.
         ExpiredError: It has expired.
-        TTLConfigurationError: Its policy knows no ttl of its own, or ``only_if`` is no condition.
+        TTLConfigurationError: Its policy has no ttl per document, or ``only_if`` isn't a condition.
     """
     policy, field = _with_own_ttl(document)
     seconds = life_seconds(life, where=f"{type(document).__name__}.{field}")

@@ -74,7 +74,7 @@ def range_of_live(policy: Policy, now: datetime) -> Document | None:
     An index finds ranges by it, as it can't by an expression. `now` is an instant that the server
     has reached. A document may live whatever is in ``_ts``: it has a ttl of its own, or an array of
     dates there, all of which an index has as old ones. The earliest date of an `ExpireAfter` or
-    `ExpireAt` does decide, and what is no date stays in.
+    `ExpireAt` does decide, and what is not a date stays in.
     """
     if isinstance(policy, TTL) or policy.unit is not None or "." in policy.field:
         return None
@@ -286,7 +286,7 @@ def _check_bson_dates(policy: Policy) -> None:
             _path(policy.by)
         for kind, _ in policy.kinds:
             if isinstance(kind, bool):
-                fix = f"{kind!r} is no kind on MongoDB, give strings or ints."
+                fix = f"{kind!r} is not a kind on MongoDB, give strings or ints."
         if fix is None and policy.limit is not None and policy.unit is not None:
             fix = (
                 "with max_lifetime both fields hold dates on MongoDB: leave unit out, or "

@@ -11,8 +11,8 @@ of creation. A changed default changes the number of the first, and no document.
 Three rules shape the partial filters:
 
 - MongoDB must never delete what still lives, so a document stands in an index only if the filter
-  is certain about it. What a filter cannot say (a ttl of 20.5, which is no ttl) stays out and waits
-  for the sweeper. One thing no filter can keep out is an array of dates in the field.
+  is certain about it. What a filter cannot say (a ttl of 20.5, which is not a ttl) stays out and
+  waits for the sweeper. One thing no filter can keep out is an array of dates in the field.
 - A query implies none of the filters by chance. Without a filter, the index on the last
   modification would be picked for queries that have no index of their own, and be slower than a
   scan; and it would collide with an index of the user's on the same field.
@@ -199,7 +199,7 @@ def check(policy: Policy) -> None:
             )
         if "$**" in field or not all(field.split(".")):
             raise TTLConfigurationError(
-                f"{policy!r}: {field!r} is no path of one field, as a TTL index needs."
+                f"{policy!r}: {field!r} is not a path of one field, as a TTL index needs."
             )
     for field in deciding_fields(policy):
         # A filter and an index take it for a position, an expression for a field's name.
@@ -286,7 +286,7 @@ def own_expiry(policy: TTL) -> Expression:
         return "$$REMOVE"
     own, last_modified = f"${policy.override}", f"${policy.last_modified}"
     dated = {"$eq": [{"$type": last_modified}, "date"]}
-    branches = [  # one after the other: $trunc and $toLong fail on what is no number
+    branches = [  # one after the other: $trunc and $toLong fail on what is not a number
         {"case": {"$not": [has_own_number(policy)]}, "then": "$$REMOVE"},
         {"case": {"$ne": [own, {"$trunc": [own]}]}, "then": "$$REMOVE"},
         {

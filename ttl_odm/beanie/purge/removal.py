@@ -116,7 +116,7 @@ class Remover:
 
     @property
     def needs_transaction(self) -> bool:
-        """Whether deleting is not all there is to do."""
+        """Whether more has to be done than to delete."""
         return self.mode.archive is not None or self._tells
 
     @property

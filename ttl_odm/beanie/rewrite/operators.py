@@ -142,7 +142,7 @@ def _add(made: _Stages, operator: str, path: str, value: object) -> bool:
 
 
 def _check_parents(made: _Stages, path: str) -> None:
-    """Have documents refused in which something on the way to a path is no document."""
+    """Have documents refused in which something on the way to a path is not a document."""
     parts = path.split(".")
     for length in range(1, len(parts)):
         parent = ".".join(parts[:length])
@@ -181,7 +181,9 @@ def _compare(made: _Stages, operator: str, path: str, value: object) -> bool:
 
 def _pull(made: _Stages, path: str, value: object) -> bool:
     if "." in path or not isinstance(value, (str, int, float, datetime, ObjectId)):
-        return False  # what is no array on the way is no error; and a value may be a condition
+        return (
+            False  # what is not an array on the way is not an error; and a value may be a condition
+        )
     old = f"${path}"
     no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
     made.refuse(no_array, _BAD_VALUE, f"Cannot apply $pull: {path!r} is of type", path)

@@ -202,7 +202,7 @@ class Stamping:
     def _check_keep(self, *, keep: bool) -> None:
         if keep and not self.stamps:
             raise TTLConfigurationError(
-                "keep_last_modified can't be had on Azure Cosmos DB, which stamps every write "
+                "keep_last_modified is not available on Azure Cosmos DB, which stamps every write "
                 "itself: leave it out."
             )
 

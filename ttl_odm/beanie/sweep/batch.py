@@ -64,7 +64,7 @@ async def purge(
             "__ttl_purge__ = 'sweeper' on its class, or have no hooks for it."
         )
     if remover.needs_transaction and not is_atomic:
-        where = "a capped collection" if layout.is_capped else "a server that is no replica set"
+        where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
         raise TTLConfigurationError(
             f"{name!r} has hooks or an archive, which need a transaction, and {where} has none."
         )

@@ -174,7 +174,7 @@ def _classes(models: Any) -> Iterator[type]:
 
 def _target_of(model: type) -> _Target:
     if not issubclass(model, beanie.Document):
-        raise TTLConfigurationError(f"{model.__name__} is no document class of Beanie's.")
+        raise TTLConfigurationError(f"{model.__name__} is not a document class of Beanie's.")
     binding = binding_of(model)
     if binding is None:
         raise TTLConfigurationError(

@@ -35,7 +35,7 @@ def install() -> None:
 
 
 def _set(model: type, name: str, value: Any) -> None:
-    """Refuse a default that is no ttl when it is assigned to a model, not by each query."""
+    """Refuse a default that is not a ttl when it is assigned to a model, not by each query."""
     if name == "__ttl__":
         as_policy(value, where=f"{model.__name__}.__ttl__")
     type.__setattr__(model, name, value)
@@ -79,4 +79,4 @@ def declare(model: Model, declared: object, *, where: str) -> None:
     names = {index.name for index in meta.indexes}
     ours = sweeper_indexes(table, binding.stamp.name, binding.own.name)
     meta.indexes = [*meta.indexes, *(index for index in ours if index.name not in names)]
-    meta.original_attrs["indexes"] = meta.indexes  # where migrations look for them
+    meta.original_attrs["indexes"] = meta.indexes  # where migrations look

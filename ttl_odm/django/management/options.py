@@ -93,7 +93,7 @@ def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
     for name in (*options["model"], *options["excepted"]):
         if name.lower() not in by_name:
             labels = ", ".join(sorted(model._meta.label for model in models)) or "none"
-            message = f"{name!r} is no model with a policy; these are: {labels}."
+            message = f"{name!r} is not a model with a policy; these are: {labels}."
             raise CommandError(message, returncode=Status.USAGE)
     left_out = {by_name[name.lower()] for name in options["excepted"]}
     chosen = {by_name[name.lower()] for name in options["model"]} or set(models)

@@ -155,7 +155,7 @@ class Binding:
 
     @property
     def is_strict(self) -> bool:
-        """Whether a CHECK keeps what is no ttl out of the rows' own."""
+        """Whether a CHECK keeps what is not a ttl out of the rows' own."""
         return isinstance(self.own, TTLField)
 
     @property
@@ -207,7 +207,7 @@ def _check(policy: Policy, own: AnyField | None, where: str) -> None:
     if policy.values not in (None, mode):
         raise TTLConfigurationError(
             f"{where}: values={policy.values!r}: TTLModel's own field is strict, any other field "
-            "is lenient (values that are no ttl have no effect); leave values out."
+            "is lenient (values that are not a ttl have no effect); leave values out."
         )
 
 

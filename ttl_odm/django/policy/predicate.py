@@ -147,7 +147,7 @@ class _Row:
         self._later = later
         self._stamp = f"{source}.{quote(str(binding.stamp.column))}"
         if binding.form in clock.FRACTIONAL.values():
-            # NaN is above all numbers, and minus infinity is no instant either.
+            # NaN is above all numbers, and minus infinity is not an instant either.
             self._stamp = (
                 f"(CASE WHEN {self._stamp} < {-(2**63)} THEN 1e300 ELSE {self._stamp} END)"
             )

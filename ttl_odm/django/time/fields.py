@@ -208,7 +208,7 @@ class InstantField(_Instant):
         try:
             return datetime.fromisoformat(str(value).replace("Z", "+00:00"))
         except ValueError as error:
-            raise ValidationError(f"{value!r} is no instant.", code="invalid") from error
+            raise ValidationError(f"{value!r} is not an instant.", code="invalid") from error
 
     def get_prep_value(self, value: object) -> Any:
         """An aware datetime."""
@@ -323,7 +323,7 @@ class TTLField(_Seconds):
         return super().get_prep_value(value)
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        """Seconds; also of a timedelta or an integral float. What is no ttl raises `InvalidTTL`."""
+        """Seconds, also of a timedelta or integral float. What is not a ttl raises `InvalidTTL`."""
         if value is None or hasattr(value, "as_sql"):
             return value
         checked = row_ttl(value, where=f"{self.model.__name__}.{self.name}")

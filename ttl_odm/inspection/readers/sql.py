@@ -63,7 +63,7 @@ _DATES: Final = (Kind.AWARE, Kind.NAIVE, Kind.DATE)
 def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Iterator[None]:
     """Let the database refuse every write and limit each statement's seconds; then roll back.
 
-    The connection is no good for anything else afterwards: take one that no pool gets back.
+    The connection is not fit for anything else afterwards: take one that no pool gets back.
     """
     limit = seconds or 0  # no limit, for all of them
     dialect = connection.dialect.name

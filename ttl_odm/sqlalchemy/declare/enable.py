@@ -88,7 +88,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
             already, with ``made_by="others"`` if they make its partitions.
 
     Raises:
-        InvalidTTL: The policy is a number that is no ttl.
+        InvalidTTL: The policy is a number that is not a ttl.
         TTLConfigurationError: The table lacks a column that the policy needs, the target is the
             joined subclass of another class, or no class or Table at all.
     """
@@ -146,7 +146,7 @@ class _Target:
         mapper = compat.mapper_of(target)
         if mapper is None:
             raise TTLConfigurationError(
-                f"{target_name(target)} is no mapped class and no Table, so it can't be enabled "
+                f"{target_name(target)} is not a mapped class or a Table, so it can't be enabled "
                 "(an automapped class is one after Base.prepare(); of an instance, an alias or a "
                 "mapper, give the class)."
             )

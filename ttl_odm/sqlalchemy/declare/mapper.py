@@ -88,7 +88,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
 
 
 def checking_defaults(original: Any) -> Any:
-    """Refuse a default that is no ttl when it is assigned to a class, not by each statement.
+    """Refuse a default that is not a ttl when it is assigned to a class, not by each statement.
 
     SQLAlchemy's own classes come through here once they are mapped; of classes that are mapped by
     a decorator nobody hears, and their statements raise.
@@ -209,7 +209,7 @@ class _PolicyColumns:
                 "that column has a CHECK. For values that have no effect instead of being refused, "
                 "name an integer column of your own: override='...'"
                 if ours
-                else "only TTLMixin's own column refuses what is no ttl; in others such values "
+                else "only TTLMixin's own column refuses what is not a ttl; in others such values "
                 "have no effect. Leave values out"
             )
             raise TTLConfigurationError(

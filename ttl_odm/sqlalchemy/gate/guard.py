@@ -32,7 +32,7 @@ def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
             the statement is a plain SELECT; any other is a `RawSQLError`. ``"off"``: nothing.
 
     Raises:
-        TTLConfigurationError: That is no engine, or no such answer.
+        TTLConfigurationError: That is not an engine, or no such answer.
         ModuleNotFoundError: sqlglot is missing; the extra ``guard`` brings it.
     """
     if raw not in get_args(Answer):

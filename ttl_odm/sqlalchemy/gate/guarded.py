@@ -188,7 +188,7 @@ class GuardedCompiler(Compiler):
         has_alias = kw.get("enclosing_alias") is not None
         obstacle = None
         if kw.get("iscrud"):
-            obstacle = "it is no plain SELECT"
+            obstacle = "it is not a plain SELECT"
         elif schema and not has_alias:
             obstacle = "columns are named with its schema: give it an alias"
         called = "" if has_alias else f" AS {self.preparer.quote(table.name)}"

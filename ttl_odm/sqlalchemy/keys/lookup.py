@@ -280,7 +280,7 @@ class KeyPurge:
         return deleted
 
     def _free_singly(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
-        """By a statement for one row, where NULL is no key either."""
+        """By a statement for one row, where NULL is not a key either."""
         keys = self._keys
         numbers = tuple(
             [

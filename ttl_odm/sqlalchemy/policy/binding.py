@@ -9,6 +9,7 @@ each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is w
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from inspect import currentframe
 from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,7 +22,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
-from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.sqlalchemy.time.column_types import Seconds, refuse_in_revision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -126,6 +127,10 @@ class Binding:
             or not (self.stamps and self.instants.native)
         )
 
+    def __repr__(self) -> str:
+        refuse_in_revision(getattr(currentframe(), "f_back", None))
+        return f"<{self.policy!r} of table {self.table.fullname!r}>"
+
     @property
     def name(self) -> str:
         """The model's name, for messages."""
@@ -133,7 +138,7 @@ class Binding:
 
     @property
     def is_checked(self) -> bool:
-        """Whether a CHECK keeps what is no ttl out of the column of rows' own."""
+        """Whether a CHECK keeps what is not a ttl out of the column of rows' own."""
         own = self.override
         return own is not None and isinstance(own.type, Seconds) and self.instants.native
 
@@ -236,6 +241,10 @@ class SubBinding:
     base: Binding
     keys: tuple[tuple[Column[Any], Column[Any]], ...]
     origin: SubBinding | None = None
+
+    def __repr__(self) -> str:
+        refuse_in_revision(getattr(currentframe(), "f_back", None))
+        return f"<table {self.table.fullname!r} with the rows of {self.base.table.fullname!r}>"
 
     @property
     def columns(self) -> list[Column[Any]]:

@@ -140,7 +140,7 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
         What the default was; None also where nothing was stored.
 
     Raises:
-        InvalidTTL: It is no ttl, or not between `Stored.least` and `Stored.most`.
+        InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, connection.dialect)
@@ -203,7 +203,7 @@ def _in_short_tries(connection: Connection) -> Iterator[Callable[[Any], CursorRe
             try:
                 return connection.execute(statement)
             except DBAPIError as error:
-                if code_of(error.orig) != _WAITED:  # of a deadlock the transaction is no more
+                if code_of(error.orig) != _WAITED:  # a deadlock has ended the transaction
                     raise
                 sleep(0.5)
         return connection.execute(statement)

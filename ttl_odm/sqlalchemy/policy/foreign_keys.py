@@ -116,7 +116,7 @@ class Consequence:
         return self.columns[0].table
 
     def refers_to_another_row(self) -> ColumnElement[bool]:
-        """The condition for rows that it doesn't make refer to themselves, which is no obstacle."""
+        """The condition for rows that don't refer to themselves by it, which is not an obstacle."""
         if self.binding is not root_binding_of(self.referred[0].table):
             return true()
         sub = sub_binding_of(self.table)

@@ -98,7 +98,7 @@ class Predicate:
             own = self._own(columns)
             is_own_ahead = column_format.ahead_after(start, self._life(binding, own), self._now)
             is_never = or_(*(own == _integer(never) for never in binding.nevers))
-            # A "never" may pass with what is no ttl: the last condition lets it in anyway.
+            # A "never" may pass with what is not a ttl: the last condition lets it in anyway.
             inherits, odd = own.is_(None), self._no_ttl(binding, own)
             late = []
             if isinstance(self._clock, SQLite) and binding.is_checked:

@@ -1,6 +1,6 @@
 """What ``create_all()`` adds to a model with the contract columns: a CHECK and two indexes.
 
-The CHECK keeps values that are no ttl out, whoever writes. The indexes let the sweeper find
+The CHECK keeps values that are not a ttl out, whoever writes. The indexes let the sweeper find
 expired rows without walking the table: one over the rows that inherit the default, one over
 the end of life of rows with their own ttl. A model that updates a large part of its rows
 between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any

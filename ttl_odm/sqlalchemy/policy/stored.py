@@ -214,7 +214,7 @@ def _render_literal(element: Literal, compiler: SQLCompiler, **_: object) -> str
 def stored_seconds(binding: Binding, columns: SourceColumns, part: Part, overruled_by: str) -> SQL:
     """What the stored default means: a part of `LifetimeSeconds`, read by the statement itself.
 
-    Where no row is stored, or one that is no ttl (as a CHECK keeps out), TTL is off: nothing
+    Where no row is stored, or one that is not a ttl (as a CHECK keeps out), TTL is off: nothing
     expires. An age is to be put into `once`, by itself or with what is made of it.
     """
     age = _age(binding, columns, overruled_by)

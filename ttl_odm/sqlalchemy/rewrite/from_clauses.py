@@ -211,7 +211,7 @@ def _equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
 
 
 def leaves(source: FromClause) -> Iterator[FromClause]:
-    """The FROM elements that a join is made of; an element that is no join, itself."""
+    """The FROM elements that a join is made of; an element that is not a join, itself."""
     if isinstance(source, Join):
         yield from leaves(source.left)
         yield from leaves(source.right)

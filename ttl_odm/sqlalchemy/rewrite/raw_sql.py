@@ -48,7 +48,7 @@ _REPLACEABLE: Final = {"this", "db", "catalog", "alias", "joins", "laterals"}
 
 _APART: Final = " \t\r\n(),;"
 
-_NO_SELECT: Final = "it is no plain SELECT"
+_NO_SELECT: Final = "it is not a plain SELECT"
 _OBSTACLES: Final = {
     exp.Lock: "FOR UPDATE and its like lock no rows of a subquery",
     exp.Into: _NO_SELECT,

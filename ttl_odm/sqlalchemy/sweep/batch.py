@@ -147,7 +147,7 @@ def _next_range(
         source, rows = _next_range(connection, binding, at, findings)
         return source, rows and resume.narrowed(rows, binding)
 
-    # Where partitions are no tables, what these have waiting is left by a condition.
+    # Where partitions are not tables, what these have waiting is left by a condition.
     beside: Callable[[FromClause], list[ColumnElement[bool]]] | None = None
 
     def next_range(source: Table, stretch: tuple[Any, Any]) -> KeyRange | None:

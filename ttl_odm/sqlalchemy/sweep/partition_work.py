@@ -254,7 +254,7 @@ class PartitionWork(ABC):
         return BatchResult(0)
 
     def _forget(self, leaf: Leaf) -> None:
-        """Forget what is known of a partition that is no more."""
+        """Forget what is known of a partition that is gone."""
         self.is_done = True
         self.findings.looks.pop((self.binding.table.fullname, leaf.name), None)
         forget_leaf(self.binding.table, leaf.name)

@@ -84,8 +84,8 @@ def prepared(
     """Set a connection fresh from the pool up for the sweeper.
 
     READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
-    unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would be no transaction. The
-    pool sets it back. Another `isolation` is for what only reads. `timeout`, `settings`: see
+    unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would not be a transaction.
+    The pool sets it back. Another `isolation` is for what only reads. `timeout`, `settings`: see
     `impatient`.
     """
     # The isolation comes second: SQLAlchemy doesn't replace a connection that is found lost while

@@ -2,7 +2,8 @@
 
 `LastModified` keeps ``_ts`` as each database tells time best and shows it as an aware UTC
 datetime; `Seconds` keeps ``ttl`` and refuses what the contract refuses, in every statement
-that writes it: flush, bulk and Core alike. `Native` is the format of ``_ts``: the only
+that writes it: flush, bulk and Core alike. Neither lets Alembic write it into a revision that could
+not run: see `refuse_in_revision`. `Native` is the format of ``_ts``: the only
 `ColumnFormat` that costs nothing at all. Those of other columns are in
 `ttl_odm.sqlalchemy.time.formats`. `PartEnd` is what the sweeper's indexes are ordered by.
 """
@@ -11,8 +12,10 @@ that writes it: flush, bulk and Core alike. `Native` is the format of ``_ts``: t
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from inspect import currentframe
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Boolean, ColumnElement, DateTime, Integer, TypeDecorator, type_coerce
@@ -26,6 +29,8 @@ from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from sqlalchemy import Column
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -46,6 +51,31 @@ class UnwrappedConfigurationError(TTLConfigurationError, DontWrapMixin):
     """`TTLConfigurationError` that SQLAlchemy does not dress up as a StatementError."""
 
 
+def refuse_in_revision(caller: FrameType | None) -> None:
+    """Refuse the call of a ``__repr__`` by which Alembic writes a revision without our operations.
+
+    Without ``import ttl_odm.alembic`` in env.py autogenerate knows nothing of TTL. It would write
+    our columns and policies as their ``repr()``, and the revision would end in a bare NameError or
+    a SyntaxError. Whoever else asks for a ``repr()`` gets it.
+
+    Args:
+        caller: The frame that called ``__repr__``.
+
+    Raises:
+        TTLConfigurationError: It is Alembic's renderer, and ``ttl_odm.alembic`` isn't imported.
+    """
+    if (
+        caller is not None
+        and caller.f_globals.get("__name__") == "alembic.autogenerate.render"
+        and "ttl_odm.alembic" not in sys.modules
+    ):
+        raise TTLConfigurationError(
+            "env.py doesn't import ttl_odm.alembic, so Alembic can't write a revision for tables "
+            "with TTL: it would end in \"NameError: name 'ttl_odm' is not defined\". Add the line "
+            "`import ttl_odm.alembic` at the top of env.py, and write the revision again."
+        )
+
+
 class LastModified(TypeDecorator[datetime]):
     """An instant; always an aware UTC ``datetime`` in Python.
 
@@ -55,6 +85,10 @@ class LastModified(TypeDecorator[datetime]):
 
     impl = DateTime(timezone=True)
     cache_ok = True
+
+    def __repr__(self) -> str:
+        refuse_in_revision(getattr(currentframe(), "f_back", None))
+        return super().__repr__()
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """The storage type of the dialect's clock."""
@@ -94,6 +128,10 @@ class Seconds(TypeDecorator[int]):
     def __init__(self, where: str = "ttl") -> None:
         super().__init__()
         self.where = where
+
+    def __repr__(self) -> str:
+        refuse_in_revision(getattr(currentframe(), "f_back", None))
+        return super().__repr__()
 
     def process_bind_param(
         self,

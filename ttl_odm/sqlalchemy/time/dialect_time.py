@@ -4,7 +4,7 @@ A *moment* is an instant as the database's clock tells it (`Clock.storage`: ``ti
 PostgreSQL, integers elsewhere). What is here turns a moment into what a column of dates,
 integers or strings holds, and back. `ttl_odm.sqlalchemy.time.formats` says which column needs what.
 
-Nothing here asks for the session's time zone, and nothing raises on a value that is no date:
+Nothing here asks for the session's time zone, and nothing raises on a value that is not a date:
 ``is_...`` conditions tell these, and are asked before, or beside, what would.
 """
 
@@ -44,7 +44,7 @@ _YEAR_10_000: Final = 253_402_300_800
 """Seconds from 1970 to the year that Python has no dates for."""
 
 NO_NUMBER: Final = -(2**63)
-"""What is below is no instant: minus infinity; NaN and infinity are above all others, or NULL."""
+"""What is below is not an instant: minus infinity. NaN and infinity are above all, or NULL."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

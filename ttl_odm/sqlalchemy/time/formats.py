@@ -3,8 +3,8 @@
 One object per column and database, a `ColumnFormat`. The predicate, the stamps and the sweeper
 ask it for SQL; none of them knows what a column holds.
 
-A comparison says what the column must be, never what a function of it must be, where that can be
-had: then an index on the column serves. Where it is not exact, an exact one stands beside it.
+A comparison says what the column must be, never what a function of it must be, where that is
+possible: then an index on the column serves. Where it is not exact, an exact one stands beside it.
 """
 
 # ruff: noqa: D102 (what a method is for stands where it is declared first)
@@ -230,8 +230,8 @@ class Epochs(ColumnFormat):
 class FractionalEpochs(ColumnFormat):
     """Floats and decimals: seconds, milliseconds or microseconds since 1970, with a fraction.
 
-    What is no number (NaN, infinity either way) is no instant. Of a float the nearest microsecond
-    is meant, by the very division that a program's ``time.time()`` has gone through.
+    What is not a number (NaN, infinity either way) is not an instant. Of a float the nearest
+    microsecond is meant, by the very division that a program's ``time.time()`` has gone through.
     """
 
     dialect: DialectTime

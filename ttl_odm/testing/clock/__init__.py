@@ -201,7 +201,7 @@ class TTLClock:
                 in whole milliseconds, which every database can store.
 
         Raises:
-            TypeError: It is no datetime.
+            TypeError: It is not a datetime.
             ValueError: It is naive.
         """
         if at is not None and not isinstance(at, datetime):
@@ -315,7 +315,9 @@ def _span(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} is no time to move a TTLClock by: give seconds or a timedelta.")
+        raise TypeError(
+            f"{value!r} is not a time to move a TTLClock by: give seconds or a timedelta."
+        )
     if not math.isfinite(value):
         raise ValueError(f"{value!r} seconds can't move a TTLClock: give a finite number.")
     try:
