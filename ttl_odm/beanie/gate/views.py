@@ -21,9 +21,11 @@ from ttl_odm.beanie.policy.commands import details_of, run
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Collection, Pipeline
+    from collections.abc import Sequence
+
+    from ttl_odm.beanie.drivers import Collection, Filter, Pipeline
+    from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.policy.binding import Registry
-    from ttl_odm.beanie.rewrite.pipelines import Policies
 
 
 @dataclass(slots=True)
@@ -37,7 +39,12 @@ class _Known:
 _known: WeakKeyDictionary[Registry, _Known] = WeakKeyDictionary()
 
 
-async def ensure(collection: Collection, registry: Registry, policies: Policies) -> None:
+def as_pipeline(source: str, pipeline: Sequence[Filter]) -> Pipeline:
+    """Return a pipeline that reaches the collections that a view reads."""
+    return [{"$unionWith": source}, *map(dict, pipeline)]
+
+
+async def ensure(collection: Collection, registry: Registry, policies: Handle) -> None:
     """Define a view as it should be, if a collection is one of Beanie's."""
     known = _known.setdefault(registry, _Known())
     key = collection.database.name, collection.name
@@ -48,6 +55,7 @@ async def ensure(collection: Collection, registry: Registry, policies: Policies)
         return
     settings = model.get_settings()
     source = str(settings.source)  # Beanie has made a class the name of its collection
+    await policies.know(as_pipeline(source, settings.pipeline))
     pipeline = live_pipeline(settings.pipeline, policies.policy_named(None, source), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return

@@ -1,6 +1,8 @@
 """Which policy a collection has, and the one way to it: from a class, or from a collection.
 
-The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. But where
+The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. A default
+that the database stores is the one that was noted last; who needs it has it noted before
+(`ttl_odm.beanie.policy.stored`). But where
 MongoDB itself deletes, a life must not get longer before `ensure_indexes` has told the server, or
 reads would show what its monitor deletes: until then the policy that it goes by is in force. Which
 class a collection belongs to is known to a `Registry`, one for each client: it has the collections
@@ -16,24 +18,27 @@ import logging
 import math
 import weakref
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
+from ttl_odm.beanie.policy.predicate import outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.declared import DeclaredTTL, refuse_stored, shape_of
+from ttl_odm.core.declared import DeclaredTTL, shape_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sweeper import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.core.stored import Stored
 
 Model = TypeVar("Model")
 
@@ -51,6 +56,18 @@ PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 """What ``__ttl_purge__`` may be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A default that the database stores, asked for at an instant of this host's monotonic clock.
+
+    Operations may go by it until another instant, without asking anew.
+    """
+
+    default: int | None
+    asked: float
+    until: float
+
+
 class Binding:
     """A collection's policy, as the root of the classes that share the collection declares it.
 
@@ -65,10 +82,21 @@ class Binding:
         self.deleting: Policy | None = None
         self._default = _declared(model)
         self._waiting: Policy | None = None
+        self._is_stored = self.declared != outline(self.declared)
+        self._noted: Noted | None = None
+        self._as_noted: tuple[Policy, Policy] | None = None
 
     @property
     def policy(self) -> Policy:
-        """How documents expire at this moment; functions have been asked for their defaults."""
+        """How documents expire at this moment; functions have been asked for their defaults.
+
+        Of a default that is stored what was noted last.
+
+        Raises:
+            TTLError: Nothing was noted.
+        """
+        if self._is_stored:
+            return self._by_note()
         policy, deleting = self._default.settled, self.deleting
         if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
             return policy
@@ -85,7 +113,55 @@ class Binding:
     @property
     def enforced(self) -> Policy | None:
         """The same; None where the service does it, or in a migration nobody."""
-        return self.policy if self.backend in _GATED else None
+        return None if self.enforced_by_others else self.policy
+
+    @property
+    def enforced_by_others(self) -> bool:
+        """Whether the service enforces it, or in a migration nobody."""
+        return self.backend not in _GATED
+
+    @property
+    def outline(self) -> Policy:
+        """The same as `policy` in all that doesn't hang on a default which is stored."""
+        return outline(self.declared) if self._is_stored else self.policy
+
+    @property
+    def stored(self) -> Stored | None:
+        """What is declared of a default that the database stores; None where the code has it."""
+        declared = self.declared
+        stored = declared.stored if isinstance(declared, TTL) else None
+        if (stored is not None) != self._is_stored:
+            raise TTLConfigurationError(
+                f"{self.model.__name__}.__ttl__ became {declared!r}: whether the database stores "
+                "the default can't change while the application runs."
+            )
+        return stored
+
+    def may_go_by_note(self, now: float) -> bool:
+        """Whether what was noted may be used at an instant of the monotonic clock."""
+        return self._noted is not None and now < self._noted.until
+
+    def is_noted_since(self, instant: float) -> bool:
+        """Whether the default is declared here, or was asked for after such an instant."""
+        return not self._is_stored or (self._noted is not None and self._noted.asked >= instant)
+
+    def note(self, noted: Noted) -> None:
+        """Take note of what is stored, unless something newer was noted."""
+        if self._noted is None or noted.asked >= self._noted.asked:
+            self._noted, self._as_noted = noted, None
+
+    def _by_note(self) -> Policy:
+        declared, noted = self.declared, self._noted
+        _ = self.stored
+        if noted is None:
+            raise TTLError(
+                f"The default ttl of {self.model.__name__} isn't known: it is stored in the "
+                "database, and this process has not asked it yet; read a document first."
+            )
+        if self._as_noted is None or self._as_noted[0] is not declared:
+            assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
+            self._as_noted = declared, declared.with_default(noted.default)
+        return self._as_noted[1]
 
     @property
     def is_left_to_service(self) -> bool:
@@ -100,7 +176,7 @@ class Binding:
     @property
     def wanted(self) -> Policy:
         """How they shall expire, as soon as MongoDB knows."""
-        return self._default.settled
+        return self._by_note() if self._is_stored else self._default.settled
 
     @property
     def is_time_series(self) -> bool:
@@ -168,7 +244,11 @@ def as_stored(model: type, policy: Policy) -> Policy:
 
     Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
     """
-    refuse_stored(policy, f"{model.__name__}.__ttl__")
+    if isinstance(policy, TTL) and policy.stored is not None and policy.stored.by is not None:
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {policy!r}: on MongoDB all documents of a collection have "
+            "one stored default: leave by out."
+        )
 
     def holds_days(field: str) -> bool:
         fields: Any = getattr(model, "model_fields", {})
@@ -216,6 +296,8 @@ class Registry:
     def __init__(self) -> None:
         """Start without policies."""
         self.clock = ServerClock()
+        self.has_stored = False
+        """Whether any collection has, or had, a default that the database stores."""
         self.without_ttl: set[tuple[str, str]] = set()
         """Collections without a policy in which nothing expires, as far as somebody has looked."""
         self._bindings: dict[tuple[str, str], Binding] = {}
@@ -236,7 +318,10 @@ class Registry:
         _check_same(binding, binding, collection)  # reads both, and so checks them
         left = self._left.pop((database, collection), None)
         deleting = left if known is None else known.deleting
-        if deleting is None and binding.purge == "native" and backend in _GATED:
+        if binding.stored is not None:
+            # `set_policy` and `ensure_indexes` see to it that MongoDB deletes by what is stored.
+            self.has_stored, deleting = True, None
+        elif deleting is None and binding.purge == "native" and backend in _GATED:
             deleting = binding.declared
         binding.deleting = deleting
         self._bindings[database, collection] = binding
@@ -272,6 +357,11 @@ _registries: dict[int, Registry] = {}
 
 def _check_same(one: Binding, other: Binding, collection: str) -> None:
     check_purge(one.declared, one.purge)
+    if one.stored is not None and one.backend not in ("mongodb", "migrations"):
+        raise TTLConfigurationError(
+            f"{one.model.__name__}.__ttl__ = {one.declared!r}: only MongoDB itself can store a "
+            f"default, and this is backend={one.backend!r}: give seconds."
+        )
     if (one.declared, one.purge) != (other.declared, other.purge):
         raise TTLConfigurationError(
             f"{one.model.__name__} and {other.model.__name__} share the collection "

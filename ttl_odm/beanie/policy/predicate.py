@@ -301,6 +301,16 @@ def _check_bson_dates(policy: Policy) -> None:
         )
 
 
+def outline(policy: Policy) -> Policy:
+    """Return a policy with -1 for a default that the database stores.
+
+    For all that doesn't hang on the default: fields, stamps, what can't be read.
+    """
+    if isinstance(policy, TTL) and policy.stored is not None:
+        return policy.with_default(NEVER)
+    return policy
+
+
 def shortest_default(policy: TTL) -> int | None:
     """Return the shortest default ttl of any kind of documents, in seconds.
 

@@ -29,7 +29,12 @@ from typing import Literal, TypeAlias
 from bson import Decimal128
 
 from ttl_odm.beanie.drivers import Document
-from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, shortest_default
+from ttl_odm.beanie.policy.predicate import (
+    deciding_fields,
+    expired_expr,
+    outline,
+    shortest_default,
+)
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -183,7 +188,7 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
 
 def check(policy: Policy) -> None:
     """Refuse a policy that no index can follow."""
-    expired_expr(policy)  # what cannot be read must not be deleted
+    expired_expr(outline(policy))  # what cannot be read must not be deleted
     if isinstance(policy, TTL) and EXPIRY in (
         policy.last_modified,
         policy.override,
@@ -220,7 +225,7 @@ def check_purge(policy: Policy, purge: Purge) -> None:
         reason = f"by dates, and the unit of these is {policy.unit!r}"
     elif isinstance(policy, TTL) and policy.by is not None:
         reason = f"after one number of seconds, and here they depend on {policy.by!r}"
-    elif isinstance(policy, TTL) and not policy.is_fixed:
+    elif isinstance(policy, TTL) and not policy.is_fixed and policy.stored is None:
         reason = "after a number of seconds that it knows, and here a function tells it"
     if reason is not None:
         raise TTLConfigurationError(
