@@ -107,9 +107,11 @@ class Carts:
 
 
 @asynccontextmanager
-async def carts(url: str, model: Any = None, *, begun: bool = True) -> AsyncIterator[Carts]:
+async def carts(
+    url: str, model: Any = None, *, begun: bool = True, commands: Commands | None = None
+) -> AsyncIterator[Carts]:
     """Give an empty collection with a stored default, begun by `ensure_indexes`."""
-    commands = Commands()
+    commands = Commands() if commands is None else commands
     async with scratch(url, event_listeners=[commands]) as place:
         database = ttl_database(place.ours.database)
         chosen = declared() if model is None else model

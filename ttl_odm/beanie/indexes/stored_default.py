@@ -13,9 +13,9 @@ This module must not know how an index is changed.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
+from asyncio import sleep
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,9 +24,8 @@ from uuid import uuid4
 
 from pymongo.errors import PyMongoError
 
-from ttl_odm.beanie.policy.binding import Noted
 from ttl_odm.beanie.policy.commands import RawCollection, run
-from ttl_odm.beanie.policy.stored import CHANGES, POLICIES, key_of, monotonic, seconds_of
+from ttl_odm.beanie.policy.stored import CHANGES, POLICIES, changed_to, key_of, seconds_of
 from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import transaction
 from ttl_odm.core.policy import TTL
@@ -81,12 +80,12 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure) -> In
                 return
             await turn.begin(stored.start, stored.max_staleness)
             if step is not None and turn.rest:  # a change was interrupted
-                await asyncio.sleep(turn.rest)
+                await sleep(turn.rest)
                 await turn.renew()
             turn.check(binding, policy)
 
         report = await ensure(policy, show=show)
-    binding.note(Noted(lenient_ttl(turn.row.get("ttl")), asked := monotonic(), asked))
+    binding.note(changed_to(lenient_ttl(turn.row.get("ttl"))))
     return report
 
 
@@ -115,9 +114,9 @@ async def change(  # noqa: PLR0913 (two by keyword)
             if not is_written:
                 await turn.write({"ttl": ttl, "changed_by": by, "reason": reason}, before)
                 is_written = True
-                binding.note(Noted(ttl, asked := monotonic(), asked))
+                binding.note(changed_to(ttl))
                 if step is not None:  # others may go by what they have noted
-                    await asyncio.sleep(seconds_of(turn.row.get("max_staleness")))
+                    await sleep(seconds_of(turn.row.get("max_staleness")))
             if step is not None:
                 await turn.renew()
                 turn.check(binding, policy)
@@ -220,7 +219,7 @@ class Turn:
                 is_passing = error.has_error_label("TransientTransactionError")
                 if not (is_passing or is_conflict(error)) or time.monotonic() > until:
                     raise
-                await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
+                await sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
             else:
                 return
 
@@ -239,7 +238,7 @@ async def turn_at(collection: Collection) -> AsyncIterator[Turn]:
         if row is None:
             if time.monotonic() > until:
                 raise _lost(collection)
-            await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
+            await sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
     turn = Turn(collection, token, row)
     try:
         yield turn

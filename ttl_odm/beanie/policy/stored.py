@@ -79,6 +79,17 @@ async def see(binding: Binding, collection: Collection, *, anew: bool = False) -
     binding.note(Noted(lenient_ttl((row or {}).get("ttl")), asked, asked + allowed))
 
 
+def changed_to(default: int | None) -> Noted:
+    """Return what is to be noted of a default that has just been written."""
+    now = monotonic()
+    return Noted(default, now, now)
+
+
+def is_known(binding: Binding) -> bool:
+    """Say whether what is known of a default decides about results in memory."""
+    return binding.is_noted_since(monotonic() - KNOWN_FOR)
+
+
 async def hold(place: RawCollection, binding: Binding) -> Policy:
     """Return the policy by which documents may be deleted now; nobody changes it before the commit.
 
