@@ -233,16 +233,15 @@ async def turn_at(collection: Collection) -> AsyncIterator[Turn]:
     until, row = time.monotonic() + _PATIENCE_SECONDS, None
     there = {"q": {"_id": key}, "u": {"$setOnInsert": {"purges": 0}}, "upsert": True}
     await run(collection, {"update": POLICIES, "updates": [there]})
-    while row is None:
-        row = await _found_and_set(collection, {"_id": key, "$expr": is_free}, taken)
-        if row is None:
-            if time.monotonic() > until:
-                raise _lost(collection)
-            await sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
-    turn = Turn(collection, token, row)
     try:
-        yield turn
-    finally:
+        while row is None:
+            row = await _found_and_set(collection, {"_id": key, "$expr": is_free}, taken)
+            if row is None:
+                if time.monotonic() > until:
+                    raise _lost(collection)
+                await sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
+        yield Turn(collection, token, row)
+    finally:  # also where the answer that it is ours was lost
         own = {"_id": key, "changing.by": token}
         update = {"q": own, "u": {"$unset": {"changing": ""}}}
         with suppress(PyMongoError):  # it ends by itself
