@@ -7,12 +7,16 @@ filters and seconds, so that no test waits for its monitor.
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from contextlib import contextmanager
 from datetime import timedelta
-from itertools import permutations
+from itertools import cycle, permutations
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.guard import GUARD
 from tests.mongo.stored import HOUR, KEY, Carts, carts, declared
 from tests.mongo.sweeping import Commands
 from ttl_odm import Stored, TTLConfigurationError, TTLError
@@ -22,7 +26,7 @@ from ttl_odm.beanie.policy.commands import RawCollection, Server
 from ttl_odm.core.values import MAX_TTL, lenient_ttl
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 DEFAULTS = (60, 600, HOUR, -1, None)
 AGES = (30, 300, 2000, 2 * HOUR)
@@ -317,3 +321,58 @@ async def test_a_server_without_transactions_is_refused(
             with pytest.raises(TTLConfigurationError, match="replica set"):
                 await work
         assert place.row() is None
+
+
+# Several processes
+
+
+@contextmanager
+def processes(url: str, name: str, starts: Sequence[int]) -> Iterator[list[subprocess.Popen[str]]]:
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    module = [sys.executable, "-m", "tests.mongo.stored_process", url, name]
+    started = [subprocess.Popen([*module, str(start)], **pipes) for start in starts]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.communicate(timeout=GUARD)
+
+
+def ask(process: subprocess.Popen[str], line: str) -> set[int]:
+    """Have a process do something, and return what it shows then."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(line, file=process.stdin, flush=True)
+    return {int(key) for key in process.stdout.readline().split()}
+
+
+async def test_processes_of_several_releases_agree_in_the_operation_after_a_change(
+    mongodb_url: str, place: Carts
+) -> None:
+    with processes(mongodb_url, place.raw.name, (HOUR, HOUR, 60)) as others:
+        for process in others:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        assert place.seconds() == HOUR  # as it was begun
+
+        for changes, ttl in zip(cycle(others), (60, HOUR, None, -1, 600), strict=False):
+            seen = ask(changes, "off" if ttl is None else str(ttl))
+            assert seen == shown(place) == await place.shown()
+            assert [ask(process, "?") for process in others] == [seen] * 3
+            assert place.seconds() == seconds_for(ttl)
+            assert not seen & doomed(place)
+
+
+async def test_a_process_that_is_killed_while_it_changes_a_default_is_followed_by_another(
+    mongodb_url: str, place: Carts
+) -> None:
+    """It held the turn, and had written the document."""
+    with processes(mongodb_url, place.raw.name, (HOUR,)) as (other,):
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        changing = {"by": "gone", "until": place.now() + timedelta(seconds=1)}
+        place.raw["ttl_odm_policies"].update_one({"_id": KEY}, {"$set": {"changing": changing}})
+        place.put(60)
+
+        assert ask(other, "600") == shown(place)
+        assert place.seconds() == 600

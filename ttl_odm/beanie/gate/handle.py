@@ -183,7 +183,7 @@ class Handle:
         if self.outline is not None:
             await self.registry.clock.refresh(self.plain.database)
         else:
-            await views.ensure(self.plain, self.registry, self)
+            await views.ensure(self.plain, self.registry, self, self.know)
         await self.check_reach()
 
     async def check_reach(self) -> None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_NOTHING = {"$match": {"$nor": [{}]}}
+_NOTHING: Document = {"$match": {"$nor": [{}]}}
 
 # Motor's stubs leave out the constructors and attributes that subclasses need.
 _MotorDatabase: Any = AsyncIOMotorDatabase
@@ -283,6 +283,7 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
 class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
     """The results of an aggregation."""
 
+    args: Any  # of Motor's
     _open: Any = None
 
     async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:

@@ -21,11 +21,11 @@ from ttl_odm.beanie.policy.commands import details_of, run
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ttl_odm.beanie.drivers import Collection, Filter, Pipeline
-    from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.policy.binding import Registry
+    from ttl_odm.beanie.rewrite.pipelines import Policies
 
 
 @dataclass(slots=True)
@@ -44,8 +44,16 @@ def as_pipeline(source: str, pipeline: Sequence[Filter]) -> Pipeline:
     return [{"$unionWith": source}, *map(dict, pipeline)]
 
 
-async def ensure(collection: Collection, registry: Registry, policies: Handle) -> None:
-    """Define a view as it should be, if a collection is one of Beanie's."""
+async def ensure(
+    collection: Collection,
+    registry: Registry,
+    policies: Policies,
+    know: Callable[[Pipeline], Awaitable[None]],
+) -> None:
+    """Define a view as it should be, if a collection is one of Beanie's.
+
+    `know` reads the defaults that are stored of what a pipeline reaches.
+    """
     known = _known.setdefault(registry, _Known())
     key = collection.database.name, collection.name
     if key not in known.models:
@@ -55,7 +63,7 @@ async def ensure(collection: Collection, registry: Registry, policies: Handle) -
         return
     settings = model.get_settings()
     source = str(settings.source)  # Beanie has made a class the name of its collection
-    await policies.know(as_pipeline(source, settings.pipeline))
+    await know(as_pipeline(source, settings.pipeline))
     pipeline = live_pipeline(settings.pipeline, policies.policy_named(None, source), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return

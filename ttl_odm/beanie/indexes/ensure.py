@@ -162,7 +162,9 @@ async def ensure_indexes(
     return tuple(reports)
 
 
-async def _ensure(collection: Collection, binding: Binding, ensure: Ensure) -> IndexReport:
+async def _ensure(
+    collection: Collection, binding: Binding, ensure: Ensure[IndexReport]
+) -> IndexReport:
     """Do it for a policy that the class declares."""
     del collection
     policy = binding.wanted

@@ -19,7 +19,7 @@ from asyncio import sleep
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import uuid4
 
 from pymongo.errors import PyMongoError
@@ -33,14 +33,17 @@ from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
-    from ttl_odm.beanie.indexes.ensure import IndexReport
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.core.policy import Policy
+
+Report = TypeVar("Report")
+Ensure: TypeAlias = "Callable[..., Awaitable[Report]]"
+"""What brings the indexes to what a policy needs, as `ensure_collection` does."""
 
 _TURN_SECONDS: Final = 30
 """For which a turn is had after it was last asked for, over the seconds that it waits itself."""
@@ -49,19 +52,11 @@ _PATIENCE_SECONDS: Final = 120
 _PAUSE_SECONDS: Final = 0.05
 
 
-class Ensure(Protocol):
-    """Brings the indexes to what a policy needs, as `ensure_collection` does."""
-
-    async def __call__(self, policy: Policy | None, *, show: Any) -> IndexReport:
-        """Do it."""
-        ...
-
-
 class _TurnNeededError(Exception):
     """There is something to do."""
 
 
-async def ensure(collection: Collection, binding: Binding, ensure: Ensure) -> IndexReport:
+async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report]) -> Report:
     """Bring the indexes to what is stored; where nothing is yet, to what a default begins with."""
     stored = binding.stored
     assert stored is not None  # noqa: S101 (who calls this has looked)
@@ -92,7 +87,7 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure) -> In
 async def change(  # noqa: PLR0913 (two by keyword)
     collection: Collection,
     binding: Binding,
-    ensure: Ensure,
+    ensure: Ensure[Any],
     ttl: int | None,
     *,
     by: str,
@@ -155,7 +150,8 @@ class Turn:
             return 0.0
         until: datetime = self.row["changing"]["until"]
         now = until - timedelta(seconds=_TURN_SECONDS + staleness)
-        return max(0.0, staleness - (now - self.row["changed_at"]).total_seconds())
+        changed_at: datetime = self.row["changed_at"]
+        return max(0.0, staleness - (now - changed_at).total_seconds())
 
     @property
     def _staleness(self) -> int:
