@@ -357,11 +357,6 @@ _registries: dict[int, Registry] = {}
 
 def _check_same(one: Binding, other: Binding, collection: str) -> None:
     check_purge(one.declared, one.purge)
-    if one.stored is not None and one.backend not in ("mongodb", "migrations"):
-        raise TTLConfigurationError(
-            f"{one.model.__name__}.__ttl__ = {one.declared!r}: only MongoDB itself can store a "
-            f"default, and this is backend={one.backend!r}: give seconds."
-        )
     if (one.declared, one.purge) != (other.declared, other.purge):
         raise TTLConfigurationError(
             f"{one.model.__name__} and {other.model.__name__} share the collection "
