@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from beanie import Document
 
+from ttl_odm import Stored
 from ttl_odm.beanie import TTLMixin
 
 
@@ -31,3 +32,16 @@ class Left(TTLMixin, Document):
 
 
 MODELS = [Event, Plain]
+
+
+class Basket(TTLMixin, Document):
+    """Its default is stored."""
+
+    __ttl__ = Stored(86_400, least=60)
+    id: int
+
+    class Settings:
+        name = "baskets"
+
+
+STORED = [Event, Basket]

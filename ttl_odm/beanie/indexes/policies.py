@@ -14,6 +14,7 @@ from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import timedelta
 
     from ttl_odm.beanie.drivers import Collection, Document
@@ -85,21 +86,41 @@ async def set_policy(
             or `ensure_indexes` is needed first. Nothing is changed.
         TTLError: Others keep changing it. Whether it was changed, `policy_changes` says.
     """
-    collection, binding = _stored(model)
-    stored = binding.stored
-    assert stored is not None  # noqa: S101 (_stored has looked)
+    return await change(model, checked(model, ttl, scope), by=by, reason=reason)
+
+
+async def change(
+    model: type,
+    ttl: int | None,
+    *,
+    by: str,
+    reason: str | None,
+    check: Callable[[int | None], Awaitable[None]] | None = None,
+) -> int | None:
+    """Change a default to a value that was checked; see `set_policy`.
+
+    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    """
+    collection, binding = stored_of(model)
+    ensure = partial(ensure_collection, collection, purge=binding.purge, backend=binding.backend)
+    make = partial(stored_default.change, collection, binding, ensure)
+    return await make(ttl, by=by, reason=reason, check=check)
+
+
+def checked(model: type, ttl: float | timedelta | None, scope: object) -> int | None:
+    """Return a default that it is to be; raises as `set_policy` does."""
+    stored = stored_of(model)[1].stored
+    assert stored is not None  # noqa: S101 (stored_of has looked)
     if scope is not None:
         raise TTLConfigurationError(
             f"{model.__name__}.__ttl__ = {stored!r}: all its documents have one default, so there "
             f"is none for scope={scope!r}."
         )
-    ensure = partial(ensure_collection, collection, purge=binding.purge, backend=binding.backend)
-    checked = stored.checked(ttl, where=f"{model.__name__}.__ttl__")
-    change = partial(stored_default.change, collection, binding, ensure)
-    return await change(checked, by=by, reason=reason)
+    return stored.checked(ttl, where=f"{model.__name__}.__ttl__")
 
 
-def _stored(model: type) -> tuple[Collection, Binding]:
+def stored_of(model: type) -> tuple[Collection, Binding]:
+    """Return a class's collection and its policy; raises where its default isn't stored."""
     binding = binding_of(model)
     if binding is None or binding.stored is None:
         raise TTLConfigurationError(
@@ -111,7 +132,7 @@ def _stored(model: type) -> tuple[Collection, Binding]:
 
 def _collections(*models: type) -> list[Collection]:
     """Return each collection once."""
-    collections = (_stored(model)[0] for model in models)
+    collections = (stored_of(model)[0] for model in models)
     return list({collection.full_name: collection for collection in collections}.values())
 
 

@@ -92,13 +92,19 @@ async def change(  # noqa: PLR0913 (two by keyword)
     *,
     by: str,
     reason: str | None,
+    check: Callable[[int | None], Awaitable[None]] | None = None,
 ) -> int | None:
-    """Change a default to a value that was checked; return what it was."""
+    """Change a default to a value that was checked; return what it was.
+
+    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    """
     declared = binding.declared
     assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
     await check_server(collection)
     async with turn_at(collection) as turn:
         before = lenient_ttl(turn.row.get("ttl"))
+        if check is not None:
+            await check(before)
         policy = declared.with_default(ttl)
         is_written = False
 

@@ -79,6 +79,12 @@ async def see(binding: Binding, collection: Collection, *, anew: bool = False) -
     binding.note(Noted(lenient_ttl((row or {}).get("ttl")), asked, asked + allowed))
 
 
+async def is_begun(collection: Collection) -> bool:
+    """Say whether anything is stored for a collection."""
+    own = {"_id": key_of(collection), "ttl": {"$exists": True}}
+    return await beside(collection, POLICIES).find_one(own, {"_id": 1}) is not None
+
+
 def changed_to(default: int | None) -> Noted:
     """Return what is to be noted of a default that has just been written."""
     now = monotonic()
