@@ -130,7 +130,7 @@ class Sent:
     def of(cls, handle: Handle, filter: object, *, expired: bool) -> Sent:
         """For a find that will be sent later."""
         asked = handle.filter_for(filter, expired=True)
-        if not expired and handle.stored_in():
+        if not expired and handle.is_stored:
             return cls(asked, filters.insert_only(asked), is_open=True)
         return cls(asked, handle.filter_for(filter, expired=expired))
 

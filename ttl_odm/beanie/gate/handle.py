@@ -133,9 +133,17 @@ class Handle:
         """Return how writes to any collection of the client are stamped."""
         return _stamping(self.registry.find(database or self.database, collection))
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the database stores the default of the collection."""
+        if not self.registry.has_stored:  # for nearly everybody that is all
+            return False
+        binding = self.binding
+        return binding is not None and binding.is_stored
+
     def stored_in(self, pipeline: object = ()) -> list[tuple[Binding, Collection]]:
         """Return what has a stored default: this collection, and those that a pipeline reaches."""
-        if not self.registry.has_stored:  # for nearly everybody that is all
+        if not self.registry.has_stored:
             return []
         places = {(self.database, self.plain.name)}
         places |= {(database or self.database, name) for database, name in names_in(pipeline)}
@@ -143,12 +151,15 @@ class Handle:
         return [
             (binding, client[database][name])
             for database, name in sorted(places)
-            if (binding := self.registry.find(database, name)) is not None
-            and binding.stored is not None
+            if (binding := self.registry.find(database, name)) is not None and binding.is_stored
         ]
 
     async def know(self, pipeline: object = ()) -> None:
         """Prepare for an operation: know the defaults that the database stores."""
+        if not pipeline:
+            if self.is_stored and (binding := self.binding) is not None:
+                await see(binding, self.plain)
+            return
         for binding, collection in self.stored_in(pipeline):
             await see(binding, collection)
 

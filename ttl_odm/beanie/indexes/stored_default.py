@@ -80,7 +80,7 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report
             turn.check(binding, policy)
 
         report = await ensure(policy, show=show)
-    binding.note(changed_to(lenient_ttl(turn.row.get("ttl"))))
+    binding.notes.take(changed_to(lenient_ttl(turn.row.get("ttl"))))
     return report
 
 
@@ -115,7 +115,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
             if not is_written:
                 await turn.write({"ttl": ttl, "changed_by": by, "reason": reason}, before)
                 is_written = True
-                binding.note(changed_to(ttl))
+                binding.notes.take(changed_to(ttl))
                 if step is not None:  # others may go by what they have noted
                     await sleep(seconds_of(turn.row.get("max_staleness")))
             if step is not None:

@@ -18,20 +18,20 @@ import logging
 import math
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
+from ttl_odm.beanie.policy.notes import Notes
 from ttl_odm.beanie.policy.predicate import outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core.declared import DeclaredTTL, shape_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
-from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import declarations
 
 if TYPE_CHECKING:
@@ -56,21 +56,10 @@ PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 """What ``__ttl_purge__`` may be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """A default that the database stores, asked for at an instant of this host's monotonic clock.
-
-    Operations may go by it until another instant, without asking anew.
-    """
-
-    default: int | None
-    asked: float
-    until: float
-
-
 class Binding:
     """A collection's policy, as the root of the classes that share the collection declares it.
 
+    `is_stored` says whether the database stores the default; `notes` has what is known of that.
     `deleting` is the policy by which MongoDB itself deletes, as far as this process knows: what was
     declared in the beginning, and then what `ensure_indexes` sees to. None where it doesn't.
     """
@@ -82,9 +71,8 @@ class Binding:
         self.deleting: Policy | None = None
         self._default = _declared(model)
         self._waiting: Policy | None = None
-        self._is_stored = self.declared != outline(self.declared)
-        self._noted: Noted | None = None
-        self._as_noted: tuple[Policy, Policy] | None = None
+        self.is_stored = self.declared != outline(self.declared)
+        self.notes = Notes()
 
     @property
     def policy(self) -> Policy:
@@ -95,8 +83,8 @@ class Binding:
         Raises:
             TTLError: Nothing was noted.
         """
-        if self._is_stored:
-            return self._by_note()
+        if self.is_stored:
+            return self._noted()
         policy, deleting = self._default.settled, self.deleting
         if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
             return policy
@@ -123,45 +111,24 @@ class Binding:
     @property
     def outline(self) -> Policy:
         """The same as `policy` in all that doesn't hang on a default which is stored."""
-        return outline(self.declared) if self._is_stored else self.policy
+        return outline(self.declared) if self.is_stored else self.policy
 
     @property
     def stored(self) -> Stored | None:
         """What is declared of a default that the database stores; None where the code has it."""
         declared = self.declared
         stored = declared.stored if isinstance(declared, TTL) else None
-        if (stored is not None) != self._is_stored:
+        if (stored is not None) != self.is_stored:
             raise TTLConfigurationError(
                 f"{self.model.__name__}.__ttl__ became {declared!r}: whether the database stores "
                 "the default can't change while the application runs."
             )
         return stored
 
-    def may_go_by_note(self, now: float) -> bool:
-        """Whether what was noted may be used at an instant of the monotonic clock."""
-        return self._noted is not None and now < self._noted.until
-
-    def is_noted_since(self, instant: float) -> bool:
-        """Whether the default is declared here, or was asked for after such an instant."""
-        return not self._is_stored or (self._noted is not None and self._noted.asked >= instant)
-
-    def note(self, noted: Noted) -> None:
-        """Take note of what is stored, unless something newer was noted."""
-        if self._noted is None or noted.asked >= self._noted.asked:
-            self._noted, self._as_noted = noted, None
-
-    def _by_note(self) -> Policy:
-        declared, noted = self.declared, self._noted
-        _ = self.stored
-        if noted is None:
-            raise TTLError(
-                f"The default ttl of {self.model.__name__} isn't known: it is stored in the "
-                "database, and this process has not asked it yet; read a document first."
-            )
-        if self._as_noted is None or self._as_noted[0] is not declared:
-            assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
-            self._as_noted = declared, declared.with_default(noted.default)
-        return self._as_noted[1]
+    def _noted(self) -> Policy:
+        declared, _ = self.declared, self.stored
+        assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
+        return self.notes.policy(declared, self.model)
 
     @property
     def is_left_to_service(self) -> bool:
@@ -176,7 +143,7 @@ class Binding:
     @property
     def wanted(self) -> Policy:
         """How they shall expire, as soon as MongoDB knows."""
-        return self._by_note() if self._is_stored else self._default.settled
+        return self._noted() if self.is_stored else self._default.settled
 
     @property
     def is_time_series(self) -> bool:

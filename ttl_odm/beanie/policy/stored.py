@@ -23,7 +23,7 @@ from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
-from ttl_odm.beanie.policy.binding import Noted
+from ttl_odm.beanie.policy.notes import Noted
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import lenient_ttl
 
@@ -69,14 +69,14 @@ async def see(binding: Binding, collection: Collection, *, anew: bool = False) -
     Not in a session: a transaction would see the default as it was when it began.
     """
     stored = binding.stored
-    if stored is None or (not anew and binding.may_go_by_note(monotonic())):
+    if stored is None or (not anew and binding.notes.may_be_used(monotonic())):
         return
     asked = monotonic()
     fields = {"ttl": 1, "max_staleness": 1}
     row = await beside(collection, POLICIES).find_one({"_id": key_of(collection)}, fields)
     # As long as nobody who changes it knows of a longer one.
     allowed = min(stored.max_staleness or 0, seconds_of((row or {}).get("max_staleness")))
-    binding.note(Noted(lenient_ttl((row or {}).get("ttl")), asked, asked + allowed))
+    binding.notes.take(Noted(lenient_ttl((row or {}).get("ttl")), asked, asked + allowed))
 
 
 async def is_begun(collection: Collection) -> bool:
@@ -93,7 +93,7 @@ def changed_to(default: int | None) -> Noted:
 
 def is_known(binding: Binding) -> bool:
     """Say whether what is known of a default decides about results in memory."""
-    return binding.is_noted_since(monotonic() - KNOWN_FOR)
+    return not binding.is_stored or binding.notes.is_asked_since(monotonic() - KNOWN_FOR)
 
 
 async def hold(place: RawCollection, binding: Binding) -> Policy:
