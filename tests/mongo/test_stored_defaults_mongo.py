@@ -259,11 +259,6 @@ async def test_whether_it_is_stored_cannot_change(place: Carts) -> None:
         await place.shown()
 
 
-def test_scopes_are_refused() -> None:
-    with pytest.raises(TTLConfigurationError, match="leave by out"):
-        declared(Stored(60, by="name"))
-
-
 async def test_one_with_fields_of_its_own_may_be_stored(mongodb_url: str) -> None:
     policy = TTL(Stored(HOUR), last_modified="changed", override=None)
     async with carts(mongodb_url, declared(policy, changed=None)) as place:

@@ -220,11 +220,15 @@ def _value(app: Application, target: Target, named: Sequence[str]) -> str | None
     if not named:
         return None
     if app.is_mongodb:
-        raise UsageError(f"{named[0]!r}: its documents have one default, so give TTL alone.")
-    from ttl_odm.sqlalchemy.policy.stored_default import stored_of  # noqa: PLC0415
+        from ttl_odm.beanie.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
+        bound = binding_of(target.entity)
+        by = bound.stored.by if bound is not None and bound.stored is not None else None
+    else:
+        from ttl_odm.sqlalchemy.policy.stored_default import stored_of  # noqa: PLC0415 (as above)
+
+        by = stored_of(target.entity).by
     field, is_given, value = named[0].partition("=")
-    by = stored_of(target.entity).by
     if not is_given or field != by:
         fix = f"give {by}=VALUE" if by else "its rows have one default, so give TTL alone"
         raise UsageError(f"{named[0]!r}: {fix}.")

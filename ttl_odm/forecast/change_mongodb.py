@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.beanie.indexes.policies import change, checked, stored_of
+from ttl_odm.beanie.indexes.policies import change, checked, scope_of, stored_of
 from ttl_odm.beanie.policy.commands import first_batch
-from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
+from ttl_odm.beanie.policy.predicate import completed, expired_expr
 from ttl_odm.beanie.policy.stored import see
-from ttl_odm.core.policy import TTL
 from ttl_odm.forecast import mongodb
 from ttl_odm.forecast.approval import (
     NotApprovedError,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.core.policy import Policy
 
 
 async def preview_policy(
@@ -39,25 +40,24 @@ async def preview_policy(
     Args:
         target: A document class that `init_beanie` has seen.
         ttl: The default that is planned.
-        scope: None; here all documents have one default.
+        scope: As for `set_policy`.
         deep: Count all documents; otherwise a sample is taken of more than 100,000.
 
     Raises:
         InvalidTTL: It is no ttl, or not between `Stored.least` and `Stored.most`.
         TTLConfigurationError: The default of the class isn't stored.
     """
-    after = checked(target, ttl, scope)
+    after, own = checked(target, ttl), scope_of(target, scope)
     collection, binding = stored_of(target)
     await see(binding, collection, anew=True)
-    current = binding.policy
-    assert isinstance(current, TTL)  # noqa: S101 (no other has a stored default)
-    planned = current.with_default(after)
+    current, planned = binding.policy, _planned(binding, own, after)
+    before = binding.notes.default_of(own)
     big = math.inf if deep else SMALL
     measured = await mongodb.measure(collection, current, planned, big)
     forecast = Forecast(collection.name, target.__name__, current, planned, measured)
     soon = measured.estimate("lost soon")
     most = soon.rows + soon.margin
-    return PolicyPreview(collection.name, None, current.default, after, most, forecast)
+    return PolicyPreview(collection.name, _named(own), before, after, most, forecast)
 
 
 async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
@@ -83,27 +83,36 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
         NotApprovedError: It would expire more documents by now than the preview said, or the
             default has been changed since, or the token is another preview's. Nothing is changed.
     """
-    after = checked(target, ttl, scope)
+    after, own = checked(target, ttl), scope_of(target, scope)
     collection, binding = stored_of(target)
     at_most, where = at_most_of(token), f"{target.__name__}.__ttl__ = {after}"
 
-    async def check(before: int | None) -> None:
-        if token != token_of(collection.name, None, before, after, at_most):
+    async def check(stored: int | None) -> None:
+        del stored  # of a scope without a default of its own the collection's counts
+        await see(binding, collection, anew=True)
+        before = binding.notes.default_of(own)
+        if token != token_of(collection.name, _named(own), before, after, at_most):
             raise other_change(where, before, token)
-        if await _count_lost(collection, binding, before, after, at_most + 1) > at_most:
+        planned = _planned(binding, own, after)
+        if await _count_lost(collection, binding.policy, planned, at_most + 1) > at_most:
             raise too_many(where, at_most)
 
-    await change(target, after, by=by, reason=reason, check=check)
+    await change(target, after, scope=own, by=by, reason=reason, check=check)
 
 
-async def _count_lost(
-    collection: Any, binding: Binding, before: int | None, after: int | None, limit: int
-) -> int:
-    """Count what lives by one default and not by another, up to a limit."""
-    declared = binding.declared
-    assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
-    lives = {"$not": [expired_expr(declared.with_default(before))]}
-    lost = {"$and": [expired_expr(declared.with_default(after)), lives]}
+def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:
+    """The policy as it would be."""
+    default, scopes = binding.notes.changed(scope, after)
+    return completed(binding.declared, default, scopes)
+
+
+def _named(scope: Any) -> str | None:
+    return None if scope == WHOLE_COLLECTION else str(scope)
+
+
+async def _count_lost(collection: Any, current: Policy, planned: Policy, limit: int) -> int:
+    """Count what lives by one policy and not by another, up to a limit."""
+    lost = {"$and": [expired_expr(planned), {"$not": [expired_expr(current)]}]}
     pipeline = [{"$match": {"$expr": lost}}, {"$limit": limit}, {"$count": "n"}]
     command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
     counted = await first_batch(collection, command)

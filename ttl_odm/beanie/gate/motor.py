@@ -230,7 +230,8 @@ class _Cursor(JudgingCursor):
     async def _read(self, method: Method, *args: object) -> Any:
         if self._lifetime is None:
             return await method(*args)
-        await self._lifetime.handle.know()
+        if self._batches == 0 or (self.alive and not self._buffer_size()):  # there is another batch
+            await self._lifetime.handle.know()
         await self._lifetime.handle.ready()
         if self._batches > 0:
             return await method(*args)

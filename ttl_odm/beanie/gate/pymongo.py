@@ -191,7 +191,8 @@ class _Cursor(JudgingCursor):
 
     async def _refresh(self) -> int:
         if self._lifetime is not None:
-            await self._lifetime.handle.know()
+            if not self._killed:  # there is another batch
+                await self._lifetime.handle.know()
             await self._lifetime.handle.ready()
             self._batches += 1
             if self._batches == 1:

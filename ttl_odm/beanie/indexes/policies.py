@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from bson import ObjectId
+from pydantic import TypeAdapter, ValidationError
 
 from ttl_odm.beanie.indexes import stored_default
 from ttl_odm.beanie.indexes.ensure import ensure_collection
 from ttl_odm.beanie.policy.binding import binding_of, collection_of
-from ttl_odm.beanie.policy.stored import CHANGES, POLICIES, WHOLE_COLLECTION, beside
-from ttl_odm.core.stored import PolicyChange, StoredPolicy
-from ttl_odm.core.values import lenient_ttl
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
+from ttl_odm.beanie.policy.stored import (
+    CHANGES,
+    POLICIES,
+    all_of,
+    beside,
+    is_scope,
+)
+from ttl_odm.core.stored import PolicyChange, Stored, StoredPolicy
+from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -33,12 +45,12 @@ async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
     """
     found: list[StoredPolicy] = []
     for collection in _collections(model, *models):
-        own = {"_id.name": collection.name, "ttl": {"$exists": True}}
+        own = {**all_of(collection), "ttl": {"$exists": True}}
         found += [
             StoredPolicy(ttl=lenient_ttl(row["ttl"]), **_told(row["_id"], row))
             async for row in beside(collection, POLICIES).find(own)
         ]
-    return sorted(found, key=lambda policy: policy.name)
+    return sorted(found, key=lambda policy: (policy.name, policy.scope or ""))
 
 
 async def policy_changes(model: type, *models: type) -> list[PolicyChange]:
@@ -73,7 +85,8 @@ async def set_policy(
     Args:
         model: A document class that `init_beanie` has seen.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
-        scope: None; here all documents have one default.
+        scope: A value of `Stored.by`, for the documents that have it: a str, an int or an ObjectId.
+            None for all that have no default of their own.
         by: Who changes it.
         reason: Why.
 
@@ -82,17 +95,20 @@ async def set_policy(
 
     Raises:
         InvalidTTL: It is no ttl, or not between `Stored.least` and `Stored.most`.
-        TTLConfigurationError: The default of the class isn't stored, the server is no replica set,
-            or `ensure_indexes` is needed first. Nothing is changed.
+        TTLConfigurationError: The default of the class isn't stored, or not by scopes, or there
+            are 1,000 of them; the server is no replica set; or `ensure_indexes` is needed first.
+            Nothing is changed.
         TTLError: Others keep changing it. Whether it was changed, `policy_changes` says.
     """
-    return await change(model, checked(model, ttl, scope), by=by, reason=reason)
+    value = scope_of(model, scope)
+    return await change(model, checked(model, ttl), scope=value, by=by, reason=reason)
 
 
-async def change(
+async def change(  # noqa: PLR0913 (all but two by keyword)
     model: type,
     ttl: int | None,
     *,
+    scope: object,
     by: str,
     reason: str | None,
     check: Callable[[int | None], Awaitable[None]] | None = None,
@@ -104,19 +120,47 @@ async def change(
     collection, binding = stored_of(model)
     ensure = partial(ensure_collection, collection, purge=binding.purge, backend=binding.backend)
     make = partial(stored_default.change, collection, binding, ensure)
-    return await make(ttl, by=by, reason=reason, check=check)
+    return await make(ttl, scope=scope, by=by, reason=reason, check=check)
 
 
-def checked(model: type, ttl: float | timedelta | None, scope: object) -> int | None:
+def checked(model: type, ttl: float | timedelta | None) -> int | None:
     """Return a default that it is to be; raises as `set_policy` does."""
+    return _declared(model).checked(ttl, where=f"{model.__name__}.__ttl__")
+
+
+def scope_of(model: type, scope: object) -> Any:
+    """Return a scope as it is stored, also from text as a command line has it.
+
+    Raises:
+        TTLConfigurationError: There are none, or none for this value.
+    """
+    if scope is None:
+        return WHOLE_COLLECTION
+    stored = _declared(model)
+    if stored.by is None:
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {stored!r}: no documents have a default of their own, so "
+            f"there is none for scope={scope!r}; declare Stored(..., by='field')."
+        )
+    value: Any = scope
+    fields: Any = getattr(model, "model_fields", {})
+    for name, info in fields.items():
+        if (info.alias or name) == stored.by:
+            with suppress(ValidationError):
+                value = TypeAdapter(info.annotation).validate_python(scope)
+    value = value.value if isinstance(value, Enum) else value
+    if not is_scope(value):
+        raise TTLConfigurationError(
+            f"{model.__name__}.{stored.by} = {short_repr(scope)}: on MongoDB a stored default of "
+            "its own is for a str that isn't empty, an int or an ObjectId."
+        )
+    return ObjectId(value) if isinstance(value, ObjectId) else value
+
+
+def _declared(model: type) -> Stored:
     stored = stored_of(model)[1].stored
     assert stored is not None  # noqa: S101 (stored_of has looked)
-    if scope is not None:
-        raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {stored!r}: all its documents have one default, so there "
-            f"is none for scope={scope!r}."
-        )
-    return stored.checked(ttl, where=f"{model.__name__}.__ttl__")
+    return stored
 
 
 def stored_of(model: type) -> tuple[Collection, Binding]:
@@ -140,7 +184,7 @@ def _told(named: Document, row: Document) -> dict[str, Any]:
     scope = named["scope"]
     return {
         "name": named["name"],
-        "scope": None if scope == WHOLE_COLLECTION else scope,
+        "scope": None if scope == WHOLE_COLLECTION else str(scope),
         "changed_at": row["changed_at"],
         "changed_by": row["changed_by"],
         "reason": row["reason"],

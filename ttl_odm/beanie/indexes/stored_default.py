@@ -17,7 +17,7 @@ import random
 import time
 from asyncio import sleep
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import uuid4
@@ -25,15 +25,26 @@ from uuid import uuid4
 from pymongo.errors import PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, run
-from ttl_odm.beanie.policy.stored import CHANGES, POLICIES, changed_to, key_of, seconds_of
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
+from ttl_odm.beanie.policy.predicate import completed
+from ttl_odm.beanie.policy.stored import (
+    CHANGES,
+    MOST_SCOPES,
+    POLICIES,
+    all_of,
+    beside,
+    key_of,
+    scopes_in,
+    seconds_of,
+    see,
+)
 from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import transaction
-from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Document
@@ -64,9 +75,11 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report
     row = await _row(collection)
     if "ttl" in row and seconds_of(row.get("max_staleness")) >= (stored.max_staleness or 0):
         with suppress(_TurnNeededError):
-            return await ensure(_policy(binding, row), show=_refuse)
+            await see(binding, collection, anew=True)
+            return await ensure(binding.policy, show=_refuse)
     async with turn_at(collection) as turn:
-        policy = _policy(binding, turn.row)
+        await turn.read_scopes(binding)
+        policy = turn.policy(binding)
 
         async def show(step: Step | None) -> None:
             if step is not None and step.spares:
@@ -80,7 +93,7 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report
             turn.check(binding, policy)
 
         report = await ensure(policy, show=show)
-    binding.notes.take(changed_to(lenient_ttl(turn.row.get("ttl"))))
+    await see(binding, collection, anew=True)
     return report
 
 
@@ -90,6 +103,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
     ensure: Ensure[Any],
     ttl: int | None,
     *,
+    scope: Any = WHOLE_COLLECTION,
     by: str,
     reason: str | None,
     check: Callable[[int | None], Awaitable[None]] | None = None,
@@ -98,14 +112,19 @@ async def change(  # noqa: PLR0913 (two by keyword)
 
     `check` gets what it was while nobody else can change it, and may raise before anything is.
     """
-    declared = binding.declared
-    assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
     await check_server(collection)
     async with turn_at(collection) as turn:
-        before = lenient_ttl(turn.row.get("ttl"))
+        await turn.read_scopes(binding)
+        is_whole = scope == WHOLE_COLLECTION
+        before = lenient_ttl(turn.row.get("ttl")) if is_whole else turn.scopes.get(scope)
+        if not is_whole and scope not in turn.scopes and len(turn.scopes) >= MOST_SCOPES:
+            raise TTLConfigurationError(
+                f"{collection.full_name!r} has {MOST_SCOPES:,} stored defaults of single values, "
+                "and each stands in each filter: more of them it can't have on MongoDB."
+            )
         if check is not None:
             await check(before)
-        policy = declared.with_default(ttl)
+        policy = turn.policy(binding, {scope: ttl})
         is_written = False
 
         async def show(step: Step | None) -> None:
@@ -113,9 +132,10 @@ async def change(  # noqa: PLR0913 (two by keyword)
             if step is not None and step.spares:
                 return
             if not is_written:
-                await turn.write({"ttl": ttl, "changed_by": by, "reason": reason}, before)
+                values = {"ttl": ttl, "changed_by": by, "reason": reason}
+                await turn.write(scope, values, before)
                 is_written = True
-                binding.notes.take(changed_to(ttl))
+                await see(binding, collection, anew=True)
                 if step is not None:  # others may go by what they have noted
                     await sleep(seconds_of(turn.row.get("max_staleness")))
             if step is not None:
@@ -146,7 +166,22 @@ class Turn:
     collection: Collection
     token: str
     row: Document
+    scopes: dict[Any, int | None] = field(default_factory=dict)
     has_begun: bool = False
+
+    async def read_scopes(self, binding: Binding) -> None:
+        """See the defaults of single values, which nobody else changes meanwhile."""
+        if binding.stored is not None and binding.stored.by is not None:
+            rows = beside(self.collection, POLICIES).find(all_of(self.collection))
+            self.scopes = scopes_in(await rows.to_list(None))
+
+    def policy(self, binding: Binding, changes: Mapping[Any, int | None] | None = None) -> Policy:
+        """Return a policy by what is stored, or else begins, or is to become."""
+        stored, scopes = binding.stored, {**self.scopes, **(changes or {})}
+        assert stored is not None  # noqa: S101 (who calls this has looked)
+        default = lenient_ttl(self.row["ttl"]) if "ttl" in self.row else stored.start
+        default = scopes.pop(WHOLE_COLLECTION, default)
+        return completed(binding.declared, default, scopes)
 
     @property
     def rest(self) -> float:
@@ -186,13 +221,15 @@ class Turn:
 
     def check(self, binding: Binding, policy: Policy) -> None:
         """Raise an error if another program has changed what is stored."""
-        if _policy(binding, self.row) != policy:
+        if self.policy(binding) != policy:
             raise _lost(self.collection)
 
-    async def write(self, values: Document, before: int | None) -> None:
+    async def write(self, scope: Any, values: Document, before: int | None) -> None:
         """Change what is stored, and write down that it was, in one transaction."""
-        key = key_of(self.collection)
-        literal = {name: {"$literal": value} for name, value in values.items()}
+        key, own = key_of(self.collection), key_of(self.collection, scope)
+        changed: Document = {name: {"$literal": value} for name, value in values.items()}
+        changed["changed_at"] = "$$NOW"
+        guard = {"version": {"$add": [{"$ifNull": ["$version", 0]}, 1]}}
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -201,15 +238,19 @@ class Turn:
                         {
                             "findAndModify": POLICIES,
                             "query": {"_id": key, "changing.by": self.token},
-                            "update": [{"$set": {**literal, "changed_at": "$$NOW"}}],
+                            "update": [{"$set": {**guard, **(changed if own == key else {})}}],
                             "new": True,
                         }
                     )
-                    row = reply["value"]
-                    if row is None:
+                    if reply["value"] is None:
                         raise _lost(self.collection)
+                    if own != key:
+                        set_own = {"query": {"_id": own}, "update": [{"$set": changed}]}
+                        of_scope = {"findAndModify": POLICIES, **set_own}
+                        reply = await place.run({**of_scope, "upsert": True, "new": True})
+                    row = reply["value"]
                     change = {
-                        **key,
+                        **own,
                         "changed_at": row["changed_at"],
                         "changed_by": values["changed_by"],
                         "ttl_before": before,
@@ -223,6 +264,8 @@ class Turn:
                     raise
                 await sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
             else:
+                if own != key:
+                    self.scopes[scope] = values["ttl"]
                 return
 
 
@@ -260,14 +303,6 @@ async def _row(collection: Collection) -> Document:
     command = {"find": POLICIES, "filter": {"_id": key_of(collection)}, "limit": 1}
     rows = (await run(collection, command))["cursor"]["firstBatch"]
     return next(iter(rows), {})
-
-
-def _policy(binding: Binding, row: Document) -> Policy:
-    """Return a policy by what is stored, or else by the value to begin with."""
-    declared, stored = binding.declared, binding.stored
-    assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
-    assert stored is not None  # noqa: S101 (who calls this has looked)
-    return declared.with_default(lenient_ttl(row["ttl"]) if "ttl" in row else stored.start)
 
 
 async def _found_and_set(

@@ -73,6 +73,7 @@ class Binding:
         self._waiting: Policy | None = None
         self.is_stored = self.declared != outline(self.declared)
         self.notes = Notes()
+        self._outline: tuple[Policy, Policy] | None = None
 
     @property
     def policy(self) -> Policy:
@@ -111,7 +112,12 @@ class Binding:
     @property
     def outline(self) -> Policy:
         """The same as `policy` in all that doesn't hang on a default which is stored."""
-        return outline(self.declared) if self.is_stored else self.policy
+        if not self.is_stored:
+            return self.policy
+        declared = self.declared
+        if self._outline is None or self._outline[0] is not declared:
+            self._outline = declared, outline(declared)
+        return self._outline[1]
 
     @property
     def stored(self) -> Stored | None:
@@ -127,7 +133,6 @@ class Binding:
 
     def _noted(self) -> Policy:
         declared, _ = self.declared, self.stored
-        assert isinstance(declared, TTL)  # noqa: S101 (no other has a stored default)
         return self.notes.policy(declared, self.model)
 
     @property
@@ -211,11 +216,6 @@ def as_stored(model: type, policy: Policy) -> Policy:
 
     Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
     """
-    if isinstance(policy, TTL) and policy.stored is not None and policy.stored.by is not None:
-        raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {policy!r}: on MongoDB all documents of a collection have "
-            "one stored default: leave by out."
-        )
 
     def holds_days(field: str) -> bool:
         fields: Any = getattr(model, "model_fields", {})

@@ -8,22 +8,34 @@ This module must not know how a default is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.beanie.policy.predicate import completed
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from ttl_odm.core.policy import TTL
+    from collections.abc import Mapping
+
+    from ttl_odm.core.policy import Policy
+
+
+WHOLE_COLLECTION: Final = ""
+"""The scope of the default of all documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A default, asked for at an instant; operations may go by it until another."""
+    """A default, asked for at an instant; operations may go by it until another.
+
+    `scopes` has those of single values of `Stored.by`, as of a `version` of all of them.
+    """
 
     default: int | None
     asked: float
     until: float
+    scopes: Mapping[Any, int | None] = field(default_factory=dict)
+    version: object = None
 
 
 class Notes:
@@ -32,7 +44,25 @@ class Notes:
     def __init__(self) -> None:
         """Know nothing yet."""
         self._latest: Noted | None = None
-        self._policy: tuple[TTL, TTL] | None = None
+        self._policy: tuple[Policy, Policy] | None = None
+
+    def scopes_of(self, version: object) -> Mapping[Any, int | None] | None:
+        """Return the defaults of scopes, if they are known as of a version."""
+        latest = self._latest
+        return latest.scopes if latest is not None and latest.version == version else None
+
+    def default_of(self, scope: object) -> int | None:
+        """Return the default that documents of a scope have; all others', if it has no own."""
+        latest = self._latest
+        return None if latest is None else latest.scopes.get(scope, latest.default)
+
+    def changed(self, scope: object, ttl: int | None) -> tuple[int | None, dict[Any, int | None]]:
+        """Return the default, and those of scopes, as they are after a change."""
+        latest = self._latest
+        scopes = {} if latest is None else dict(latest.scopes)
+        if scope != WHOLE_COLLECTION:
+            return None if latest is None else latest.default, {**scopes, scope: ttl}
+        return ttl, scopes
 
     def take(self, noted: Noted) -> None:
         """Note it, unless something newer was noted."""
@@ -47,7 +77,7 @@ class Notes:
         """Whether it was asked for after an instant."""
         return self._latest is not None and self._latest.asked >= instant
 
-    def policy(self, declared: TTL, model: type) -> TTL:
+    def policy(self, declared: Policy, model: type) -> Policy:
         """Return the policy that a class declares, with the default that was noted.
 
         Raises:
@@ -59,5 +89,6 @@ class Notes:
                 "database, and this process has not asked it yet; read a document first."
             )
         if self._policy is None or self._policy[0] is not declared:
-            self._policy = declared, declared.with_default(self._latest.default)
+            latest = self._latest
+            self._policy = declared, completed(declared, latest.default, latest.scopes)
         return self._policy[1]

@@ -145,7 +145,7 @@ def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
 
 def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     otherwise = _expired_with(policy, policy.default, now)
-    if policy.by is None:
+    if policy.by is None or not policy.kinds:
         return otherwise
     kinds: dict[int | None, list[Expression]] = {}
     for kind, default in policy.defaults.items():
@@ -306,9 +306,34 @@ def outline(policy: Policy) -> Policy:
 
     For all that doesn't hang on the default: fields, stamps, what can't be read.
     """
-    if isinstance(policy, TTL) and policy.stored is not None:
-        return policy.with_default(NEVER)
-    return policy
+    return completed(policy, NEVER)
+
+
+def completed(
+    policy: Policy, default: int | None, scopes: Mapping[Any, int | None] | None = None
+) -> Policy:
+    """Return a policy with what the database stores in the place of where it does.
+
+    `scopes` are the defaults for single values of `Stored.by`: kinds of documents like others.
+    """
+    stored = policy.stored if isinstance(policy, TTL) else None
+    if stored is None or not isinstance(policy, TTL):
+        return policy
+    if stored.by is None:
+        return policy.with_default(default)
+    return TTL(
+        scopes or {},
+        by=stored.by,
+        other=default,
+        last_modified=policy.last_modified,
+        override=policy.override,
+        never=policy.never,
+        max_lifetime=policy.max_lifetime,
+        created=policy.created,
+        values=policy.values,
+        timezone=policy.timezone,
+        unit=policy.unit,
+    )
 
 
 def shortest_default(policy: TTL) -> int | None:

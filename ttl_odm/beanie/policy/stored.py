@@ -19,24 +19,27 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from bson import MaxKey, MinKey, ObjectId
 from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
-from ttl_odm.beanie.policy.notes import Noted
-from ttl_odm.core.policy import TTL
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted
+from ttl_odm.beanie.policy.predicate import completed
 from ttl_odm.core.values import lenient_ttl
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Collection, Document
+    from collections.abc import Iterable
+
+    from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.core.policy import Policy
 
 POLICIES: Final = "ttl_odm_policies"
 CHANGES: Final = "ttl_odm_policy_changes"
-WHOLE_COLLECTION: Final = ""
-"""The scope of the default of all documents."""
+MOST_SCOPES: Final = 1_000
+"""Of a collection: each of them stands in each filter."""
 
 KNOWN_FOR: Final = 10.0
 """Seconds for which what was noted decides about results in memory."""
@@ -46,9 +49,14 @@ AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
 monotonic: Final = partial(time.monotonic)
 
 
-def key_of(collection: Collection) -> Document:
-    """Return the ``_id`` of a collection's policy."""
-    return {"name": collection.name, "scope": WHOLE_COLLECTION}
+def key_of(collection: Collection, scope: object = WHOLE_COLLECTION) -> Document:
+    """Return the ``_id`` of a collection's policy, or of that of one value of `Stored.by`."""
+    return {"name": collection.name, "scope": scope}
+
+
+def all_of(collection: Collection) -> Document:
+    """Return the filter for all policies of a collection, as a range of the index on ``_id``."""
+    return {"_id": {"$gte": key_of(collection, MinKey()), "$lte": key_of(collection, MaxKey())}}
 
 
 def beside(collection: Collection, name: str) -> Collection:
@@ -71,24 +79,37 @@ async def see(binding: Binding, collection: Collection, *, anew: bool = False) -
     stored = binding.stored
     if stored is None or (not anew and binding.notes.may_be_used(monotonic())):
         return
-    asked = monotonic()
-    fields = {"ttl": 1, "max_staleness": 1}
-    row = await beside(collection, POLICIES).find_one({"_id": key_of(collection)}, fields)
+    asked, policies = monotonic(), beside(collection, POLICIES)
+    fields = {"ttl": 1, "max_staleness": 1, "version": 1}
+    row = await policies.find_one({"_id": key_of(collection)}, fields) or {}
     # As long as nobody who changes it knows of a longer one.
-    allowed = min(stored.max_staleness or 0, seconds_of((row or {}).get("max_staleness")))
-    binding.notes.take(Noted(lenient_ttl((row or {}).get("ttl")), asked, asked + allowed))
+    allowed = min(stored.max_staleness or 0, seconds_of(row.get("max_staleness")))
+    version = row.get("version")
+    scopes = {} if stored.by is None else binding.notes.scopes_of(version)
+    if scopes is None:  # what is read after the version is no older than it
+        every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
+        scopes = scopes_in(every)
+    default = lenient_ttl(row.get("ttl"))
+    binding.notes.take(Noted(default, asked, asked + allowed, scopes, version))
+
+
+def scopes_in(rows: Iterable[Filter]) -> dict[Any, int | None]:
+    """Return the defaults of single values of `Stored.by`."""
+    scopes = ((row["_id"]["scope"], lenient_ttl(row.get("ttl"))) for row in rows)
+    return {scope: ttl for scope, ttl in scopes if is_scope(scope)}
+
+
+def is_scope(value: object) -> bool:
+    """Say whether a value may have a default of its own."""
+    if isinstance(value, str):
+        return value != WHOLE_COLLECTION
+    return isinstance(value, (int, ObjectId)) and not isinstance(value, bool)
 
 
 async def is_begun(collection: Collection) -> bool:
     """Say whether anything is stored for a collection."""
     own = {"_id": key_of(collection), "ttl": {"$exists": True}}
     return await beside(collection, POLICIES).find_one(own, {"_id": 1}) is not None
-
-
-def changed_to(default: int | None) -> Noted:
-    """Return what is to be noted of a default that has just been written."""
-    now = monotonic()
-    return Noted(default, now, now)
 
 
 def is_known(binding: Binding) -> bool:
@@ -102,19 +123,22 @@ async def hold(place: RawCollection, binding: Binding) -> Policy:
     The place is in a transaction, if the default is stored. Raises an OperationFailure (a write
     conflict) where somebody is changing it, or deletes by it.
     """
-    declared = binding.declared
-    if not isinstance(declared, TTL) or binding.stored is None:
+    if binding.stored is None:
         return binding.policy
     reply = await place.run(
         {
             "findAndModify": POLICIES,
             "query": {"_id": key_of(place.collection)},
             "update": {"$inc": {"purges": 1}},  # the server takes what changes nothing for no write
-            "fields": {"ttl": 1},
+            "fields": {"ttl": 1, "version": 1},
         }
     )
-    row = reply["value"]
-    return declared.with_default(lenient_ttl(None if row is None else row.get("ttl")))
+    row = reply["value"] or {}
+    scopes = {} if binding.stored.by is None else binding.notes.scopes_of(row.get("version"))
+    if scopes is None:
+        found = {"find": POLICIES, "filter": all_of(place.collection), "batchSize": MOST_SCOPES * 2}
+        scopes = scopes_in((await place.run(found))["cursor"]["firstBatch"])
+    return completed(binding.declared, lenient_ttl(row.get("ttl")), scopes)
 
 
 def seconds_of(value: object) -> int:
