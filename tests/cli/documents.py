@@ -44,4 +44,16 @@ class Basket(TTLMixin, Document):
         name = "baskets"
 
 
-STORED = [Event, Basket]
+class Letter(TTLMixin, Document):
+    """Its default is stored, for each tenant."""
+
+    __ttl__ = Stored(86_400, by="tenant_id")
+    __ttl_purge__ = "sweeper"
+    id: int
+    tenant_id: int
+
+    class Settings:
+        name = "letters"
+
+
+STORED = [Event, Basket, Letter]

@@ -216,6 +216,8 @@ def test_what_is_wrong_with_documents_is_said(documents: tuple[list[str], Any]) 
     app, _ = documents
     for words, said in (
         (("set", "Basket", "tenant_id=7", "1h"), "have one default"),
+        (("set", "Letter", "tenant=7", "1h"), "give tenant_id=VALUE"),
+        (("set", "Letter", "tenant_id=x", "1h"), "stored default of its own is for"),
         (("set", "Basket", "1s"), "the least is 60 seconds"),
         (("set", "Event", "1h"), "isn't stored in the database"),
     ):
@@ -258,3 +260,30 @@ def test_status_counts_by_what_is_stored(documents: tuple[list[str], Any]) -> No
     assert expired() == 0
     database["ttl_odm_policies"].update_one({}, {"$set": {"ttl": HOUR}})
     assert expired() == 3
+
+
+def test_documents_of_a_tenant_have_a_default_of_their_own(
+    documents: tuple[list[str], Any],
+) -> None:
+    app, database = documents
+    now = datetime.now(timezone.utc)
+    two_hours_ago = now - timedelta(hours=2)
+    database["letters"].insert_many(
+        [{"_id": key, "_ts": two_hours_ago, "tenant_id": key % 2} for key in range(5)]
+    )
+    row = {"ttl": DAY, "changed_at": now, "changed_by": None, "reason": None}
+    database["ttl_odm_policies"].insert_one({"_id": {"name": "letters", "scope": ""}, **row})
+
+    preview = answered(app, "set", "letters", "tenant_id=1", "1h")
+    assert (preview["scope"], preview["before"], preview["at_most"]) == ("1", DAY, 2)
+    approved = ["--approve", preview["token"]]
+    other = run(app, "set", "letters", "tenant_id=0", "1h", *approved)
+    assert "Preview it again." in other.stderr
+    made = run(app, "set", "letters", "tenant_id=1", "1h", *approved)
+
+    assert made.exit_code == 0, made.output
+    assert defaults(app) == {("baskets", None): DAY, ("letters", None): DAY, ("letters", "1"): HOUR}
+    assert answered(app, "history", "Letter")[0]["scope"] == "1"
+    swept = CliRunner().invoke(cli, ["sweep", *app, "--model", "Letter", "--yes"])
+    assert swept.exit_code == 0, swept.output
+    assert database["letters"].count_documents({}) == 3

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.beanie.indexes.policies import change, checked, scope_of, stored_of
 from ttl_odm.beanie.policy.commands import first_batch
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
-from ttl_odm.beanie.policy.predicate import completed, expired_expr
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
+from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.forecast import mongodb
 from ttl_odm.forecast.approval import (

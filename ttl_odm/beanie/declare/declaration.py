@@ -18,7 +18,8 @@ from ttl_odm.beanie.policy.binding import (
     purge_of,
     registry_of,
 )
-from ttl_odm.beanie.policy.predicate import deciding_fields, outline
+from ttl_odm.beanie.policy.notes import outline
+from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, check_purge
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.purge.removal import mode_of

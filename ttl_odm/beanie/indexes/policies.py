@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -146,13 +145,15 @@ def scope_of(model: type, scope: object) -> Any:
     fields: Any = getattr(model, "model_fields", {})
     for name, info in fields.items():
         if (info.alias or name) == stored.by:
-            with suppress(ValidationError):
+            try:
                 value = TypeAdapter(info.annotation).validate_python(scope)
+            except ValidationError:
+                value = None
     value = value.value if isinstance(value, Enum) else value
     if not is_scope(value):
         raise TTLConfigurationError(
             f"{model.__name__}.{stored.by} = {short_repr(scope)}: on MongoDB a stored default of "
-            "its own is for a str that isn't empty, an int or an ObjectId."
+            "its own is for values of the field that are a str (not empty), an int or an ObjectId."
         )
     return ObjectId(value) if isinstance(value, ObjectId) else value
 

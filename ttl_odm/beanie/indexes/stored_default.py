@@ -25,8 +25,7 @@ from uuid import uuid4
 from pymongo.errors import PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, run
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
-from ttl_odm.beanie.policy.predicate import completed
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.stored import (
     CHANGES,
     MOST_SCOPES,

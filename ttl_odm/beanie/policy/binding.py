@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.notes import Notes
-from ttl_odm.beanie.policy.predicate import outline
+from ttl_odm.beanie.policy.notes import Notes, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core.declared import DeclaredTTL, shape_of

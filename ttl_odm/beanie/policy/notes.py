@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.beanie.policy.predicate import completed
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Noted:
     until: float
     scopes: Mapping[Any, int | None] = field(default_factory=dict)
     version: object = None
+
+    def says_the_same(self, other: Noted) -> bool:
+        """Say whether a policy is the same by both."""
+        are_same = self.scopes is other.scopes or not (self.scopes or other.scopes)
+        return are_same and self.default == other.default
 
 
 class Notes:
@@ -67,7 +73,9 @@ class Notes:
     def take(self, noted: Noted) -> None:
         """Note it, unless something newer was noted."""
         if self._latest is None or noted.asked >= self._latest.asked:
-            self._latest, self._policy = noted, None
+            if self._latest is None or not noted.says_the_same(self._latest):
+                self._policy = None
+            self._latest = noted
 
     def may_be_used(self, now: float) -> bool:
         """Whether an operation that begins now may go by it."""
@@ -92,3 +100,38 @@ class Notes:
             latest = self._latest
             self._policy = declared, completed(declared, latest.default, latest.scopes)
         return self._policy[1]
+
+
+def outline(policy: Policy) -> Policy:
+    """Return a policy with -1 for a default that the database stores.
+
+    For all that doesn't hang on the default: fields, stamps, what can't be read.
+    """
+    return completed(policy, NEVER)
+
+
+def completed(
+    policy: Policy, default: int | None, scopes: Mapping[Any, int | None] | None = None
+) -> Policy:
+    """Return a policy with what the database stores in the place of where it does.
+
+    `scopes` are the defaults for single values of `Stored.by`: kinds of documents like others.
+    """
+    stored = policy.stored if isinstance(policy, TTL) else None
+    if stored is None or not isinstance(policy, TTL):
+        return policy
+    if stored.by is None:
+        return policy.with_default(default)
+    return TTL(
+        scopes or {},
+        by=stored.by,
+        other=default,
+        last_modified=policy.last_modified,
+        override=policy.override,
+        never=policy.never,
+        max_lifetime=policy.max_lifetime,
+        created=policy.created,
+        values=policy.values,
+        timezone=policy.timezone,
+        unit=policy.unit,
+    )

@@ -24,8 +24,7 @@ from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted
-from ttl_odm.beanie.policy.predicate import completed
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted, completed
 from ttl_odm.core.values import lenient_ttl
 
 if TYPE_CHECKING:

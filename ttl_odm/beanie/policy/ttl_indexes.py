@@ -29,10 +29,10 @@ from typing import Literal, TypeAlias
 from bson import Decimal128
 
 from ttl_odm.beanie.drivers import Document
+from ttl_odm.beanie.policy.notes import outline
 from ttl_odm.beanie.policy.predicate import (
     deciding_fields,
     expired_expr,
-    outline,
     shortest_default,
 )
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
