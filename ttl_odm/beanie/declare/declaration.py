@@ -49,11 +49,11 @@ def check(model: type) -> None:
 
 
 def checked_policy(model: type) -> Policy:
-    """Return the policy that a class declares."""
+    """Return the policy that a class declares, but for a default that is stored."""
     policy = declared_policy(model)
     check_policy(policy)
     check_purge(policy, purge_of(model))
-    return policy
+    return outline(policy)
 
 
 def check_collection(model: type[Document]) -> None:

@@ -102,6 +102,9 @@ async def _show_nothing(step: Step | None) -> None:
     del step
 
 
+async def _begin_nothing() -> None: ...
+
+
 async def ensure_indexes(
     model: type,
     *models: type,
@@ -182,8 +185,8 @@ def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as
     policy, why = binding.declared, None
     if binding.backend != "mongodb":
         why = f"is none of MongoDB's own on backend={binding.backend!r}"
-    elif isinstance(policy, TTL) and not policy.is_fixed:
-        why = "holds the default as a number, and can't ask a function or a document for it"
+    elif isinstance(policy, TTL) and not policy.is_fixed and policy.stored is None:
+        why = "holds the default as a number, and can't ask a function for it"
     if why is not None:
         raise TTLConfigurationError(f"{binding.model.__name__}: view={view!r} {why}.")
 
@@ -198,13 +201,15 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     guard: bool | None = None,
     view: str | bool | None = None,
     show: Show = _show_nothing,
+    begin_view: Callable[[], Awaitable[None]] = _begin_nothing,
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
     The collection is PyMongo's or Motor's, or the gate's. No policy removes what an earlier one has
     left. Another number of seconds is no rebuild. `show` is called before each step, and with None
     when there are no more: from the first step that doesn't spare, MongoDB deletes nothing any more
-    that lives by the policy, and may then delete what lived by an earlier one.
+    that lives by the policy, and may then delete what lived by an earlier one. `begin_view` is
+    called before a view is changed, which is before what is shown.
     """
     views: list[Document] = []
     if backend == "mongodb":
@@ -216,7 +221,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     async def follow(step: Step | None) -> None:
         nonlocal viewed
         if viewed is None and (step is None or not step.spares):
-            viewed = await ensure_view(collection, views, policy, view=view)
+            viewed = await ensure_view(collection, views, policy, view=view, begin=begin_view)
         await show(step)
 
     name = repr(collection.full_name)

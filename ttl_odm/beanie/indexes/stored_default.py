@@ -75,7 +75,7 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report
     if "ttl" in row and seconds_of(row.get("max_staleness")) >= (stored.max_staleness or 0):
         with suppress(_TurnNeededError):
             await see(binding, collection, anew=True)
-            return await ensure(binding.policy, show=_refuse)
+            return await ensure(binding.policy, show=_refuse_step, begin_view=_refuse)
     async with turn_at(collection) as turn:
         await turn.read_scopes(binding)
         policy = turn.policy(binding)
@@ -91,7 +91,11 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report
                 await turn.renew()
             turn.check(binding, policy)
 
-        report = await ensure(policy, show=show)
+        async def begin_view() -> None:
+            await turn.renew()
+            turn.check(binding, policy)
+
+        report = await ensure(policy, show=show, begin_view=begin_view)
     await see(binding, collection, anew=True)
     return report
 
@@ -141,7 +145,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
                 await turn.renew()
                 turn.check(binding, policy)
 
-        await ensure(policy, show=show)
+        await ensure(policy, show=show, begin_view=turn.renew)
     return before
 
 
@@ -292,9 +296,13 @@ async def turn_at(collection: Collection) -> AsyncIterator[Turn]:
             await run(collection, {"update": POLICIES, "updates": [update]})
 
 
-async def _refuse(step: Step | None) -> None:
+async def _refuse_step(step: Step | None) -> None:
     if step is not None:
         raise _TurnNeededError
+
+
+async def _refuse() -> None:
+    raise _TurnNeededError
 
 
 async def _row(collection: Collection) -> Document:

@@ -188,7 +188,8 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
 
 def check(policy: Policy) -> None:
     """Refuse a policy that no index can follow."""
-    expired_expr(outline(policy))  # what cannot be read must not be deleted
+    policy = outline(policy)
+    expired_expr(policy)  # what cannot be read must not be deleted
     if isinstance(policy, TTL) and EXPIRY in (
         policy.last_modified,
         policy.override,
