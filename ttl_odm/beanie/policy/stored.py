@@ -15,6 +15,7 @@ This module must not know how a default is changed.
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,7 @@ from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted, completed
 from ttl_odm.core.values import lenient_ttl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding
@@ -44,8 +45,13 @@ KNOWN_FOR: Final = 10.0
 """Seconds for which what was noted decides about results in memory."""
 
 AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
+# One that goes on while the machine sleeps, where there is one: a note must not last longer for it.
 # Not under its own name: freezegun replaces `time.monotonic` wherever it finds it.
-monotonic: Final = partial(time.monotonic)
+monotonic: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if sys.platform == "linux"
+    else partial(time.monotonic)
+)
 
 
 def key_of(collection: Collection, scope: object = WHOLE_COLLECTION) -> Document:
