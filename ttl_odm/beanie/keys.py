@@ -10,9 +10,9 @@ It is always right to delete an expired document. So filters for holders may mat
 need not repeat what an index is partial on, or how it treats arrays.
 
 Expired documents that are in the way are purged like any others, at once (`purge_displaced`), by a
-stored default only while nobody can change it. Where
-their class archives, or has a hook in the transaction, that happens here too; the hooks after the
-commit are not told, since the commit is the application's.
+stored default only while nobody can change it. Where their class archives, or has a hook in the
+transaction, that happens here too; the hooks after the commit are not told, since the commit is the
+application's.
 
 This module must not know how writes are stamped, nor drivers beyond their common methods.
 """

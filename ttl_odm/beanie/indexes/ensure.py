@@ -115,9 +115,9 @@ async def ensure_indexes(
     """Bring the TTL indexes of document classes to what their policies need.
 
     Does nothing where all is well, may run in many processes at once, and never touches an index
-    or a validator that it did not make. Writes the value that a stored default begins with, where
-    none is stored yet. Classes whose ``__ttl__`` is None, or that have none any
-    more, lose theirs.
+    or a validator that it did not make. Classes whose ``__ttl__`` is None, or that have none any
+    more, lose theirs. Of a default that the database stores it writes the value to begin with,
+    where none is stored yet.
 
     Args:
         model: A document class that `init_beanie` has seen.

@@ -1,13 +1,12 @@
 """Which policy a collection has, and the one way to it: from a class, or from a collection.
 
-The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. A default
-that the database stores is the one that was noted last; who needs it has it noted before
-(`ttl_odm.beanie.policy.stored`). But where
+The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. But where
 MongoDB itself deletes, a life must not get longer before `ensure_indexes` has told the server, or
-reads would show what its monitor deletes: until then the policy that it goes by is in force. Which
-class a collection belongs to is known to a `Registry`, one for each client: it has the collections
-of all databases by name, so that a pipeline which starts at any of them finds the policies of those
-it looks into.
+reads would show what its monitor deletes: until then the policy that it goes by is in force. A
+default that the database stores is the one that was noted last; who needs it has it noted before
+(`ttl_odm.beanie.policy.stored`). Which class a collection belongs to is known to a `Registry`, one
+for each client: it has the collections of all databases by name, so that a pipeline which starts at
+any of them finds the policies of those it looks into.
 
 This module must not know what is done to filters, pipelines or documents.
 """
