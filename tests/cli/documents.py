@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from beanie import Document
 
+from ttl_odm import Stored
 from ttl_odm.beanie import TTLMixin
 
 
@@ -31,3 +32,28 @@ class Left(TTLMixin, Document):
 
 
 MODELS = [Event, Plain]
+
+
+class Basket(TTLMixin, Document):
+    """Its default is stored."""
+
+    __ttl__ = Stored(86_400, least=60)
+    id: int
+
+    class Settings:
+        name = "baskets"
+
+
+class Letter(TTLMixin, Document):
+    """Its default is stored, for each tenant."""
+
+    __ttl__ = Stored(86_400, by="tenant_id")
+    __ttl_purge__ = "sweeper"
+    id: int
+    tenant_id: int
+
+    class Settings:
+        name = "letters"
+
+
+STORED = [Event, Basket, Letter]

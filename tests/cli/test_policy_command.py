@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -156,3 +157,133 @@ def test_what_is_wrong_is_said(app: list[str], words: tuple[str, ...], said: str
     finished = run(app, *words)
     assert finished.exit_code in (1, 2)
     assert said in finished.stderr.replace("\n", " ")
+
+
+# --- MongoDB --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def documents(mongodb: Any) -> tuple[list[str], Any]:
+    """Baskets of two hours, whose default has begun."""
+    url, database = mongodb
+    now = datetime.now(timezone.utc)
+    database["baskets"].insert_many(
+        [{"_id": key, "_ts": now - timedelta(hours=2)} for key in range(3)]
+    )
+    row = {"ttl": DAY, "changed_at": now, "changed_by": None, "reason": None}
+    database["ttl_odm_policies"].insert_one({"_id": {"name": "baskets", "scope": ""}, **row})
+    return ["--app", "tests.cli.documents:STORED", "--url", url], database
+
+
+def test_documents_are_previewed_changed_and_have_a_history(
+    documents: tuple[list[str], Any],
+) -> None:
+    app, database = documents
+    assert defaults(app) == {("baskets", None): DAY}
+    preview = answered(app, "set", "Basket", "3600")
+    assert (preview["before"], preview["after"], preview["at_most"]) == (DAY, HOUR, 3)
+    assert preview["forecast"]["planned"]["expired_at_once"] == 3
+    assert defaults(app) == {("baskets", None): DAY}
+
+    made = run(app, "set", "Basket", "1h", "--approve", preview["token"], "--reason", "audit")
+
+    assert made.exit_code == 0, made.output
+    assert defaults(app) == {("baskets", None): HOUR}
+    (change,) = answered(app, "history", "Basket")
+    assert (change["ttl_before"], change["ttl_after"], change["reason"]) == (DAY, HOUR, "audit")
+    indexes = {index["name"]: index for index in database["baskets"].list_indexes()}
+    assert indexes["__ttl_default"]["expireAfterSeconds"] == HOUR
+    assert "1h" in run(app, "show").stdout
+
+
+def test_a_change_of_documents_that_expires_more_than_its_preview_said_is_refused(
+    documents: tuple[list[str], Any],
+) -> None:
+    app, database = documents
+    preview = answered(app, "set", "Basket", "1h")
+    two_hours_ago = datetime.now(timezone.utc) - timedelta(hours=2)
+    database["baskets"].insert_one({"_id": 9, "_ts": two_hours_ago})
+    finished = run(app, "set", "Basket", "1h", "--approve", preview["token"])
+    assert finished.exit_code == 1
+    assert "more than the 3 rows" in finished.stderr.replace("\n", " ")
+    other = run(app, "set", "Basket", "2h", "--approve", preview["token"])
+    assert "Preview it again." in other.stderr
+    assert defaults(app) == {("baskets", None): DAY}
+    assert "__ttl_default" not in {index["name"] for index in database["baskets"].list_indexes()}
+
+
+def test_what_is_wrong_with_documents_is_said(documents: tuple[list[str], Any]) -> None:
+    app, _ = documents
+    for words, said in (
+        (("set", "Basket", "tenant_id=7", "1h"), "have one default"),
+        (("set", "Letter", "tenant=7", "1h"), "give tenant_id=VALUE"),
+        (("set", "Letter", "tenant_id=x", "1h"), "stored default of its own is for"),
+        (("set", "Basket", "1s"), "the least is 60 seconds"),
+        (("set", "Event", "1h"), "isn't stored in the database"),
+    ):
+        finished = run(app, *words)
+        assert finished.exit_code in (1, 2)
+        assert said in finished.stderr.replace("\n", " ")
+
+
+def test_documents_are_planned_by_what_is_stored(documents: tuple[list[str], Any]) -> None:
+    app, _ = documents
+    finished = CliRunner().invoke(cli, ["plan", *app, "Basket", "--default-ttl", "1h", "--json"])
+    assert finished.exit_code == 0, finished.output
+    forecast = json.loads(finished.stdout)
+    assert forecast["current"]["expired"][0]["rows"] == 0
+    assert forecast["planned"]["expired_at_once"] == 3
+
+
+def test_a_default_that_has_not_begun_is_found(documents: tuple[list[str], Any]) -> None:
+    app, database = documents
+
+    def codes() -> set[str]:
+        finished = CliRunner().invoke(cli, ["check", *app, "--model", "Basket", "--json"])
+        return {found["code"] for found in json.loads(finished.stdout)["findings"]}
+
+    assert "no-stored-default" not in codes()
+    assert "missing-index" in codes()
+    database["ttl_odm_policies"].delete_many({})
+    assert "no-stored-default" in codes()
+
+
+def test_status_counts_by_what_is_stored(documents: tuple[list[str], Any]) -> None:
+    app, database = documents
+
+    def expired() -> int:
+        finished = CliRunner().invoke(cli, ["status", *app, "--json"])
+        assert finished.exit_code in (0, 1), finished.output
+        (target,) = (t for t in json.loads(finished.stdout)["targets"] if t["target"] == "baskets")
+        return int(target["expired"])
+
+    assert expired() == 0
+    database["ttl_odm_policies"].update_one({}, {"$set": {"ttl": HOUR}})
+    assert expired() == 3
+
+
+def test_documents_of_a_tenant_have_a_default_of_their_own(
+    documents: tuple[list[str], Any],
+) -> None:
+    app, database = documents
+    now = datetime.now(timezone.utc)
+    two_hours_ago = now - timedelta(hours=2)
+    database["letters"].insert_many(
+        [{"_id": key, "_ts": two_hours_ago, "tenant_id": key % 2} for key in range(5)]
+    )
+    row = {"ttl": DAY, "changed_at": now, "changed_by": None, "reason": None}
+    database["ttl_odm_policies"].insert_one({"_id": {"name": "letters", "scope": ""}, **row})
+
+    preview = answered(app, "set", "letters", "tenant_id=1", "1h")
+    assert (preview["scope"], preview["before"], preview["at_most"]) == ("1", DAY, 2)
+    approved = ["--approve", preview["token"]]
+    other = run(app, "set", "letters", "tenant_id=0", "1h", *approved)
+    assert "Preview it again." in other.stderr
+    made = run(app, "set", "letters", "tenant_id=1", "1h", *approved)
+
+    assert made.exit_code == 0, made.output
+    assert defaults(app) == {("baskets", None): DAY, ("letters", None): DAY, ("letters", "1"): HOUR}
+    assert answered(app, "history", "Letter")[0]["scope"] == "1"
+    swept = CliRunner().invoke(cli, ["sweep", *app, "--model", "Letter", "--yes"])
+    assert swept.exit_code == 0, swept.output
+    assert database["letters"].count_documents({}) == 3

@@ -14,7 +14,7 @@ from beanie.odm.settings.timeseries import TimeSeriesConfig
 from pydantic import ConfigDict, Field
 
 from tests.mongo.models import Event, World, collection_of
-from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, Stored, TTLConfigurationError
+from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin
 from ttl_odm.beanie.policy.binding import Registry, declaration, purge_of
 
@@ -57,13 +57,6 @@ class Neither(TTLMixin, Document): ...
 def test_the_nearest_declaration_counts(model: Any, declared: object, purge: str) -> None:
     assert declaration(model) == declared
     assert purge_of(model) == purge
-
-
-def test_no_default_is_stored_in_a_database() -> None:
-    with pytest.raises(TTLConfigurationError, match=r"Remembered\.__ttl__ = TTL\(Stored\(3600\)\)"):
-
-        class Remembered(TTLMixin, Document):
-            __ttl__ = Stored(3600)
 
 
 async def test_a_class_with_the_mixin_says_how_long_its_documents_live(world: World) -> None:

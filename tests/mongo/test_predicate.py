@@ -342,10 +342,19 @@ def test_numbers_and_strings_are_read_as_the_core_reads_them(
         assert len(by_core) > 5
 
 
-def test_each_kind_of_document_has_its_own_default(mongodb_url: str) -> None:
+@pytest.mark.parametrize("others", [0, 30], ids=["few", "many"])
+def test_each_kind_of_document_has_its_own_default(mongodb_url: str, others: int) -> None:
     kinds: list[Any] = ["cart", "order", "draft", 7, 7.0, True, 1, None, MISSING, ["cart"], "Cart"]
     policy = TTL(
-        {"cart": 60, "order": None, "draft": -1, 7: lambda: 60, 1: 60, "$x": 60},
+        {
+            "cart": 60,
+            "order": None,
+            "draft": -1,
+            7: lambda: 60,
+            1: 60,
+            "$x": 60,
+            **{f"other {number}": 60 + number for number in range(others)},
+        },
         by="kind",
         other=600,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
+import pytest
 from beanie import Document, Indexed, init_beanie
 from beanie.exceptions import RevisionIdWasChanged
 from hypothesis import HealthCheck, settings
@@ -29,7 +30,8 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from tests.mongo.models import collection_of
 from tests.mongo.scratch import connect
-from ttl_odm.beanie import ExpiredError, TTLMixin, ensure_indexes, ttl_database
+from ttl_odm import Stored
+from ttl_odm.beanie import ExpiredError, TTLMixin, ensure_indexes, set_policy, ttl_database
 from ttl_odm.core import effective_ttl
 
 if TYPE_CHECKING:
@@ -47,6 +49,17 @@ VALID = (-1, 50, 150, 250, 350)
 class Event(TTLMixin, Document):
     __ttl__ = 150
     __ttl_purge__ = "sweeper"  # the default gets longer without ensure_indexes()
+    id: str
+    name: Annotated[str, Indexed(unique=True)]
+    score: int = 0
+
+    class Settings:  # noqa: D106
+        name = "events"
+
+
+class StoredEvent(TTLMixin, Document):
+    __ttl__ = Stored(150)
+    __ttl_purge__ = "sweeper"
     id: str
     name: Annotated[str, Indexed(unique=True)]
     score: int = 0
@@ -94,16 +107,24 @@ class World:
 
 
 def machine(  # noqa: C901 - a list of rules
-    loop: asyncio.AbstractEventLoop, raw: Any
+    loop: asyncio.AbstractEventLoop, raw: Any, model: Any
 ) -> type[RuleBasedStateMachine]:
     def run(work: Coroutine[Any, Any, Any]) -> Any:
         return loop.run_until_complete(work)
+
+    def change_default(default: int | None, way: str) -> None:
+        if model is not StoredEvent:
+            model.__ttl__ = default
+        elif way == "ours":
+            run(set_policy(model, default, by="machine"))
+        else:  # another process
+            raw.database["ttl_odm_policies"].update_one({}, {"$set": {"ttl": default}})
 
     class Machine(RuleBasedStateMachine):
         @initialize()
         def begin(self) -> None:
             raw.delete_many({})
-            Event.__ttl__ = 150
+            change_default(150, "theirs")
             self.world = World()
 
         @rule(hundreds=st.integers(1, 2))
@@ -113,22 +134,22 @@ def machine(  # noqa: C901 - a list of rules
             for row in self.world.rows.values():
                 row.age += hundreds * 100
 
-        @rule(default=DEFAULTS)
-        def the_default_changes(self, default: int | None) -> None:
-            Event.__ttl__ = default
+        @rule(default=DEFAULTS, way=st.sampled_from(["ours", "theirs"]))
+        def the_default_changes(self, default: int | None, way: str) -> None:
+            change_default(default, way)
             self.world.default = default
 
         @rule(key=KEYS, ttl=TTLS, name=NAMES, way=st.sampled_from(["insert", "many", "raw"]))
         def insert(self, key: str, ttl: object, name: str, way: str) -> None:
             free = self.world.is_free(key, name)
-            event = Event(id=key, ttl=ttl, name=name)
+            event = model(id=key, ttl=ttl, name=name)
             try:
                 if way == "insert":
                     run(event.insert())
                 elif way == "many":
-                    run(Event.insert_many([event]))
+                    run(model.insert_many([event]))
                 else:
-                    collection = collection_of(Event)
+                    collection = collection_of(model)
                     run(collection.insert_one({"_id": key, "ttl": ttl, "name": name, "score": 0}))
             except TAKEN:
                 assert not free
@@ -142,7 +163,7 @@ def machine(  # noqa: C901 - a list of rules
             """An upsert by its key: of what lives, or instead of what has expired."""
             free = self.world.is_free(None, name, but=key)
             try:
-                run(Event(id=key, ttl=ttl, name=name, score=7).save())
+                run(model(id=key, ttl=ttl, name=name, score=7).save())
             except TAKEN:
                 assert not free
                 return
@@ -161,7 +182,7 @@ def machine(  # noqa: C901 - a list of rules
             row = self.world.rows.get(key)
             if row is None:
                 return
-            held = run(Event.get(key, include_expired=True))
+            held = run(model.get(key, include_expired=True))
             was_live = self.world.is_live(row)
             after = replace(row, age=0)
             if change == "set":
@@ -196,12 +217,12 @@ def machine(  # noqa: C901 - a list of rules
         def update_all(self, way: str) -> None:
             live = self.world.live()
             if way == "raw":
-                result = run(collection_of(Event).update_many({}, {"$inc": {"score": 1}}))
+                result = run(collection_of(model).update_many({}, {"$inc": {"score": 1}}))
             elif way == "operators":
-                result = run(Event.find_all().update({"$inc": {"score": 1}}))
+                result = run(model.find_all().update({"$inc": {"score": 1}}))
             else:
                 result = run(
-                    Event.find_all().update([{"$set": {"score": {"$add": ["$score", 1]}}}])
+                    model.find_all().update([{"$set": {"score": {"$add": ["$score", 1]}}}])
                 )
             assert result.matched_count == len(live)
             for row in live.values():
@@ -213,7 +234,7 @@ def machine(  # noqa: C901 - a list of rules
             row = self.world.live().get(key)
             free = self.world.is_free(None, name, but=key)
             try:
-                result = run(Event.find_one({"_id": key}).update({"$set": {"name": name}}))
+                result = run(model.find_one({"_id": key}).update({"$set": {"name": name}}))
             except TAKEN:
                 assert row is not None
                 assert not free
@@ -228,8 +249,8 @@ def machine(  # noqa: C901 - a list of rules
         def upsert(self, key: str) -> None:
             row = self.world.live().get(key)
             name = f"only {key}"
-            new = Event(id=key, name=name, score=1)
-            run(Event.find_one({"_id": key}).upsert({"$inc": {"score": 5}}, on_insert=new))
+            new = model(id=key, name=name, score=1)
+            run(model.find_one({"_id": key}).upsert({"$inc": {"score": 5}}, on_insert=new))
             if row is None:
                 self.world.make_room(key, name)
                 self.world.rows[key] = Row(0, None, name, 1)
@@ -240,7 +261,7 @@ def machine(  # noqa: C901 - a list of rules
         @rule(key=KEYS)
         def delete(self, key: str) -> None:
             live = key in self.world.live()
-            result = run(Event.find({"_id": key}).delete())
+            result = run(model.find({"_id": key}).delete())
             assert result.deleted_count == int(live)
             if live:
                 del self.world.rows[key]
@@ -250,18 +271,18 @@ def machine(  # noqa: C901 - a list of rules
             if not hasattr(self, "world"):
                 return
             live = self.world.live()
-            found = run(Event.find_all().to_list())
+            found = run(model.find_all().to_list())
             assert {e.id: (e.ttl, e.name, e.score) for e in found} == {
                 key: (row.ttl, row.name, row.score) for key, row in live.items()
             }
-            assert run(Event.find_all().count()) == len(live)
-            assert run(Event.count()) == len(live)
-            ids = run(Event.aggregate([{"$group": {"_id": "$_id"}}]).to_list())
+            assert run(model.find_all().count()) == len(live)
+            assert run(model.count()) == len(live)
+            ids = run(model.aggregate([{"$group": {"_id": "$_id"}}]).to_list())
             assert {each["_id"] for each in ids} == live.keys()
-            assert set(run(Event.distinct("_id"))) == live.keys()
+            assert set(run(model.distinct("_id"))) == live.keys()
             for key in "abcd":
-                assert (run(Event.get(key)) is not None) == (key in live)
-            stored = {e.id for e in run(Event.find_all(include_expired=True).to_list())}
+                assert (run(model.get(key)) is not None) == (key in live)
+            stored = {e.id for e in run(model.find_all(include_expired=True).to_list())}
             assert live.keys() <= stored <= self.world.rows.keys()
             # A write that fails on a live document may have made way among expired ones before.
             self.world.rows = {key: row for key, row in self.world.rows.items() if key in stored}
@@ -274,17 +295,18 @@ async def connected(url: str) -> Any:
     return connect(url)
 
 
-def test_any_sequence_of_steps_agrees_with_the_model(mongodb_url: str) -> None:
+@pytest.mark.parametrize("model", [Event, StoredEvent])
+def test_any_sequence_of_steps_agrees_with_the_model(mongodb_url: str, model: Any) -> None:
     name = f"ttl_odm_{uuid4().hex[:16]}"
     loop = asyncio.new_event_loop()
     client = loop.run_until_complete(connected(mongodb_url))
     plain: MongoClient[dict[str, Any]] = MongoClient(mongodb_url)
     try:
         database = ttl_database(client[name])
-        loop.run_until_complete(init_beanie(database=database, document_models=[Event]))
-        loop.run_until_complete(ensure_indexes(Event))
+        loop.run_until_complete(init_beanie(database=database, document_models=[model]))
+        loop.run_until_complete(ensure_indexes(model))
         run_state_machine_as_test(
-            machine(loop, plain[name]["events"]),
+            machine(loop, plain[name]["events"], model),
             settings=settings(
                 max_examples=40,
                 stateful_step_count=30,

@@ -12,13 +12,18 @@ from beanie.exceptions import DocumentNotFound
 from pymongo.asynchronous.database import AsyncDatabase
 from typing_extensions import assert_type
 
-from ttl_odm import ExpireAt, TTLError
+from ttl_odm import ExpireAt, Stored, TTLError
 from ttl_odm.beanie import (
     ExpiredError,
+    PolicyChange,
+    StoredPolicy,
     TTLMixin,
     enable,
     ensure_indexes,
     expire_in,
+    policy_changes,
+    set_policy,
+    stored_policies,
     touch,
     ttl_database,
 )
@@ -27,6 +32,10 @@ from ttl_odm.beanie import (
 class Event(TTLMixin, Document):
     __ttl__ = 3600
     name: str
+
+
+class Cart(TTLMixin, Document):
+    __ttl__ = Stored(3600, max_staleness=timedelta(seconds=5))
 
 
 class Plain(Document):
@@ -54,6 +63,13 @@ async def a_document(event: Event) -> None:
     assert_type(await event.touch(at_most_every=60, only_if="shorter"), bool)
     assert_type(await touch(event), bool)
     assert_type(await expire_in(event, 60), bool)
+
+
+async def a_stored_default() -> None:
+    enable(Plain, Stored(60))
+    assert_type(await set_policy(Cart, timedelta(hours=2), by="ann", reason="audit"), int | None)
+    assert_type(await stored_policies(Cart, Plain), list[StoredPolicy])
+    assert_type(await policy_changes(Cart), list[PolicyChange])
 
 
 async def a_finder() -> None:

@@ -23,7 +23,13 @@ def test_it_starts_with_plain_seconds(start: float | timedelta) -> None:
 
 @pytest.mark.parametrize(
     "stored",
-    [Stored(3600), Stored(-1), Stored(None), Stored(DAY, by="tenant_id", least=60, most=DAY)],
+    [
+        Stored(3600),
+        Stored(-1),
+        Stored(None),
+        Stored(DAY, by="tenant_id", least=60, most=DAY),
+        Stored(DAY, max_staleness=5),
+    ],
 )
 def test_it_is_a_value(stored: Stored) -> None:
     assert eval(repr(stored)) == stored  # noqa: S307
@@ -44,6 +50,7 @@ def test_what_is_no_ttl_is_no_start(start: Any) -> None:
     ("fields", "message"),
     [
         ({"least": 0}, r"Stored\.least = 0"),
+        ({"max_staleness": 0.5}, r"Stored\.max_staleness = 0\.5"),
         ({"most": "7 days"}, r"Stored\.most = '7 days'"),
         ({"least": DAY, "most": 60}, "no more than most=60"),
         ({"by": ""}, r"Stored\.by = ''"),

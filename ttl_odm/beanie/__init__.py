@@ -4,6 +4,8 @@
 documents expire, `enable` does so with a class of others, `ExpiredError` is what a write of an
 expired document raises. `ensure_indexes` has MongoDB delete what has expired, `find_strays` and
 `repair_strays` see to what other programs write, `keep_lifetimes` to migrations of Beanie's.
+`set_policy` changes a default that the database stores; `stored_policies` and `policy_changes` read
+what is there, and was.
 This package imports the core; the core and the SQL adapters never import it.
 """
 
@@ -13,6 +15,7 @@ from ttl_odm.beanie.gate.database import ttl_database
 from ttl_odm.beanie.gate.handle import keep_last_modified
 from ttl_odm.beanie.gate.migrations import keep_lifetimes
 from ttl_odm.beanie.indexes.ensure import ensure_indexes
+from ttl_odm.beanie.indexes.policies import policy_changes, set_policy, stored_policies
 from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
 from ttl_odm.beanie.objects.lifetime import (
     ExpiredError,
@@ -22,11 +25,14 @@ from ttl_odm.beanie.objects.lifetime import (
     persist,
     touch,
 )
+from ttl_odm.core.stored import PolicyChange, StoredPolicy
 from ttl_odm.sweeper.declarations import Archive
 
 __all__ = [
     "Archive",
     "ExpiredError",
+    "PolicyChange",
+    "StoredPolicy",
     "TTLMixin",
     "disable",
     "enable",
@@ -38,7 +44,10 @@ __all__ = [
     "keep_last_modified",
     "keep_lifetimes",
     "persist",
+    "policy_changes",
     "repair_strays",
+    "set_policy",
+    "stored_policies",
     "touch",
     "ttl_database",
 ]

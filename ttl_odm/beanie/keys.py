@@ -9,9 +9,10 @@ holders go first.
 It is always right to delete an expired document. So filters for holders may match too much: they
 need not repeat what an index is partial on, or how it treats arrays.
 
-Expired documents that are in the way are purged like any others, at once (`purge_displaced`). Where
-their class archives, or has a hook in the transaction, that happens here too; the hooks after the
-commit are not told, since the commit is the application's.
+Expired documents that are in the way are purged like any others, at once (`purge_displaced`), by a
+stored default only while nobody can change it. Where their class archives, or has a hook in the
+transaction, that happens here too; the hooks after the commit are not told, since the commit is the
+application's.
 
 This module must not know how writes are stamped, nor drivers beyond their common methods.
 """
@@ -29,6 +30,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
 from ttl_odm.beanie.policy.predicate import has, value_at
+from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import Remover, mode_of, transaction
 from ttl_odm.beanie.rewrite.filters import expired_filter
@@ -116,7 +118,7 @@ class KeyHolders:
     async def _delete_holders(self, known: Sequence[Document]) -> int:
         """Delete the expired holders of keys by any unique index; return how many."""
         deleted = 0
-        if not known or self._binding.enforced is None:
+        if not known or self._binding.enforced_by_others:
             return deleted
         indexes = [index for index in await indexes_of(self._collection) if index.get("unique")]
         for index in [{"key": {"_id": 1}}, *indexes]:
@@ -130,12 +132,14 @@ class KeyHolders:
 
     async def _delete_expired(self, filter: Filter, collation: Document | None = None) -> int:  # noqa: A002 (MongoDB's name for it)
         """Purge what a filter matches and has expired; return how many documents that were."""
-        binding, session, policy = self._binding, self._session, self._binding.enforced
+        binding, session = self._binding, self._session
+        await see(binding, self._collection, anew=True)
+        policy = binding.enforced
         expired = None if policy is None else expired_filter(filter, policy)
         if expired is None:
             return 0
         purged = await purge_displaced(
-            self._collection, binding, expired, collation=collation, session=session
+            self._collection, binding, filter, collation=collation, session=session
         )
         if purged is not None:
             return purged
@@ -200,12 +204,12 @@ def _elements(value: object) -> list[object]:
 async def purge_displaced(
     collection: Collection,
     binding: Binding,
-    doomed: Document,
+    filter: Filter,  # noqa: A002 (MongoDB's name for it)
     *,
     collation: Document | None = None,
     session: Session = None,
 ) -> int | None:
-    """Archive and delete documents, and tell; in the write's transaction, or in one of their own.
+    """Archive and delete what has expired, and tell; in the write's transaction, or in its own.
 
     Returns how many; None if nobody is to know of them, so that only deleting them is left to
     do. A hook or an archive that fails undoes the transaction, the write's too.
@@ -213,14 +217,19 @@ async def purge_displaced(
     mode = mode_of(binding, collection.name)
     inside = tuple(entry for entry in mode.hooks.entries if entry[1].when == "transaction")
     mode = replace(mode, hooks=Hooks(inside))
-    if not (inside or mode.sink or mode.archive):
+    if not (inside or mode.sink or mode.archive or binding.stored):
         return None
     outside = RawCollection(collection)
+    doomed = expired_filter(filter, binding.policy)
+    if binding.stored and not (
+        doomed and await outside.within(session).find(doomed, limit=1, **_clauses(collation))
+    ):
+        return 0  # nobody has to wait for whoever holds the default
     server = await outside.server()
     remover = Remover(collection.name, mode, binding.policy, mode.hooks, server.now, "displaced")
     if session is not None and session.in_transaction:
         try:
-            return await _remove(outside.within(session), remover, doomed, collation)
+            return await _remove(outside.within(session), binding, remover, filter, collation)
         except HookError:
             # The server ends the application's transaction, so that it cannot be committed: what
             # has been deleted in it would be in no archive. The driver is not asked: it would take
@@ -231,15 +240,15 @@ async def purge_displaced(
             raise
     if not server.has_transactions:
         raise TTLConfigurationError(
-            f"{collection.name!r} has hooks or an archive, and an expired document of it is in "
-            "the way of a write. That needs a transaction, and a server that is not a replica set "
-            "has none."
+            f"{collection.name!r} has hooks, an archive or a stored default, and an expired "
+            "document of it is in the way of a write. That needs a transaction, and a server that "
+            "is not a replica set has none."
         )
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:  # waits for other transactions, as a plain delete would
         try:
             async with transaction(outside) as place:
-                return await _remove(place, remover, doomed, collation)
+                return await _remove(place, binding, remover, filter, collation)
         except (PyMongoError, TransientStoreError) as error:
             is_passing = (
                 not isinstance(error, PyMongoError)
@@ -252,13 +261,25 @@ async def purge_displaced(
 
 
 async def _remove(
-    place: RawCollection, remover: Remover, doomed: Document, collation: Document | None
+    place: RawCollection,
+    binding: Binding,
+    remover: Remover,
+    filter: Filter,  # noqa: A002 (MongoDB's name for it)
+    collation: Document | None,
 ) -> int:
-    clauses = {} if collation is None else {"collation": collation}
-    rows = await place.find(doomed, projection={"_id": 1}, **clauses)
+    policy = await hold(place, binding)
+    doomed = expired_filter(filter, policy)
+    if doomed is None:
+        return 0
+    remover = replace(remover, policy=policy)
+    rows = await place.find(doomed, projection={"_id": 1}, **_clauses(collation))
     deleted = 0
     while rows:
         removed = await remover.remove(place, rows)
         deleted += removed.deleted
         rows = removed.rest if removed.deleted else []
     return deleted
+
+
+def _clauses(collation: Document | None) -> Document:
+    return {} if collation is None else {"collation": collation}

@@ -11,9 +11,10 @@ from ttl_odm.beanie import find_strays
 from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
-from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
 from ttl_odm.beanie.policy.signs import sign_of_ttl
+from ttl_odm.beanie.policy.stored import is_begun, see
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
@@ -40,6 +41,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
     """Look at all targets, and for what is none; if deep, read whole collections, however big."""
     findings = await _forgotten(database)
     for target in targets:
+        findings += await _stored(target)
         findings += await _indexes(target)
         findings += await _strays(target, deep=deep)
     return findings
@@ -61,6 +63,20 @@ async def _forgotten(database: Any) -> list[Finding]:
             )
             findings.append(Finding(Severity.WARNING, "forgotten-class", name, message, fix))
     return findings
+
+
+async def _stored(target: Target) -> list[Finding]:
+    """See whether a default that is to be stored is."""
+    binding = binding_of(target.entity)
+    if binding is None or binding.stored is None:
+        return []
+    collection: Any = collection_of(target.entity)
+    await see(binding, collection)
+    if await is_begun(collection):
+        return []
+    message = "its default ttl is to be stored in the database, and none is: nothing expires"
+    fix = f"await ensure_indexes({target.model})"
+    return [Finding(Severity.ERROR, "no-stored-default", target.name, message, fix)]
 
 
 async def _indexes(target: Target) -> list[Finding]:

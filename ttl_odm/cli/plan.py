@@ -125,7 +125,7 @@ async def forecast_target(
 
     Of more than so many rows a sample is taken.
     """
-    current = None if target.entity is None else _policy(app, target)
+    current = None if target.entity is None else await _policy(app, target)
     try:
         planned = planned_policy(current, default_ttl, policy)
     except InvalidTTL as error:
@@ -144,13 +144,17 @@ async def forecast_target(
     return Forecast(target.name, target.model or target.name, current, planned, measured)
 
 
-def _policy(app: Application, target: Target) -> Policy | None:
+async def _policy(app: Application, target: Target) -> Policy | None:
     """The policy of a model; None where it has none."""
     if app.is_mongodb:
         from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.beanie.policy.stored import see  # noqa: PLC0415 (as above)
 
         bound = documents.binding_of(target.entity)
-        return None if bound is None else bound.policy
+        if bound is None:
+            return None
+        await see(bound, documents.collection_of(target.entity))
+        return bound.policy
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)

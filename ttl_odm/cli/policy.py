@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.cli.application import Application, Target
-    from ttl_odm.forecast.change import PolicyPreview
+    from ttl_odm.forecast.approval import PolicyPreview
 
 _UNCHANGED: Final = "Nothing was changed."
 
@@ -38,9 +38,7 @@ def policy() -> None:
 @json_option
 def show(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
     """Show the stored defaults, of all models or of some."""
-    from ttl_odm.sqlalchemy.policy.changes import stored_policies  # noqa: PLC0415 (needs the extra)
-
-    found, output = _read(source, targets, stored_policies), Output(as_json=as_json)
+    found, output = _read(source, targets, "stored_policies"), Output(as_json=as_json)
     if as_json:
         output.json([_plain(row) for row in found])
         return
@@ -58,9 +56,7 @@ def show(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
 @json_option
 def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
     """Show how the stored defaults were changed, the last change first."""
-    from ttl_odm.sqlalchemy.policy.changes import policy_changes  # noqa: PLC0415 (needs the extra)
-
-    found, output = _read(source, targets, policy_changes), Output(as_json=as_json)
+    found, output = _read(source, targets, "policy_changes"), Output(as_json=as_json)
     if as_json:
         output.json([_plain(row) for row in found])
         return
@@ -116,34 +112,18 @@ def set_(  # noqa: PLR0913 (click's)
     who, output = by or getpass.getuser(), Output(as_json=as_json)
 
     async def preview() -> PolicyPreview:
-        from ttl_odm.forecast.change import preview_policy  # noqa: PLC0415 (needs the extra)
-
         async with connect(source.only(model)) as app:
             target = _one(app, model)
-            ask = partial(
-                preview_policy,
-                target=target.entity,
-                ttl=ttl,
-                scope=_value(target, named),
-                deep=deep,
-            )
-            return await app.ask(ask)
+            about = {"target": target.entity, "ttl": ttl, "scope": _value(app, target, named)}
+            seen: PolicyPreview = await _change(app, "preview_policy", {**about, "deep": deep})
+            return seen
 
     async def make(token: str) -> None:
-        from ttl_odm.forecast.change import approve_policy  # noqa: PLC0415 (needs the extra)
-
         async with connect(source.only(model)) as app:
             target = _one(app, model)
-            ask = partial(
-                approve_policy,
-                target=target.entity,
-                ttl=ttl,
-                token=token,
-                scope=_value(target, named),
-                by=who,
-                reason=reason,
-            )
-            await app.ask(ask)
+            about = {"target": target.entity, "ttl": ttl, "scope": _value(app, target, named)}
+            told = {"token": token, "by": who, "reason": reason}
+            await _change(app, "approve_policy", {**about, **told})
 
     if approve is None:
         seen = in_loop(preview)
@@ -165,6 +145,17 @@ def set_(  # noqa: PLR0913 (click's)
         output.line(f"Changed: {model} {' '.join(change)}.", style="green")
 
 
+async def _change(app: Application, function: str, arguments: dict[str, Any]) -> Any:
+    """What a function answers that is about a change of a stored default."""
+    if app.is_mongodb:
+        from ttl_odm.forecast import change_mongodb  # noqa: PLC0415 (needs the extra)
+
+        return await getattr(change_mongodb, function)(**arguments)
+    from ttl_odm.forecast import change  # noqa: PLC0415 (needs the extra)
+
+    return await app.ask(partial(getattr(change, function), **arguments))
+
+
 def _print_preview(output: Output, seen: PolicyPreview) -> None:
     output.line(f"{seen.name}, {_scope(seen.scope)}: {_ttl(seen.before)} -> {_ttl(seen.after)}")
     for said in seen.forecast.paragraphs(output.width, " --deep counts all."):
@@ -175,49 +166,70 @@ def _print_preview(output: Output, seen: PolicyPreview) -> None:
     output.line(f"Made within the hour, the change expires {seen.at_most:,} rows at once at most.")
 
 
-def _read(source: Source, names: Sequence[str], read: Any) -> list[Any]:
+def _read(source: Source, names: Sequence[str], function: str) -> list[Any]:
     """What a function reads of the stored defaults of the models of these names, or of all."""
 
     async def work() -> list[Any]:
         async with connect(source) as app:
-            _refuse_mongodb(app)
+            _refuse_store(app)
             targets = [_one(app, name) for name in names]
             if not names:
-                targets = [target for target in app.targets if _is_stored(target)]
+                targets = [target for target in app.targets if _is_stored(app, target)]
             entities = [target.entity for target in targets]
-            return await app.ask(lambda connection: read(connection, *entities)) if entities else []
+            if not entities:
+                return []
+            if app.is_mongodb:
+                from ttl_odm.beanie.indexes import policies  # noqa: PLC0415 (needs the extra)
+
+                rows: list[Any] = await getattr(policies, function)(*entities)
+                return rows
+            from ttl_odm.sqlalchemy.policy import changes  # noqa: PLC0415 (needs the extra)
+
+            read = getattr(changes, function)
+            return await app.ask(lambda connection: read(connection, *entities))
 
     return in_loop(work)
 
 
 def _one(app: Application, name: str) -> Target:
-    _refuse_mongodb(app)
+    _refuse_store(app)
     found = app.named(name)
     if not found:
         raise unknown(app.targets, f"MODEL {name!r}")
     return found[0]
 
 
-def _refuse_mongodb(app: Application) -> None:
-    if app.is_store or app.is_mongodb:
-        raise UsageError("policy: only SQL databases store defaults.")
+def _refuse_store(app: Application) -> None:
+    if app.is_store:
+        raise UsageError("policy: only SQL databases and MongoDB store defaults.")
 
 
-def _is_stored(target: Target) -> bool:
+def _is_stored(app: Application, target: Target) -> bool:
+    if app.is_mongodb:
+        from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
+
+        bound = documents.binding_of(target.entity)
+        return bound is not None and bound.stored is not None
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)
     return binding is not None and binding.stored is not None
 
 
-def _value(target: Target, named: Sequence[str]) -> str | None:
+def _value(app: Application, target: Target, named: Sequence[str]) -> str | None:
     """The scope of ``FIELD=VALUE``; None where nothing is named."""
     if not named:
         return None
-    from ttl_odm.sqlalchemy.policy.stored_default import stored_of  # noqa: PLC0415
+    if app.is_mongodb:
+        from ttl_odm.beanie.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
+        bound = binding_of(target.entity)
+        by = bound.stored.by if bound is not None and bound.stored is not None else None
+    else:
+        from ttl_odm.sqlalchemy.policy.stored_default import stored_of  # noqa: PLC0415 (as above)
+
+        by = stored_of(target.entity).by
     field, is_given, value = named[0].partition("=")
-    by = stored_of(target.entity).by
     if not is_given or field != by:
         fix = f"give {by}=VALUE" if by else "its rows have one default, so give TTL alone"
         raise UsageError(f"{named[0]!r}: {fix}.")
@@ -232,7 +244,7 @@ def _print(output: Output, rows: list[tuple[str, ...]]) -> None:
     if len(rows) == 1:
         output.line(
             "Nothing is stored: no model is declared with __ttl__ = Stored(...), or no "
-            "migration or create_all() has begun its default."
+            "migration, create_all() or ensure_indexes() has begun its default."
         )
         return
     output.table(rows)

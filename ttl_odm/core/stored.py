@@ -17,7 +17,7 @@ from ttl_odm.core.values import MAX_TTL, NEVER, default_ttl, short_repr, whole_s
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -39,12 +39,15 @@ class Stored:
         by: The field whose values may have defaults of their own; None where all rows have one.
         least: The fewest seconds that a stored default may have; None for no such limit.
         most: The most seconds, and then it may be neither -1 nor None; None for no such limit.
+        max_staleness: For how many seconds a process may go on by what it has read, where reading
+            it costs a round trip: on MongoDB, and nowhere else. None: each operation reads it.
     """
 
     start: int | None
     by: str | None
     least: int | None
     most: int | None
+    max_staleness: int | None
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Stored:
         by: str | None = None,
         least: float | timedelta | None = None,
         most: float | timedelta | None = None,
+        max_staleness: float | timedelta | None = None,
     ) -> None:
         """Check and normalise; see the class for the arguments."""
         if isinstance(start, Mapping):
@@ -63,6 +67,7 @@ class Stored:
         limits = {"least": _seconds("least", least), "most": _seconds("most", most)}
         if None not in limits.values() and limits["least"] > limits["most"]:  # type: ignore[operator]
             _refuse("least", least, f"give no more than most={limits['most']}")
+        limits["max_staleness"] = _seconds("max_staleness", max_staleness)
         for name, value in {"by": by, **limits}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "start", self.checked(start, where="Stored.start"))
@@ -95,9 +100,54 @@ class Stored:
 
     def __repr__(self) -> str:
         """Return the shortest declaration that makes an equal value."""
-        rest = (f"{name}={getattr(self, name)!r}" for name in ("by", "least", "most"))
+        names = ("by", "least", "most", "max_staleness")
+        rest = (f"{name}={getattr(self, name)!r}" for name in names)
         arguments = [repr(self.start), *(text for text in rest if not text.endswith("=None"))]
         return f"Stored({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A default that is stored.
+
+    Attributes:
+        name: The name of its table or collection.
+        scope: A value of `Stored.by`, as text; None for the default of all other rows.
+        ttl: Seconds, -1 (on, but never by default) or None (TTL is off).
+        changed_at: When it was written (aware, UTC), by the database's clock.
+        changed_by: Who has changed it; None where it is as it began.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str | None
+    ttl: int | None
+    changed_at: datetime
+    changed_by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A change of a default that is stored; see `StoredPolicy` for what is not said here.
+
+    Attributes:
+        name: The name of its table or collection.
+        scope: As in `StoredPolicy`.
+        changed_at: When it was changed.
+        changed_by: Who has changed it.
+        ttl_before: What it was; also None where nothing was stored.
+        ttl_after: What it became.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str | None
+    changed_at: datetime
+    changed_by: str | None
+    ttl_before: int | None
+    ttl_after: int | None
+    reason: str | None
 
 
 def _seconds(name: str, value: object) -> int | None:

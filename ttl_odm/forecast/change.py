@@ -9,17 +9,20 @@ This module must not know how a preview is shown.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from contextlib import nullcontext
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.errors import TTLError
 from ttl_odm.forecast import sql
+from ttl_odm.forecast.approval import (
+    NotApprovedError,
+    PolicyPreview,
+    at_most_of,
+    other_change,
+    token_of,
+    too_many,
+)
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.changes import change
@@ -29,55 +32,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy import Connection
-
-_NUMBER: Final = re.compile("[0-9]{1,18}")
-_DIGITS: Final = 10
-"""Of the hash in a token: it guards against slips, not against attacks."""
-
-
-class NotApprovedError(TTLError):
-    """A change of a stored default is not the one that was approved; nothing was changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyPreview:
-    """What a change of a stored default would do, counted before it is made.
-
-    Attributes:
-        name: The table's name, with its schema where it has one.
-        scope: A value of `Stored.by`, as text; None for the default of all rows.
-        before: The default that these rows have now: seconds, -1 (on, but never by default) or
-            None (TTL is off).
-        after: The one that they would have.
-        at_most: Live rows that the change may expire at once: as many as it would within the next
-            hour, with the error of the estimate where a sample was counted.
-        forecast: What of these rows expires when, by either default.
-        token: What `approve_policy` wants to see.
-    """
-
-    name: str
-    scope: str | None
-    before: int | None
-    after: int | None
-    at_most: int
-    forecast: Forecast
-
-    @property
-    def token(self) -> str:
-        """The number of rows, and a hash of all that it is about."""
-        return _token(self.name, self.scope, self.before, self.after, self.at_most)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return {
-            "name": self.name,
-            "scope": self.scope,
-            "before": self.before,
-            "after": self.after,
-            "at_most": self.at_most,
-            "token": self.token,
-            "forecast": self.forecast.to_dict(),
-        }
 
 
 def preview_policy(
@@ -151,13 +105,9 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     with nullcontext() if connection.in_transaction() else connection.begin():
         default = StoredDefault.of(target, scope, connection.dialect)
         after, (own, before) = default.checked(ttl), default.read(connection)
-        number, where = token.partition("-")[0], f"{default.binding.name}.__ttl__ = {after}"
-        at_most = int(number) if _NUMBER.fullmatch(number) else 0
-        if token != _token(default.name, default.scope, before, after, at_most):
-            raise NotApprovedError(
-                f"{where}: the token {token!r} is that of another change than from {before}: of "
-                "one to another value, or the default was changed since. Preview it again."
-            )
+        at_most, where = at_most_of(token), f"{default.binding.name}.__ttl__ = {after}"
+        if token != token_of(default.name, default.scope, before, after, at_most):
+            raise other_change(where, before, token)
         lost = sql.count_lost(
             connection,
             default.binding.table,
@@ -166,10 +116,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
             limit=at_most + 1,
         )
         if lost > at_most:
-            raise NotApprovedError(
-                f"{where}: by now it would expire more than the {at_most:,} rows that the preview "
-                "has said. Preview it again."
-            )
+            raise too_many(where, at_most)
 
         def check(was: int | None) -> None:
             if was != own:
@@ -183,10 +130,3 @@ def _policies(default: StoredDefault, before: int | None, after: int | None) -> 
     policy = default.binding.default.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
     return {"current": policy.with_default(before), "planned": policy.with_default(after)}
-
-
-def _token(
-    name: str, scope: str | None, before: int | None, after: int | None, at_most: int
-) -> str:
-    about = json.dumps([name, scope, before, after, at_most])
-    return f"{at_most}-{sha256(about.encode()).hexdigest()[:_DIGITS]}"

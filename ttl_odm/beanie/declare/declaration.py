@@ -18,6 +18,7 @@ from ttl_odm.beanie.policy.binding import (
     purge_of,
     registry_of,
 )
+from ttl_odm.beanie.policy.notes import outline
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, check_purge
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
@@ -48,11 +49,11 @@ def check(model: type) -> None:
 
 
 def checked_policy(model: type) -> Policy:
-    """Return the policy that a class declares."""
+    """Return the policy that a class declares, but for a default that is stored."""
     policy = declared_policy(model)
     check_policy(policy)
     check_purge(policy, purge_of(model))
-    return policy
+    return outline(policy)
 
 
 def check_collection(model: type[Document]) -> None:
@@ -89,9 +90,15 @@ def bind(model: type[Document], collection: Collection) -> Any:
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)
-    if expires_itself(database.ttl_backend):  # refuses what it doesn't enforce: nobody would
-        azure_indexes(declared_policy(model), purge_of(model))
-    binding = registry.bind(model, database.name, ours.name, database.ttl_backend)
+    policy, backend = declared_policy(model), database.ttl_backend
+    if policy != outline(policy) and backend not in ("mongodb", "migrations"):
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {policy!r}: only in MongoDB itself can the default be "
+            f"stored, and this is backend={backend!r}: give seconds."
+        )
+    if expires_itself(backend):  # refuses what it doesn't enforce: nobody would
+        azure_indexes(policy, purge_of(model))
+    binding = registry.bind(model, database.name, ours.name, backend)
     mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
     mark_durations(model)
     return ours

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection
     from ttl_odm.core.policy import Policy
+    from ttl_odm.core.stored import Stored
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.declarations import Archive
 
@@ -39,7 +40,7 @@ _overlay: Final = Overlay()
 
 def enable(  # noqa: PLR0913 (what a class may declare)
     target: Any,
-    policy: Policy | float | timedelta | None,
+    policy: Policy | Stored | float | timedelta | None,
     *,
     purge: str | None = None,
     archive: Archive | ArchiveSink | None = None,
@@ -54,7 +55,8 @@ def enable(  # noqa: PLR0913 (what a class may declare)
 
     Args:
         target: A document class of Beanie's, with `TTLMixin` or without.
-        policy: What ``__ttl__`` may be: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
+        policy: What ``__ttl__`` may be: seconds, -1, None, `Stored`, `TTL`, `ExpireAfter`,
+            `ExpireAt`.
         purge: What ``__ttl_purge__`` may be: who deletes, "native" or "sweeper". None, here and in
             the next three, leaves what the class declares or was given before.
         archive: What ``__ttl_archive__`` may be: where expired documents are kept.

@@ -16,6 +16,7 @@ from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import Policy  # noqa: TC001 - pydantic reads the annotations
+from ttl_odm.core.stored import Stored  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from beanie import Document as _Base
@@ -71,7 +72,8 @@ class TTLMixin(_Base):
 
     ``__ttl__`` (or ``Settings.ttl``) is the collection's default ttl: seconds after the last
     modification, -1 (documents live for ever unless they have a ttl of their own), None (TTL is
-    off), or a policy. It may be changed while the application runs.
+    off), or a policy; or `Stored`, where the database has it. It may be changed while the
+    application runs, but not whether the database has it.
 
     What becomes of expired documents: ``__ttl_purge__`` (or ``Settings.ttl_purge``) says who
     deletes them, "native" (MongoDB itself) or "sweeper". To the sweeper ``__ttl_archive__`` says
@@ -84,7 +86,7 @@ class TTLMixin(_Base):
         ttl: The document's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | None]
+    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | None]
     __ttl_purge__: ClassVar[str]
 
     last_modified: Optional[_LastModified] = Field(default=None, alias="_ts")  # noqa: UP045

@@ -116,10 +116,29 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A find's filter, as the user has it and with the predicate."""
+    """A find's filter, as the user has it and with the predicate.
+
+    Where the default is stored and was not read yet, in the place of the latter one that matches
+    nothing.
+    """
 
     filter: Filter
     exact: Filter
+    is_open: bool = False
+
+    @classmethod
+    def of(cls, handle: Handle, filter: object, *, expired: bool) -> Sent:
+        """For a find that will be sent later."""
+        asked = handle.filter_for(filter, expired=True)
+        if not expired and handle.is_stored:
+            return cls(asked, filters.insert_only(asked), is_open=True)
+        return cls(asked, handle.filter_for(filter, expired=expired))
+
+    def completed(self, handle: Handle) -> Sent:
+        """Return it with the predicate of this moment."""
+        if not self.is_open:
+            return self
+        return Sent(self.filter, handle.filter_for(self.filter, expired=False))
 
     @property
     def includes_expired(self) -> bool:
@@ -141,17 +160,18 @@ async def coarsely(
     if sent is None or spec is not sent.exact:
         yield False
         return
+    sent = sent.completed(lifetime.handle)
     is_positional = filters.is_positional(cursor._projection)
     is_paged = cursor._limit or skip or cursor._return_key
     coarse = None if is_paged else lifetime.coarse(sent.filter, exact=not is_positional)
-    if coarse is not None:
-        cursor._spec = coarse
-    elif is_positional and not sent.includes_expired:
-        cursor._spec, cursor._skip = filters.with_keys(sent.filter, await keys()), 0
-    elif not sent.includes_expired:
-        order: Any = cursor._ordering or ()
-        cursor._spec = lifetime.handle.ranged(spec, order)
     try:
+        cursor._spec = sent.exact if coarse is None else coarse
+        if coarse is None and not sent.includes_expired:
+            if is_positional:
+                cursor._spec, cursor._skip = filters.with_keys(sent.filter, await keys()), 0
+            else:
+                order: Any = cursor._ordering or ()
+                cursor._spec = lifetime.handle.ranged(sent.exact, order)
         yield coarse is not None
     finally:
         cursor._spec, cursor._skip = spec, skip
@@ -168,7 +188,8 @@ def asked_by(cursor: AsyncCursor[Document], sent: Sent | None) -> Document:
     if cursor._comment:
         asked["comment"] = cursor._comment
     expired = sent is not None and sent.includes_expired
-    return {"filter": cursor._spec, "session": cursor._session, "include_expired": expired, **asked}
+    own = sent.filter if sent is not None and cursor._spec is sent.exact else cursor._spec
+    return {"filter": own, "session": cursor._session, "include_expired": expired, **asked}
 
 
 # The drivers' classes for cursors have no common base in all releases.
@@ -255,7 +276,7 @@ def for_find(
     handle: Handle, projection: Projection | None, *, expired: bool = False
 ) -> tuple[Lifetime, Projection | None]:
     """Return how the results of a find are judged, and the projection to send for the user's."""
-    policy = handle.policy
+    policy = handle.outline
     if policy is None:
         return Lifetime(handle, (), ()), projection
     ours = (EXPIRY,) if isinstance(policy, TTL) else ()
@@ -283,7 +304,7 @@ def for_find(
 
 def for_pipeline(handle: Handle, pipeline: object, *, expired: bool = False) -> Lifetime:
     """Return how the results of a pipeline are judged."""
-    policy = handle.policy
+    policy = handle.outline
     if policy is None or not isinstance(pipeline, Sequence):
         return Lifetime(handle, (), ())
     if expired:  # then nothing is added to the pipeline

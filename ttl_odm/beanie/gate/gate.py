@@ -109,6 +109,7 @@ class Gate(Handle):
         """Find one live document."""
         expired = takes_expired(options)
         lifetime, projection = for_find(self, projection, expired=expired)
+        await self.know()
         await self.ready()
         asked = self.filter_for(filter, expired=True)
         is_by_id = "_id" in filters.equalities(asked)
@@ -239,6 +240,7 @@ class Gate(Handle):
     async def run(self, name: str, arguments: Document) -> Any:
         """Run one of the methods that are `HANDED_OVER`."""
         if name != "index_information":  # Beanie asks before all classes have their collections
+            await self.know()
             await self.check_reach()
         return await getattr(self, name)(**arguments)
 

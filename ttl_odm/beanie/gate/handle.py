@@ -26,11 +26,12 @@ from pymongo import WriteConcern
 from ttl_odm.beanie.gate import views
 from ttl_odm.beanie.policy.predicate import range_of_live
 from ttl_odm.beanie.policy.signs import sign_of_ttl
+from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.pipelines import live_pipeline
+from ttl_odm.beanie.rewrite.pipelines import live_pipeline, names_in
 from ttl_odm.beanie.rewrite.stamps import empty_timestamps, stamping_of
 from ttl_odm.core.policy import TTL
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,6 +104,12 @@ class Handle:
         return None if binding is None else binding.enforced
 
     @property
+    def outline(self) -> Policy | None:
+        """The same in all that doesn't hang on a default which the database stores."""
+        binding = self.binding
+        return None if binding is None or binding.enforced_by_others else binding.outline
+
+    @property
     def stamping(self) -> Stamping | None:
         """How writes are stamped at this moment, None where they are not."""
         return _stamping(self.binding)
@@ -110,7 +117,7 @@ class Handle:
     @property
     def acknowledged(self) -> Collection:
         """The plain collection with a write concern that reports conflicts."""
-        if self.policy is None or self.plain.write_concern.acknowledged:
+        if self.outline is None or self.plain.write_concern.acknowledged:
             return self.plain
         return self.plain.with_options(write_concern=WriteConcern(w=1))
 
@@ -126,6 +133,50 @@ class Handle:
         """Return how writes to any collection of the client are stamped."""
         return _stamping(self.registry.find(database or self.database, collection))
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the database stores the default of the collection."""
+        if not self.registry.has_stored:  # for nearly everybody that is all
+            return False
+        binding = self.binding
+        return binding is not None and binding.is_stored
+
+    def stored_in(self, pipeline: object = ()) -> list[tuple[Binding, Collection]]:
+        """Return what has a stored default: this collection, and those that a pipeline reaches."""
+        if not self.registry.has_stored:
+            return []
+        places = {(self.database, self.plain.name)}
+        places |= {(database or self.database, name) for database, name in names_in(pipeline)}
+        client = self.plain.database.client
+        return [
+            (binding, client[database][name])
+            for database, name in sorted(places)
+            if (binding := self.registry.find(database, name)) is not None and binding.is_stored
+        ]
+
+    async def know(self, pipeline: object = ()) -> None:
+        """Prepare for an operation: know the defaults that the database stores."""
+        if not pipeline:
+            if self.is_stored and (binding := self.binding) is not None:
+                await see(binding, self.plain)
+            return
+        for binding, collection in self.stored_in(pipeline):
+            await see(binding, collection)
+
+    async def know_view(self, command: Any) -> None:
+        """The same for the view that a database command makes, if it makes one."""
+        if isinstance(command, Mapping) and "viewOn" in command:
+            await self.know(views.as_pipeline(command["viewOn"], command.get("pipeline", ())))
+
+    def refuse_stored(self, method: str, pipeline: object = ()) -> None:
+        """Refuse a read that is complete before anything can be asked, by a stored default."""
+        if stored := self.stored_in(pipeline):
+            name = stored[0][1].full_name
+            raise TTLError(
+                f"{method} can't read {name!r}, whose default ttl is stored in the database and "
+                "has to be read first: use find() or aggregate() of its collection."
+            )
+
     async def now(self) -> datetime:
         """Return an instant that the server has reached."""
         await self.registry.clock.refresh(self.plain.database)
@@ -140,10 +191,10 @@ class Handle:
 
     async def ready(self) -> None:
         """Prepare for a read: know the server's clock, and have a view defined as it should be."""
-        if self.policy is not None:
+        if self.outline is not None:
             await self.registry.clock.refresh(self.plain.database)
         else:
-            await views.ensure(self.plain, self.registry, self)
+            await views.ensure(self.plain, self.registry, self, self.know)
         await self.check_reach()
 
     async def check_reach(self) -> None:
@@ -216,4 +267,4 @@ class Handle:
 
 
 def _stamping(binding: Binding | None) -> Stamping | None:
-    return None if binding is None else stamping_of(binding.policy, binding.backend)
+    return None if binding is None else stamping_of(binding.outline, binding.backend)

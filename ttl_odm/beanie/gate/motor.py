@@ -10,6 +10,7 @@ As Motor's do, these start working when they are called, not when they are await
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +34,7 @@ from ttl_odm.beanie.gate.cursors import (
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
+from ttl_odm.beanie.gate.views import as_pipeline
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
+
+_NOTHING: Document = {"$match": {"$nor": [{}]}}
 
 # Motor's stubs leave out the constructors and attributes that subclasses need.
 _MotorDatabase: Any = AsyncIOMotorDatabase
@@ -81,17 +85,42 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that starts from no collection."""
-        gated = self._handle.pipeline_for(pipeline, expired=takes_expired(kwargs))
+        expired = takes_expired(kwargs)
+        if not expired:
+            self._handle.refuse_stored("aggregate() of a database, with Motor,", pipeline)
+        gated = self._handle.pipeline_for(pipeline, expired=expired)
         return super().aggregate(gated, *args, **kwargs)
 
     def create_collection(self, *args: Any, **kwargs: Any) -> Any:
         """Create a collection, or a view whose pipeline sees live documents only."""
-        kwargs = self._handle.command_for(kwargs)
-        return super().create_collection(*args, **kwargs)
+        create = super().create_collection
+
+        async def later() -> Any:
+            await self._handle.know_view(kwargs)
+            return await create(*args, **self._handle.command_for(kwargs))
+
+        if self._reads_stored(kwargs):
+            return asyncio.ensure_future(later(), loop=self.get_io_loop())
+        return create(*args, **self._handle.command_for(kwargs))
 
     def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a command; the pipeline of a view that it creates sees live documents only."""
-        return super().command(self._handle.command_for(command), *args, **kwargs)
+        run = super().command
+
+        async def later() -> Any:
+            await self._handle.know_view(command)
+            return await run(self._handle.command_for(command), *args, **kwargs)
+
+        if self._reads_stored(command):
+            return asyncio.ensure_future(later(), loop=self.get_io_loop())
+        return run(self._handle.command_for(command), *args, **kwargs)
+
+    def _reads_stored(self, command: Any) -> bool:
+        """Say whether a command makes a view by a default that has to be read first."""
+        if not isinstance(command, Mapping) or "viewOn" not in command:
+            return False
+        pipeline = as_pipeline(command["viewOn"], command.get("pipeline", ()))
+        return bool(self._handle.stored_in(pipeline))
 
     def dereference(self, dbref: Any, session: Session = None, **kwargs: Any) -> Any:
         """Fetch a live document by a reference."""
@@ -130,29 +159,38 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Find live documents."""
         expired = takes_expired(kwargs)
         lifetime, projection = for_find(self._gate, projection, expired=expired)
-        live = self._gate.filter_for(filter, expired=expired)
-        cursor = TTLMotorCursor(super().find(live, projection, *args, **kwargs).delegate, self)
-        cursor._lifetime, cursor._sent = lifetime, Sent({} if filter is None else filter, live)
+        sent = Sent.of(self._gate, filter, expired=expired)
+        found = super().find(sent.exact, projection, *args, **kwargs)
+        cursor = TTLMotorCursor(found.delegate, self)
+        cursor._lifetime, cursor._sent = lifetime, sent
         return cursor
 
     def find_raw_batches(self, filter: object = None, *args: Any, **kwargs: Any) -> Any:
         """Find live documents; they are not judged again when they are read."""
-        live = self._gate.filter_for(filter, expired=takes_expired(kwargs))
+        expired = takes_expired(kwargs)
+        if not expired:
+            self._gate.refuse_stored("find_raw_batches()")
+        live = self._gate.filter_for(filter, expired=expired)
         return super().find_raw_batches(live, *args, **kwargs)
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents, of other collections too."""
         expired = takes_expired(kwargs)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
-        gated = self._gate.pipeline_for(pipeline, expired=expired)
+        is_open = not expired and bool(self._gate.stored_in(pipeline))
+        # That is rewritten when it is sent; until then it gives nothing.
+        gated = [_NOTHING] if is_open else self._gate.pipeline_for(pipeline, expired=expired)
         latent = super().aggregate(gated, *args, **kwargs)
         cursor = TTLMotorCommandCursor(self, latent.start, *latent.args, **latent.kwargs)
-        cursor._lifetime = lifetime
+        cursor._lifetime, cursor._open = lifetime, pipeline if is_open else None
         return cursor
 
     def aggregate_raw_batches(self, pipeline: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents; they are not judged again when they are read."""
-        gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
+        expired = takes_expired(kwargs)
+        if not expired:
+            self._gate.refuse_stored("aggregate_raw_batches(), with Motor,", pipeline)
+        gated = self._gate.pipeline_for(pipeline, expired=expired)
         return super().aggregate_raw_batches(gated, **kwargs)
 
     def find_one(self, *args: Any, **kwargs: Any) -> asyncio.Future[Document | None]:
@@ -192,6 +230,8 @@ class _Cursor(JudgingCursor):
     async def _read(self, method: Method, *args: object) -> Any:
         if self._lifetime is None:
             return await method(*args)
+        if self._batches == 0 or (self.alive and not self._buffer_size()):  # there is another batch
+            await self._lifetime.handle.know()
         await self._lifetime.handle.ready()
         if self._batches > 0:
             return await method(*args)
@@ -244,7 +284,14 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
 class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
     """The results of an aggregation."""
 
+    args: Any  # of Motor's
+    _open: Any = None
+
     async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
+        if self._open is not None and self.args:
+            await lifetime.handle.know(self._open)
+            pipeline = lifetime.handle.pipeline_for(self._open, expired=False)
+            self.args = (pipeline, *self.args[1:])
         try:
             return await super()._begin(lifetime, method, *args)
         except OperationFailure as error:

@@ -69,6 +69,7 @@ class TTLDatabase(AsyncDatabase[Any]):
 
     async def create_collection(self, *args: Any, **kwargs: Any) -> TTLCollection:
         """Create a collection, or a view whose pipeline sees live documents only."""
+        await self._handle.know_view(kwargs)
         kwargs = self._handle.command_for(kwargs)
         return TTLCollection(self, await super().create_collection(*args, **kwargs))
 
@@ -79,11 +80,13 @@ class TTLDatabase(AsyncDatabase[Any]):
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that starts from no collection."""
+        await self._handle.know(pipeline)
         gated = self._handle.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate(gated, *args, **kwargs)
 
     async def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a command; the pipeline of a view that it creates sees live documents only."""
+        await self._handle.know_view(command)
         return await super().command(self._handle.command_for(command), *args, **kwargs)
 
 
@@ -122,21 +125,25 @@ class TTLCollection(AsyncCollection[Any]):
         """Find live documents."""
         expired = takes_expired(kwargs)
         lifetime, projection = for_find(self._gate, projection, expired=expired)
-        live = self._gate.filter_for(filter, expired=expired)
-        cursor = TTLCursor(self, live, projection, *args, **kwargs)
-        cursor._lifetime, cursor._sent = lifetime, Sent({} if filter is None else filter, live)
+        sent = Sent.of(self._gate, filter, expired=expired)
+        cursor = TTLCursor(self, sent.exact, projection, *args, **kwargs)
+        cursor._lifetime, cursor._sent = lifetime, sent
         return cursor
 
     def find_raw_batches(
         self, filter: object = None, *args: Any, **kwargs: Any
     ) -> AsyncRawBatchCursor[Document]:
         """Find live documents; they are not judged again when they are read."""
-        live = self._gate.filter_for(filter, expired=takes_expired(kwargs))
+        expired = takes_expired(kwargs)
+        if not expired:
+            self._gate.refuse_stored("find_raw_batches()")
+        live = self._gate.filter_for(filter, expired=expired)
         return super().find_raw_batches(live, *args, **kwargs)
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents, of other collections too."""
         expired = takes_expired(kwargs)
+        await self._gate.know(pipeline)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
         gated = self._gate.pipeline_for(pipeline, expired=expired)
         await self._gate.ready()
@@ -155,6 +162,7 @@ class TTLCollection(AsyncCollection[Any]):
 
     async def aggregate_raw_batches(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents; they are not judged again when they are read."""
+        await self._gate.know(pipeline)
         gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate_raw_batches(gated, *args, **kwargs)
 
@@ -183,6 +191,8 @@ class _Cursor(JudgingCursor):
 
     async def _refresh(self) -> int:
         if self._lifetime is not None:
+            if not self._killed:  # there is another batch
+                await self._lifetime.handle.know()
             await self._lifetime.handle.ready()
             self._batches += 1
             if self._batches == 1:

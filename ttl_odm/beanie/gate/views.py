@@ -21,7 +21,9 @@ from ttl_odm.beanie.policy.commands import details_of, run
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Collection, Pipeline
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ttl_odm.beanie.drivers import Collection, Filter, Pipeline
     from ttl_odm.beanie.policy.binding import Registry
     from ttl_odm.beanie.rewrite.pipelines import Policies
 
@@ -37,8 +39,21 @@ class _Known:
 _known: WeakKeyDictionary[Registry, _Known] = WeakKeyDictionary()
 
 
-async def ensure(collection: Collection, registry: Registry, policies: Policies) -> None:
-    """Define a view as it should be, if a collection is one of Beanie's."""
+def as_pipeline(source: str, pipeline: Sequence[Filter]) -> Pipeline:
+    """Return a pipeline that reaches the collections that a view reads."""
+    return [{"$unionWith": source}, *map(dict, pipeline)]
+
+
+async def ensure(
+    collection: Collection,
+    registry: Registry,
+    policies: Policies,
+    know: Callable[[Pipeline], Awaitable[None]],
+) -> None:
+    """Define a view as it should be, if a collection is one of Beanie's.
+
+    `know` reads the defaults that are stored of what a pipeline reaches.
+    """
     known = _known.setdefault(registry, _Known())
     key = collection.database.name, collection.name
     if key not in known.models:
@@ -48,6 +63,7 @@ async def ensure(collection: Collection, registry: Registry, policies: Policies)
         return
     settings = model.get_settings()
     source = str(settings.source)  # Beanie has made a class the name of its collection
+    await know(as_pipeline(source, settings.pipeline))
     pipeline = live_pipeline(settings.pipeline, policies.policy_named(None, source), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return

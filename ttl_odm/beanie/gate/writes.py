@@ -96,8 +96,8 @@ async def update(
 async def send(handle: Handle, filter: Filter, change: Change, options: Document) -> Any:
     """Send an update or a replacement."""
     upsert = options.pop("upsert", False) and _may_insert(handle.plain.full_name, filter)
-    binding, policy = handle.binding, handle.policy
-    if binding is None or policy is None:
+    binding = handle.binding
+    if binding is None or handle.outline is None:
         method = getattr(handle.plain, change.method)
         in_one = upsert and change.live == change.new
         result = await sent(method(filter, change.live, upsert=in_one, **options))
@@ -109,12 +109,12 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
         return result
     plain = handle.acknowledged
     method = getattr(plain, change.method)
-    live = handle.filter_to_write(filter)
     known = {**filters.equalities(filter), **change.known} if upsert else change.known
     keys = KeyHolders(plain, binding, options.get("session"), [known], complete=upsert)
     since = None if change.is_repeatable else await handle.now()
 
     async def attempt() -> Any:
+        live = handle.filter_to_write(filter)  # a conflict may tell of another stored default
         try:
             result = await sent(method(live, change.live, **options))
         except DuplicateKeyError:

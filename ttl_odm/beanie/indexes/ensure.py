@@ -18,10 +18,11 @@ import math
 import random
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pymongo.errors import OperationFailure
 
+from ttl_odm.beanie.indexes import stored_default
 from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
 from ttl_odm.beanie.indexes.strays import examples
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
+    from ttl_odm.beanie.indexes.stored_default import Ensure
     from ttl_odm.beanie.policy.binding import Backend, Binding
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge
     from ttl_odm.core.policy import Policy
 
 Done = tuple[str, str]  # an outcome, and the name of an index
+Show: TypeAlias = "Callable[[Step | None], Awaitable[None]]"
 
 SECONDS = "expireAfterSeconds"
 """What a time-series collection has in the place of an index."""
@@ -95,6 +98,13 @@ class IndexReport:
         return f"{self.collection}: {'; '.join(texts) or 'nothing to do'}"
 
 
+async def _show_nothing(step: Step | None) -> None:
+    del step
+
+
+async def _begin_nothing() -> None: ...
+
+
 async def ensure_indexes(
     model: type,
     *models: type,
@@ -106,7 +116,8 @@ async def ensure_indexes(
 
     Does nothing where all is well, may run in many processes at once, and never touches an index
     or a validator that it did not make. Classes whose ``__ttl__`` is None, or that have none any
-    more, lose theirs.
+    more, lose theirs. Of a default that the database stores it writes the value to begin with,
+    where none is stored yet.
 
     Args:
         model: A document class that `init_beanie` has seen.
@@ -148,11 +159,25 @@ async def ensure_indexes(
             registry = registry_of(collection.database.client)
             registry.forget(collection.database.name, collection.name)
         else:
-            policy, purge, backend = binding.wanted, binding.purge, binding.backend
-            is_ours = purge == "native" and not binding.is_left_to_service
-            show = partial(setattr, binding, "deleting", policy if is_ours else None)
-            reports.append(await ensure(policy, purge=purge, backend=backend, show=show))
+            ensure = partial(ensure, purge=binding.purge, backend=binding.backend)
+            ensured = stored_default.ensure if binding.stored else _ensure
+            reports.append(await ensured(collection, binding, ensure))
     return tuple(reports)
+
+
+async def _ensure(
+    collection: Collection, binding: Binding, ensure: Ensure[IndexReport]
+) -> IndexReport:
+    """Do it for a policy that the class declares."""
+    del collection
+    policy = binding.wanted
+    is_ours = binding.purge == "native" and not binding.is_left_to_service
+
+    async def show(step: Step | None) -> None:
+        if step is None or not step.spares:
+            binding.deleting = policy if is_ours else None
+
+    return await ensure(policy, show=show)
 
 
 def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as it was given)
@@ -160,7 +185,7 @@ def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as
     policy, why = binding.declared, None
     if binding.backend != "mongodb":
         why = f"is none of MongoDB's own on backend={binding.backend!r}"
-    elif isinstance(policy, TTL) and not policy.is_fixed:
+    elif isinstance(policy, TTL) and not policy.is_fixed and policy.stored is None:
         why = "holds the default as a number, and can't ask a function for it"
     if why is not None:
         raise TTLConfigurationError(f"{binding.model.__name__}: view={view!r} {why}.")
@@ -175,14 +200,16 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     rebuild: bool = False,
     guard: bool | None = None,
     view: str | bool | None = None,
-    show: Callable[[], None] = lambda: None,
+    show: Show = _show_nothing,
+    begin_view: Callable[[], Awaitable[None]] = _begin_nothing,
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
     The collection is PyMongo's or Motor's, or the gate's. No policy removes what an earlier one has
-    left. Another number of seconds needs no rebuild. `show` is called, perhaps more than once, when
-    MongoDB deletes nothing any more that lives by the policy, and before it deletes what lived by
-    an earlier one.
+    left. Another number of seconds needs no rebuild. `show` is called before each step, and with
+    None when there are no more: from the first step that doesn't spare, MongoDB deletes nothing any
+    more that lives by the policy, and may then delete what lived by an earlier one. `begin_view` is
+    called before a view is changed, which is before what is shown.
     """
     views: list[Document] = []
     if backend == "mongodb":
@@ -191,11 +218,11 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         details = await details_of(collection)
     viewed: list[Done] | None = None
 
-    async def follow() -> None:
+    async def follow(step: Step | None) -> None:
         nonlocal viewed
-        if viewed is None:
-            viewed = await ensure_view(collection, views, policy, view=view)
-        show()
+        if viewed is None and (step is None or not step.spares):
+            viewed = await ensure_view(collection, views, policy, view=view, begin=begin_view)
+        await show(step)
 
     name = repr(collection.full_name)
     options = details.get("options", {})
@@ -236,7 +263,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 
 
 async def _reach(
-    collection: Collection, aim: Aim, policy: Policy | None, follow: Callable[[], Awaitable[None]]
+    collection: Collection, aim: Aim, policy: Policy | None, follow: Show
 ) -> tuple[dict[str, str], list[Done]]:
     """Apply steps until there are none, looking again whenever somebody else was faster."""
     done: list[Done] = []
@@ -245,11 +272,10 @@ async def _reach(
         existing = await indexes_of(collection)
         steps = list(aim.steps(existing))
         if not steps:
-            await follow()
+            await follow(None)
             return aim.relied_on(existing), done
         for step in steps:
-            if not step.spares:
-                await follow()
+            await follow(step)
             # MongoDB must not delete by an `_exp` that nobody has kept right.
             is_risky = step.outcome == "created" and _deleting_by_expiry(aim) & {*step.names}
             early = too_early(policy) if isinstance(policy, TTL) and is_risky else None
@@ -309,7 +335,7 @@ async def _ensure_seconds(
     options: Document,
     policy: Policy | None,
     purge: Purge,
-    follow: Callable[[], Awaitable[None]],
+    follow: Show,
 ) -> bool:
     """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
 
@@ -317,7 +343,7 @@ async def _ensure_seconds(
     measurement by its date, so no other policy is possible, and no sweeper.
     """
     if policy is None:
-        await follow()
+        await follow(None)
         return False
     field = options["timeseries"]["timeField"]
     if not isinstance(policy, ExpireAfter) or policy.field != field or purge != "native":
@@ -327,7 +353,7 @@ async def _ensure_seconds(
             f"ExpireAfter({field!r}, seconds) and __ttl_purge__ = 'native'."
         )
     if policy.seconds <= options.get(SECONDS, math.inf):
-        await follow()
+        await follow(None)
     if options.get(SECONDS) == policy.seconds:
         return False
     try:
@@ -338,7 +364,7 @@ async def _ensure_seconds(
         raise TTLConfigurationError(
             f"MongoDB refuses {policy!r} for {collection.full_name!r}: {error}"
         ) from error
-    await follow()
+    await follow(None)
     return True
 
 

@@ -20,7 +20,7 @@ from ttl_odm.beanie.policy.predicate import live_expr, never_expires
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from ttl_odm.beanie.drivers import Collection, Document, Pipeline
     from ttl_odm.core.policy import Policy
@@ -46,6 +46,7 @@ async def ensure_view(
     policy: Policy | None,
     *,
     view: str | bool | None,
+    begin: Callable[[], Awaitable[None]],
 ) -> list[tuple[str, str]]:
     """Make, correct and drop our views of a collection; return what was done to which.
 
@@ -55,12 +56,17 @@ async def ensure_view(
         policy: Its policy. Without one, or while TTL is off, ours are dropped.
         view: The name of one that there shall be, True for the usual one, False for none, None to
             keep what there is.
+        begin: What is called before anything is changed.
     """
     # The gate would put its condition before ours.
     plain = collection.database.client[collection.database.name][collection.name]
     is_over = policy is None or never_expires(policy) or view is False
     needed = None if policy is None or is_over else _pipeline(policy)
     ours = {each["name"]: each["options"]["pipeline"] for each in views if _is_ours(each)}
+    wanted = f"{plain.name}_live" if view is True else view
+    is_new = needed is not None and bool(wanted) and wanted not in ours
+    if is_new or any(pipeline != needed for pipeline in ours.values()):
+        await begin()
     done = []
     for name, pipeline in ours.items():
         if needed is None:
@@ -71,7 +77,6 @@ async def ensure_view(
         else:
             await run(plain, {"collMod": name, "viewOn": plain.name, "pipeline": needed})
             done.append(("changed", name))
-    wanted = f"{plain.name}_live" if view is True else view
     if needed is not None and wanted and wanted not in ours:
         await _create(plain, wanted, needed)
         done.append(("created", wanted))

@@ -106,7 +106,7 @@ async def find_strays(model: type) -> StrayReport:
         TTLConfigurationError: It has no policy.
     """
     binding = _enforced(model)
-    return await find_in(collection_of(model), binding.policy, purge=binding.purge)
+    return await find_in(collection_of(model), binding.outline, purge=binding.purge)
 
 
 async def repair_strays(model: type) -> int:
@@ -126,7 +126,7 @@ async def repair_strays(model: type) -> int:
         WriteError: A validator of the collection refused a document.
     """
     binding = _enforced(model)
-    return await repair_in(collection_of(model), binding.policy)
+    return await repair_in(collection_of(model), binding.outline)
 
 
 def _enforced(model: type) -> Binding:

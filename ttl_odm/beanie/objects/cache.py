@@ -3,7 +3,8 @@
 Beanie lets a class name its query classes; ours see to it that the class's cache is one that
 forgets results as soon as one of their documents has expired, and that queries which want expired
 documents leave the cache alone. What doesn't say when it expires (projections, fetched links,
-aggregations) is not cached.
+aggregations) is not cached. Of a default that the database stores counts what was noted, for
+ten seconds.
 
 This module must not know how the gate works.
 """
@@ -17,8 +18,9 @@ from beanie.odm.cache import LRUCache
 from beanie.odm.queries.find import FindMany, FindOne
 from beanie.odm.utils.projection import get_projection
 
-from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, has, never_expires
+from ttl_odm.beanie.policy.stored import is_known
 from ttl_odm.beanie.rewrite.pipelines import keeps
 from ttl_odm.core.expiry import is_expired
 from ttl_odm.errors import TTLError
@@ -53,7 +55,10 @@ class ExpiringCache(LRUCache):
             super().set(key, value)
 
     def _lives(self, value: object) -> bool:
-        policy = policy_of(self._model)
+        binding = binding_of(self._model)
+        if binding is None or not is_known(binding):
+            return value is None
+        policy = binding.policy
         if value is None or never_expires(policy):
             return True
         if not _is_told(self._model, policy):

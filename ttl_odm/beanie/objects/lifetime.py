@@ -24,8 +24,9 @@ from ttl_odm import errors
 from ttl_odm.beanie.gate.writes import watching
 from ttl_odm.beanie.objects import azure
 from ttl_odm.beanie.policy import predicate
-from ttl_odm.beanie.policy.binding import collection_of, policy_of, registry_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
+from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import stored, stored_expr
 from ttl_odm.core.expiry import instant_of, is_expired
@@ -105,7 +106,7 @@ async def touch(
             these, or it is on Azure Cosmos DB and there is a condition, or a class that forbids
             fields it doesn't declare.
     """
-    policy = policy_of(type(document))
+    policy = await _policy_now(document)
     if not isinstance(policy, TTL):
         raise TTLConfigurationError(
             f"{type(document).__name__} documents can't be touched: {policy!r}."
@@ -155,7 +156,7 @@ async def expire_in(
         ExpiredError: It has expired.
         TTLConfigurationError: Its policy has no ttl per document, or ``only_if`` isn't a condition.
     """
-    policy, field = _with_own_ttl(document)
+    policy, field = await _with_own_ttl(document)
     seconds = life_seconds(life, where=f"{type(document).__name__}.{field}")
     now = formats.server_now()
     if (not seconds or only_if is not None) and azure.holds(document):
@@ -194,7 +195,7 @@ async def expire_at(
         ExpiredError: It has expired.
         TTLConfigurationError: As for `expire_in`.
     """
-    policy, field = _with_own_ttl(document)
+    policy, field = await _with_own_ttl(document)
     if azure.holds(document):
         instead = "expire_in() the seconds that are left"
         raise azure.refusal(document, "expire_at()", instead=instead)
@@ -215,7 +216,7 @@ async def persist(document: Document, *, session: Session = None) -> None:
         ExpiredError: It has expired.
         TTLConfigurationError: Its policy knows no ttl of its own.
     """
-    policy, field = _with_own_ttl(document)
+    policy, field = await _with_own_ttl(document)
     await _change(document, policy, {"$set": {field: NEVER}}, [], session)
 
 
@@ -226,13 +227,22 @@ async def inherit_ttl(document: Document, *, session: Session = None) -> None:
         ExpiredError: It has expired.
         TTLConfigurationError: Its policy knows no ttl of its own.
     """
-    policy, field = _with_own_ttl(document)
+    policy, field = await _with_own_ttl(document)
     await _change(document, policy, {"$unset": {field: ""}}, [], session)
 
 
-def _with_own_ttl(document: Document) -> tuple[TTL, str]:
+async def _policy_now(document: Document) -> Policy:
+    """Return how a document expires; a default that the database stores is asked for."""
+    binding = binding_of(type(document))
+    if binding is None:
+        return policy_of(type(document))
+    await see(binding, collection_of(document))
+    return binding.policy
+
+
+async def _with_own_ttl(document: Document) -> tuple[TTL, str]:
     """Return the policy of a document, and the field of its own ttl."""
-    policy = policy_of(type(document))
+    policy = await _policy_now(document)
     if isinstance(policy, TTL) and policy.override is not None:
         return policy, policy.override
     raise TTLConfigurationError(

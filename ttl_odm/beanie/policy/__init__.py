@@ -5,7 +5,9 @@
 - `commands`: database commands on one collection, the same for PyMongo's asynchronous driver and
   Motor.
 - `forgotten`: collections whose documents expire, though no class with a policy has them here.
+- `notes`: what this process has noted of a default that the database stores.
 - `predicate`: the one predicate of the MongoDB side: which documents are expired, as the server
   sees it.
+- `stored`: a default that the database stores: where it is, and how it is read.
 - `ttl_indexes`: the indexes by which MongoDB itself deletes what has expired, as plain values.
 """

@@ -2,10 +2,11 @@
 
 The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. But where
 MongoDB itself deletes, a life must not get longer before `ensure_indexes` has told the server, or
-reads would show what its monitor deletes: until then the policy that it goes by is in force. Which
-class a collection belongs to is known to a `Registry`, one for each client: it has the collections
-of all databases by name, so that a pipeline which starts at any of them finds the policies of those
-it looks into.
+reads would show what its monitor deletes: until then the policy that it goes by is in force. A
+default that the database stores is the one that was noted last; who needs it has it noted before
+(`ttl_odm.beanie.policy.stored`). Which class a collection belongs to is known to a `Registry`, one
+for each client: it has the collections of all databases by name, so that a pipeline which starts at
+any of them finds the policies of those it looks into.
 
 This module must not know what is done to filters, pipelines or documents.
 """
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
+from ttl_odm.beanie.policy.notes import Notes, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.declared import DeclaredTTL, refuse_stored, shape_of
+from ttl_odm.core.declared import DeclaredTTL, shape_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.core.stored import Stored
 
 Model = TypeVar("Model")
 
@@ -54,6 +57,7 @@ PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 class Binding:
     """A collection's policy, as the root of the classes that share the collection declares it.
 
+    `is_stored` says whether the database stores the default; `notes` has what is known of that.
     `deleting` is the policy by which MongoDB itself deletes, as far as this process knows: what was
     declared in the beginning, and then what `ensure_indexes` sees to. None where it doesn't.
     """
@@ -65,10 +69,21 @@ class Binding:
         self.deleting: Policy | None = None
         self._default = _declared(model)
         self._waiting: Policy | None = None
+        self.is_stored = self.declared != outline(self.declared)
+        self.notes = Notes()
+        self._outline: tuple[Policy, Policy] | None = None
 
     @property
     def policy(self) -> Policy:
-        """How documents expire at this moment; functions have been asked for their defaults."""
+        """How documents expire at this moment; functions have been asked for their defaults.
+
+        Of a default that is stored what was noted last.
+
+        Raises:
+            TTLError: Nothing was noted.
+        """
+        if self.is_stored:
+            return self._noted()
         policy, deleting = self._default.settled, self.deleting
         if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
             return policy
@@ -85,7 +100,38 @@ class Binding:
     @property
     def enforced(self) -> Policy | None:
         """The same; None where the service does it, or in a migration nobody."""
-        return self.policy if self.backend in _GATED else None
+        return None if self.enforced_by_others else self.policy
+
+    @property
+    def enforced_by_others(self) -> bool:
+        """Whether the service enforces it, or in a migration nobody."""
+        return self.backend not in _GATED
+
+    @property
+    def outline(self) -> Policy:
+        """The same as `policy` in all that doesn't hang on a default which is stored."""
+        if not self.is_stored:
+            return self.policy
+        declared = self.declared
+        if self._outline is None or self._outline[0] is not declared:
+            self._outline = declared, outline(declared)
+        return self._outline[1]
+
+    @property
+    def stored(self) -> Stored | None:
+        """What is declared of a default that the database stores; None where the code has it."""
+        declared = self.declared
+        stored = declared.stored if isinstance(declared, TTL) else None
+        if (stored is not None) != self.is_stored:
+            raise TTLConfigurationError(
+                f"{self.model.__name__}.__ttl__ became {declared!r}: whether the database stores "
+                "the default can't change while the application runs."
+            )
+        return stored
+
+    def _noted(self) -> Policy:
+        declared, _ = self.declared, self.stored
+        return self.notes.policy(declared, self.model)
 
     @property
     def is_left_to_service(self) -> bool:
@@ -100,7 +146,7 @@ class Binding:
     @property
     def wanted(self) -> Policy:
         """How they shall expire, as soon as MongoDB knows."""
-        return self._default.settled
+        return self._noted() if self.is_stored else self._default.settled
 
     @property
     def is_time_series(self) -> bool:
@@ -168,7 +214,6 @@ def as_stored(model: type, policy: Policy) -> Policy:
 
     Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
     """
-    refuse_stored(policy, f"{model.__name__}.__ttl__")
 
     def holds_days(field: str) -> bool:
         fields: Any = getattr(model, "model_fields", {})
@@ -216,6 +261,8 @@ class Registry:
     def __init__(self) -> None:
         """Start without policies."""
         self.clock = ServerClock()
+        self.has_stored = False
+        """Whether any collection has, or had, a default that the database stores."""
         self.without_ttl: set[tuple[str, str]] = set()
         """Collections without a policy in which nothing expires, as far as somebody has looked."""
         self._bindings: dict[tuple[str, str], Binding] = {}
@@ -236,7 +283,10 @@ class Registry:
         _check_same(binding, binding, collection)  # reads both, and so checks them
         left = self._left.pop((database, collection), None)
         deleting = left if known is None else known.deleting
-        if deleting is None and binding.purge == "native" and backend in _GATED:
+        if binding.stored is not None:
+            # `set_policy` and `ensure_indexes` see to it that MongoDB deletes by what is stored.
+            self.has_stored, deleting = True, None
+        elif deleting is None and binding.purge == "native" and backend in _GATED:
             deleting = binding.declared
         binding.deleting = deleting
         self._bindings[database, collection] = binding

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Expression: TypeAlias = Document
 
 _NUMBERS = ["int", "long", "double"]  # not "decimal": it never counts as a ttl
+_FEW_KINDS = 16
 _NULLS = ["null", "missing", "undefined"]
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc)
 _FAR = datetime(9900, 1, 1, tzinfo=timezone.utc)
@@ -145,8 +146,10 @@ def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
 
 def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     otherwise = _expired_with(policy, policy.default, now)
-    if policy.by is None:
+    if policy.by is None or not policy.kinds:
         return otherwise
+    if len(policy.kinds) > _FEW_KINDS:
+        return _expired_by_many_kinds(policy, policy.by, now)
     kinds: dict[int | None, list[Expression]] = {}
     for kind, default in policy.defaults.items():
         kinds.setdefault(default, []).append({"$literal": kind})
@@ -157,13 +160,30 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     return {"$switch": {"branches": branches, "default": otherwise}}
 
 
+def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
+    """Return the same, for which the server finds a kind by its hash."""
+    defaults, last_modified = policy.defaults, _path(policy.last_modified)
+    # -1 where it isn't among them, and the last default is that of all others.
+    place = {"$indexOfArray": [{"$literal": [*defaults]}, _path(by)]}
+    default = {"$arrayElemAt": [{"$literal": [*defaults.values(), policy.default]}, place]}
+    milliseconds = {"$multiply": [{"$toLong": "$$default"}, 1000]}
+    reached = _reached(policy, last_modified, milliseconds, now)
+    inherited = {"$and": [{"$ne": ["$$default", NEVER]}, reached]}
+    expired = {"$and": [{"$ne": ["$$default", None]}, _expired_or(policy, inherited, now)]}
+    return {"$let": {"vars": {"default": default}, "in": expired}}
+
+
 def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:
     if default is None:
         return {"$literal": False}
     last_modified = _path(policy.last_modified)
-    inherited: bool | Expression = (
-        False if default == NEVER else _reached(policy, last_modified, default * 1000, now)
-    )
+    inherited = False if default == NEVER else _reached(policy, last_modified, default * 1000, now)
+    return _expired_or(policy, inherited, now)
+
+
+def _expired_or(policy: TTL, inherited: bool | Expression, now: Instant) -> Expression:  # noqa: FBT001 (an expression, too)
+    """Say whether a document has expired by its own ttl, or if it has none, what is inherited."""
+    last_modified = _path(policy.last_modified)
     branches = []
     if policy.unit is None:
         branches = [_branch({"$ne": [{"$type": last_modified}, "date"]}, then=False)]

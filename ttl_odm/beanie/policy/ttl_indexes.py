@@ -29,7 +29,12 @@ from typing import Literal, TypeAlias
 from bson import Decimal128
 
 from ttl_odm.beanie.drivers import Document
-from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, shortest_default
+from ttl_odm.beanie.policy.notes import outline
+from ttl_odm.beanie.policy.predicate import (
+    deciding_fields,
+    expired_expr,
+    shortest_default,
+)
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -183,6 +188,7 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
 
 def check(policy: Policy) -> None:
     """Refuse a policy that no index can follow."""
+    policy = outline(policy)
     expired_expr(policy)  # what cannot be read must not be deleted
     if isinstance(policy, TTL) and EXPIRY in (
         policy.last_modified,
@@ -220,6 +226,9 @@ def check_purge(policy: Policy, purge: Purge) -> None:
         reason = f"by dates, and the unit of these is {policy.unit!r}"
     elif isinstance(policy, TTL) and policy.by is not None:
         reason = f"after one number of seconds, and here they depend on {policy.by!r}"
+    elif isinstance(policy, TTL) and policy.stored is not None:
+        if policy.stored.by is not None:
+            reason = f"after one number of seconds, and here they depend on {policy.stored.by!r}"
     elif isinstance(policy, TTL) and not policy.is_fixed:
         reason = "after a number of seconds that it knows, and here a function tells it"
     if reason is not None:

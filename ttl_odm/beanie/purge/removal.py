@@ -170,7 +170,7 @@ class Remover:
         collection = database[into] if isinstance(into, str) else collection_of(into)
         client = collection.database.client
         binding = registry_of(client).find(collection.database.name, collection.name)
-        policy = None if binding is None else binding.policy
+        policy = None if binding is None else binding.outline
         copies: list[Any] = [*rows]
         if isinstance(policy, TTL) or archive.archived_at is not None:
             lost: set[str | None] = set()

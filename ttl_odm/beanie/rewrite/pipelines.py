@@ -105,6 +105,27 @@ def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Poli
     return [match, *stages]
 
 
+class _Names:
+    """`Policies` that only remembers for which collections it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: set[tuple[str | None, str]] = set()
+
+    def policy_named(self, database: str | None, collection: str) -> None:
+        self.asked.add((database, collection))
+
+    def stamping_named(self, database: str | None, collection: str) -> None:
+        self.asked.add((database, collection))
+
+
+def names_in(pipeline: object) -> set[tuple[str | None, str]]:
+    """Return the collections that a pipeline reaches; None for the database is its own."""
+    names = _Names()
+    if isinstance(pipeline, Sequence) and pipeline:
+        live_pipeline(pipeline, None, names)
+    return names.asked
+
+
 def _has_expiry(policy: Policy | None) -> bool:
     return isinstance(policy, TTL) and policy.override is not None and policy.unit is None
 

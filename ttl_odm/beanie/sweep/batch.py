@@ -19,13 +19,21 @@ from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.policy.commands import BY_KEY
 from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, value_at
+from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
 from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
 from ttl_odm.beanie.purge.removal import Removed, Remover, Rows, transaction
 from ttl_odm.beanie.sweep.due import Action, Resume, age_of, first_date, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import BatchResult, HookError, Purged, RefusedError, Skip
+from ttl_odm.sweeper import (
+    BatchResult,
+    HookError,
+    Purged,
+    RefusedError,
+    Skip,
+    TransientStoreError,
+)
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -54,6 +62,7 @@ async def purge(
 ) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`."""
     server = await place.server()
+    await see(binding, place.collection, anew=True)
     policy, name = binding.policy, request.target
     remover = Remover(name, mode, policy, request.hooks, server.now)
     is_atomic = server.has_transactions and not layout.is_capped
@@ -68,11 +77,19 @@ async def purge(
         raise TTLConfigurationError(
             f"{name!r} has hooks or an archive, which need a transaction, and {where} has none."
         )
+    if binding.stored is not None and not is_atomic:
+        where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
+        raise TTLConfigurationError(
+            f"{name!r} has a default that is stored, which may not change while documents are "
+            f"deleted by it. That needs a transaction, and {where} has none."
+        )
     resume: Any = request.resume or Resume()
     stages = stages_of(policy, layout, request.part, server.now)
     for number in range(resume.stage, len(stages)):
         at = resume if number == resume.stage else Resume(number)
-        batch = _Batch(place, policy, remover, stages[number], layout, request.size, at, is_atomic)
+        batch = _Batch(
+            place, binding, policy, remover, stages[number], layout, request.size, at, is_atomic
+        )
         result = await batch.run()
         if result.resume is not None or number + 1 == len(stages):
             return result
@@ -86,6 +103,7 @@ class _Batch:
     """The next documents of a stage."""
 
     place: RawCollection
+    binding: Binding
     policy: Policy
     remover: Remover
     stage: IndexRange
@@ -112,9 +130,23 @@ class _Batch:
         """Give the place in a transaction, where there are transactions."""
         if self.is_atomic:
             async with transaction(self.place) as inside:
+                await self._hold(inside)
                 yield inside
         else:
             yield self.place
+
+    async def _hold(self, place: RawCollection) -> None:
+        """Keep a stored default as it is until the commit."""
+        if self.binding.stored is None:
+            return
+        try:
+            held = await hold(place, self.binding)
+        except OperationFailure as error:
+            if not is_conflict(error):
+                raise
+            raise TransientStoreError("Somebody is at the stored default.") from error
+        if held != self.policy:
+            raise TransientStoreError(f"The stored default has just become {held!r}.")
 
     def _expired(self) -> Document:
         return {"$expr": expired_expr(self.policy)}
@@ -244,6 +276,10 @@ class _Batch:
         return BatchResult(0, (await self._by_list(wrong, fix)).resume)
 
 
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, TransientStoreError) or is_passing(error)
+
+
 def _says(plan: object, what: str) -> bool:
     """Whether a plan says so of any index in it, however deep in a release's idea of plans."""
     if isinstance(plan, Mapping):
@@ -291,7 +327,7 @@ class _Outcome:
                         Skip.REFUSED,
                     )
                 # If only time ran out: what is done can't be undone any more.
-                elif not (is_conflict(error) or (self.deleted and is_passing(error))):
+                elif not (is_conflict(error) or (self.deleted and _may_pass(error))):
                     raise
                 self.left += some
                 self.skipped[reason] += len(some)

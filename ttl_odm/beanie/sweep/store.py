@@ -15,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.policy.commands import RawCollection
+from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.sweep.batch import purge
@@ -56,9 +57,9 @@ class _Target:
     collection: Collection
     binding: Binding
 
-    @property
-    def policy(self) -> Policy:
+    async def policy(self) -> Policy:
         """How documents expire, at this moment."""
+        await see(self.binding, self.collection, anew=True)
         return self.binding.policy
 
     @property
@@ -74,7 +75,7 @@ class _Target:
     async def layout(self) -> Layout:
         """Look at the collection; its indexes don't matter where it is read as a whole."""
         is_walked = sweep_of(self.binding.model) == "scan" or not self.binding.has_ranges
-        return await layout_of(self.collection, self.policy, is_walked=is_walked)
+        return await layout_of(self.collection, self.binding.outline, is_walked=is_walked)
 
 
 class MongoStore:
@@ -133,7 +134,7 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             layout = self._layouts[target] = await swept.layout()
-            due = await find_due(swept.place(), swept.policy, layout)
+            due = await find_due(swept.place(), await swept.policy(), layout)
         mode = swept.mode
         loads_rows = mode.archive is not None or mode.sink is not None
         return due and replace(due, loads_rows=loads_rows)
@@ -152,7 +153,7 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             layout = await swept.layout()
-            return await count(swept.place(), swept.policy, layout)
+            return await count(swept.place(), await swept.policy(), layout)
 
     async def now(self) -> datetime:
         """Return the server's present instant."""

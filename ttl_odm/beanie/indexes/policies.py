@@ -1,0 +1,192 @@
+"""Reading and changing the defaults that the database stores, and what became of them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bson import ObjectId
+from pydantic import TypeAdapter, ValidationError
+
+from ttl_odm.beanie.indexes import stored_default
+from ttl_odm.beanie.indexes.ensure import ensure_collection
+from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
+from ttl_odm.beanie.policy.stored import (
+    CHANGES,
+    POLICIES,
+    all_of,
+    beside,
+    is_scope,
+)
+from ttl_odm.core.stored import PolicyChange, Stored, StoredPolicy
+from ttl_odm.core.values import lenient_ttl, short_repr
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import timedelta
+
+    from ttl_odm.beanie.drivers import Collection, Document
+    from ttl_odm.beanie.policy.binding import Binding
+
+
+async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
+    """Read the defaults that are stored, ordered by their names.
+
+    Args:
+        model: A document class that `init_beanie` has seen.
+        models: More of them.
+
+    Raises:
+        TTLConfigurationError: The default of one of them isn't stored.
+    """
+    found: list[StoredPolicy] = []
+    for collection in _collections(model, *models):
+        own = {**all_of(collection), "ttl": {"$exists": True}}
+        found += [
+            StoredPolicy(ttl=lenient_ttl(row["ttl"]), **_told(row["_id"], row))
+            async for row in beside(collection, POLICIES).find(own)
+        ]
+    return sorted(found, key=lambda policy: (policy.name, policy.scope or ""))
+
+
+async def policy_changes(model: type, *models: type) -> list[PolicyChange]:
+    """Read how stored defaults were changed, the last change first; arguments as before."""
+    found: list[PolicyChange] = []
+    for collection in _collections(model, *models):
+        found += [
+            PolicyChange(
+                ttl_before=row["ttl_before"], ttl_after=row["ttl_after"], **_told(row, row)
+            )
+            async for row in beside(collection, CHANGES)
+            .find({"name": collection.name})
+            .sort("_id", -1)
+        ]
+    return sorted(found, key=lambda change: change.changed_at, reverse=True)
+
+
+async def set_policy(
+    model: type,
+    ttl: float | timedelta | None,
+    *,
+    scope: object = None,
+    by: str,
+    reason: str | None = None,
+) -> int | None:
+    """Change a default that is stored, and what MongoDB deletes by.
+
+    It acts on every document that inherits it, in the next operation of each process, but for
+    those whose class lets them go by what they have read (`Stored.max_staleness`). Where MongoDB
+    itself deletes, and is to do so sooner, this waits for so long.
+
+    Args:
+        model: A document class that `init_beanie` has seen.
+        ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
+        scope: A value of `Stored.by`, for the documents that have it: a str, an int or an ObjectId.
+            None for all that have no default of their own.
+        by: Who changes it.
+        reason: Why.
+
+    Returns:
+        What the default was; None also where nothing was stored.
+
+    Raises:
+        InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
+        TTLConfigurationError: The default of the class isn't stored, or not by scopes, or there
+            are 1,000 of them; the server is not a replica set; or `ensure_indexes` is needed first.
+            Nothing is changed.
+        TTLError: Others keep changing it. Whether it was changed, `policy_changes` says.
+    """
+    value = scope_of(model, scope)
+    return await change(model, checked(model, ttl), scope=value, by=by, reason=reason)
+
+
+async def change(  # noqa: PLR0913 (all but two by keyword)
+    model: type,
+    ttl: int | None,
+    *,
+    scope: object,
+    by: str,
+    reason: str | None,
+    check: Callable[[int | None], Awaitable[None]] | None = None,
+) -> int | None:
+    """Change a default to a value that was checked; see `set_policy`.
+
+    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    """
+    collection, binding = stored_of(model)
+    ensure = partial(ensure_collection, collection, purge=binding.purge, backend=binding.backend)
+    make = partial(stored_default.change, collection, binding, ensure)
+    return await make(ttl, scope=scope, by=by, reason=reason, check=check)
+
+
+def checked(model: type, ttl: float | timedelta | None) -> int | None:
+    """Return a default that it is to be; raises as `set_policy` does."""
+    return _declared(model).checked(ttl, where=f"{model.__name__}.__ttl__")
+
+
+def scope_of(model: type, scope: object) -> Any:
+    """Return a scope as it is stored, also from text as a command line has it.
+
+    Raises:
+        TTLConfigurationError: There are none, or none for this value.
+    """
+    if scope is None:
+        return WHOLE_COLLECTION
+    stored = _declared(model)
+    if stored.by is None:
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {stored!r}: no documents have a default of their own, so "
+            f"there is none for scope={scope!r}; declare Stored(..., by='field')."
+        )
+    value: Any = scope
+    fields: Any = getattr(model, "model_fields", {})
+    for name, info in fields.items():
+        if (info.alias or name) == stored.by:
+            try:
+                value = TypeAdapter(info.annotation).validate_python(scope)
+            except ValidationError:
+                value = None
+    value = value.value if isinstance(value, Enum) else value
+    if not is_scope(value):
+        raise TTLConfigurationError(
+            f"{model.__name__}.{stored.by} = {short_repr(scope)}: on MongoDB a stored default of "
+            "its own is for values of the field that are a str (not empty), an int or an ObjectId."
+        )
+    return ObjectId(value) if isinstance(value, ObjectId) else value
+
+
+def _declared(model: type) -> Stored:
+    stored = stored_of(model)[1].stored
+    assert stored is not None  # noqa: S101 (stored_of has looked)
+    return stored
+
+
+def stored_of(model: type) -> tuple[Collection, Binding]:
+    """Return a class's collection and its policy; raises where its default isn't stored."""
+    binding = binding_of(model)
+    if binding is None or binding.stored is None:
+        raise TTLConfigurationError(
+            f"The default ttl of {model.__name__} isn't stored in the database: declare it as in "
+            "__ttl__ = Stored(3600)."
+        )
+    return collection_of(model), binding
+
+
+def _collections(*models: type) -> list[Collection]:
+    """Return each collection once."""
+    collections = (stored_of(model)[0] for model in models)
+    return list({collection.full_name: collection for collection in collections}.values())
+
+
+def _told(named: Document, row: Document) -> dict[str, Any]:
+    scope = named["scope"]
+    return {
+        "name": named["name"],
+        "scope": None if scope == WHOLE_COLLECTION else str(scope),
+        "changed_at": row["changed_at"],
+        "changed_by": row["changed_by"],
+        "reason": row["reason"],
+    }

@@ -1,0 +1,137 @@
+"""What this process has noted of a default that the database stores.
+
+Each operation has it noted anew before it begins, or may go by what was noted shortly before
+(`ttl_odm.beanie.policy.stored`). Instants here are those of this host's monotonic clock.
+
+This module must not know how a default is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import NEVER
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ttl_odm.core.policy import Policy
+
+
+WHOLE_COLLECTION: Final = ""
+"""The scope of the default of all documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A default, asked for at an instant; operations may go by it until another.
+
+    `scopes` has those of single values of `Stored.by`, as of a `version` of all of them.
+    """
+
+    default: int | None
+    asked: float
+    until: float
+    scopes: Mapping[Any, int | None] = field(default_factory=dict)
+    version: object = None
+
+    def says_the_same(self, other: Noted) -> bool:
+        """Say whether a policy is the same by both."""
+        are_same = self.scopes is other.scopes or not (self.scopes or other.scopes)
+        return are_same and self.default == other.default
+
+
+class Notes:
+    """The latest of what was noted of one collection's default."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._latest: Noted | None = None
+        self._policy: tuple[Policy, Policy] | None = None
+
+    def scopes_of(self, version: object) -> Mapping[Any, int | None] | None:
+        """Return the defaults of scopes, if they are known as of a version."""
+        latest = self._latest
+        return latest.scopes if latest is not None and latest.version == version else None
+
+    def default_of(self, scope: object) -> int | None:
+        """Return the default that documents of a scope have; all others', if it has no own."""
+        latest = self._latest
+        return None if latest is None else latest.scopes.get(scope, latest.default)
+
+    def changed(self, scope: object, ttl: int | None) -> tuple[int | None, dict[Any, int | None]]:
+        """Return the default, and those of scopes, as they are after a change."""
+        latest = self._latest
+        scopes = {} if latest is None else dict(latest.scopes)
+        if scope != WHOLE_COLLECTION:
+            return None if latest is None else latest.default, {**scopes, scope: ttl}
+        return ttl, scopes
+
+    def take(self, noted: Noted) -> None:
+        """Note it, unless something newer was noted."""
+        if self._latest is None or noted.asked >= self._latest.asked:
+            if self._latest is None or not noted.says_the_same(self._latest):
+                self._policy = None
+            self._latest = noted
+
+    def may_be_used(self, now: float) -> bool:
+        """Whether an operation that begins now may go by it."""
+        return self._latest is not None and now < self._latest.until
+
+    def is_asked_since(self, instant: float) -> bool:
+        """Whether it was asked for after an instant."""
+        return self._latest is not None and self._latest.asked >= instant
+
+    def policy(self, declared: Policy, model: type) -> Policy:
+        """Return the policy that a class declares, with the default that was noted.
+
+        Raises:
+            TTLError: None was.
+        """
+        if self._latest is None:
+            raise TTLError(
+                f"The default ttl of {model.__name__} isn't known: it is stored in the "
+                "database, and this process has not asked it yet; read a document first."
+            )
+        if self._policy is None or self._policy[0] is not declared:
+            latest = self._latest
+            self._policy = declared, completed(declared, latest.default, latest.scopes)
+        return self._policy[1]
+
+
+def outline(policy: Policy) -> Policy:
+    """Return a policy with -1 for a default that the database stores.
+
+    For all that doesn't hang on the default: fields, stamps, what can't be read.
+    """
+    return completed(policy, NEVER)
+
+
+def completed(
+    policy: Policy, default: int | None, scopes: Mapping[Any, int | None] | None = None
+) -> Policy:
+    """Return a policy with what the database stores in the place of where it does.
+
+    `scopes` are the defaults for single values of `Stored.by`: kinds of documents like others.
+    """
+    stored = policy.stored if isinstance(policy, TTL) else None
+    if stored is None or not isinstance(policy, TTL):
+        return policy
+    if stored.by is None:
+        return policy.with_default(default)
+    return TTL(
+        scopes or {},
+        by=stored.by,
+        other=default,
+        last_modified=policy.last_modified,
+        override=policy.override,
+        never=policy.never,
+        max_lifetime=policy.max_lifetime,
+        created=policy.created,
+        values=policy.values,
+        timezone=policy.timezone,
+        unit=policy.unit,
+    )

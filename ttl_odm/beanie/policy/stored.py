@@ -1,0 +1,152 @@
+"""A default that the database stores: where it is, and how it is read.
+
+It is a document of ``ttl_odm_policies``, in the collection's own database. MongoDB lets no filter
+look into another collection, so whoever builds one reads that document before (`see`): what is
+noted then is never older than the operation that goes by it, unless the class allows so
+(`Stored.max_staleness`).
+
+What deletes must not go by what may have changed meanwhile. It holds the document while it does
+(`hold`): in its transaction it changes the document, and so does who changes the default, of whom
+the server lets one through. So there is no instant at which a document is deleted by a default that
+holds no more.
+
+This module must not know how a default is changed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from bson import MaxKey, MinKey, ObjectId
+from bson.codec_options import CodecOptions
+from pymongo import ReadPreference
+from pymongo.read_concern import ReadConcern
+
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted, completed
+from ttl_odm.core.values import lenient_ttl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ttl_odm.beanie.drivers import Collection, Document, Filter
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.commands import RawCollection
+    from ttl_odm.core.policy import Policy
+
+POLICIES: Final = "ttl_odm_policies"
+CHANGES: Final = "ttl_odm_policy_changes"
+MOST_SCOPES: Final = 1_000
+"""Of a collection: each of them stands in each filter."""
+
+KNOWN_FOR: Final = 10.0
+"""Seconds for which what was noted decides about results in memory."""
+
+AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
+# One that goes on while the machine sleeps, where there is one: a note must not last longer for it.
+# Not under its own name: freezegun replaces `time.monotonic` wherever it finds it.
+monotonic: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if sys.platform == "linux"
+    else partial(time.monotonic)
+)
+
+
+def key_of(collection: Collection, scope: object = WHOLE_COLLECTION) -> Document:
+    """Return the ``_id`` of a collection's policy, or of that of one value of `Stored.by`."""
+    return {"name": collection.name, "scope": scope}
+
+
+def all_of(collection: Collection) -> Document:
+    """Return the filter for all policies of a collection, as a range of the index on ``_id``."""
+    return {"_id": {"$gte": key_of(collection, MinKey()), "$lte": key_of(collection, MaxKey())}}
+
+
+def beside(collection: Collection, name: str) -> Collection:
+    """Return a collection of that name in the same database, ungated."""
+    database = collection.database.client[collection.database.name]
+    return database.get_collection(
+        name,
+        codec_options=AWARE,
+        # A secondary's documents are as old as its policies.
+        read_preference=ReadPreference.PRIMARY_PREFERRED,
+        read_concern=ReadConcern("local"),
+    )
+
+
+async def see(binding: Binding, collection: Collection, *, anew: bool = False) -> None:
+    """Note the default that is stored, if there is one and what was noted may not be used again.
+
+    Not in a session: a transaction would see the default as it was when it began.
+    """
+    stored = binding.stored
+    if stored is None or (not anew and binding.notes.may_be_used(monotonic())):
+        return
+    asked, policies = monotonic(), beside(collection, POLICIES)
+    fields = {"ttl": 1, "max_staleness": 1, "version": 1}
+    row = await policies.find_one({"_id": key_of(collection)}, fields) or {}
+    # As long as nobody who changes it knows of a longer one.
+    allowed = min(stored.max_staleness or 0, seconds_of(row.get("max_staleness")))
+    version = row.get("version")
+    scopes = {} if stored.by is None else binding.notes.scopes_of(version)
+    if scopes is None:  # what is read after the version is no older than it
+        every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
+        scopes = scopes_in(every)
+    default = lenient_ttl(row.get("ttl"))
+    binding.notes.take(Noted(default, asked, asked + allowed, scopes, version))
+
+
+def scopes_in(rows: Iterable[Filter]) -> dict[Any, int | None]:
+    """Return the defaults of single values of `Stored.by`."""
+    scopes = ((row["_id"]["scope"], lenient_ttl(row.get("ttl"))) for row in rows)
+    return {scope: ttl for scope, ttl in scopes if is_scope(scope)}
+
+
+def is_scope(value: object) -> bool:
+    """Say whether a value may have a default of its own."""
+    if isinstance(value, str):
+        return value != WHOLE_COLLECTION
+    return isinstance(value, (int, ObjectId)) and not isinstance(value, bool)
+
+
+async def is_begun(collection: Collection) -> bool:
+    """Say whether anything is stored for a collection."""
+    own = {"_id": key_of(collection), "ttl": {"$exists": True}}
+    return await beside(collection, POLICIES).find_one(own, {"_id": 1}) is not None
+
+
+def is_known(binding: Binding) -> bool:
+    """Say whether what is known of a default decides about results in memory."""
+    return not binding.is_stored or binding.notes.is_asked_since(monotonic() - KNOWN_FOR)
+
+
+async def hold(place: RawCollection, binding: Binding) -> Policy:
+    """Return the policy by which documents may be deleted now; nobody changes it before the commit.
+
+    The place is in a transaction, if the default is stored. Raises an OperationFailure (a write
+    conflict) where somebody is changing it, or deletes by it.
+    """
+    if binding.stored is None:
+        return binding.policy
+    reply = await place.run(
+        {
+            "findAndModify": POLICIES,
+            "query": {"_id": key_of(place.collection)},
+            "update": {"$inc": {"purges": 1}},  # the server takes what changes nothing for no write
+            "fields": {"ttl": 1, "version": 1},
+        }
+    )
+    row = reply["value"] or {}
+    scopes = {} if binding.stored.by is None else binding.notes.scopes_of(row.get("version"))
+    if scopes is None:
+        found = {"find": POLICIES, "filter": all_of(place.collection), "batchSize": MOST_SCOPES * 2}
+        scopes = scopes_in((await place.run(found))["cursor"]["firstBatch"])
+    return completed(binding.declared, lenient_ttl(row.get("ttl")), scopes)
+
+
+def seconds_of(value: object) -> int:
+    """Return a number of seconds that is stored; 0 for anything else."""
+    seconds = lenient_ttl(value)
+    return 0 if seconds is None else max(seconds, 0)

@@ -1,0 +1,122 @@
+"""A change of a default that MongoDB stores: previewed, and made as the preview said.
+
+As `change` does in SQL databases. This module must not know how a preview is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.beanie.indexes.policies import change, checked, scope_of, stored_of
+from ttl_odm.beanie.policy.commands import first_batch
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
+from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.beanie.policy.stored import see
+from ttl_odm.forecast import mongodb
+from ttl_odm.forecast.approval import (
+    NotApprovedError,
+    PolicyPreview,
+    at_most_of,
+    other_change,
+    token_of,
+    too_many,
+)
+from ttl_odm.forecast.text import Forecast
+from ttl_odm.inspection.evidence import SMALL
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.core.policy import Policy
+
+
+async def preview_policy(
+    target: type, ttl: float | timedelta | None, *, scope: object = None, deep: bool = False
+) -> PolicyPreview:
+    """Count what a change of a stored default would do; arguments as those of `set_policy`.
+
+    Args:
+        target: A document class that `init_beanie` has seen.
+        ttl: The default that is planned.
+        scope: As for `set_policy`.
+        deep: Count all documents; otherwise a sample is taken of more than 100,000.
+
+    Raises:
+        InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
+        TTLConfigurationError: The default of the class isn't stored.
+    """
+    after, own = checked(target, ttl), scope_of(target, scope)
+    collection, binding = stored_of(target)
+    await see(binding, collection, anew=True)
+    current, planned = binding.policy, _planned(binding, own, after)
+    before = binding.notes.default_of(own)
+    big = math.inf if deep else SMALL
+    measured = await mongodb.measure(collection, current, planned, big)
+    forecast = Forecast(collection.name, target.__name__, current, planned, measured)
+    soon = measured.estimate("lost soon")
+    most = soon.rows + soon.margin
+    return PolicyPreview(collection.name, _named(own), before, after, most, forecast)
+
+
+async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
+    target: type,
+    ttl: float | timedelta | None,
+    *,
+    token: str,
+    scope: object = None,
+    by: str,
+    reason: str | None = None,
+) -> None:
+    """Change a stored default as a preview has said it would be.
+
+    Args:
+        target: A document class.
+        ttl: The new default.
+        token: That of the preview of this change.
+        scope: As in the preview.
+        by: Who changes it.
+        reason: Why.
+
+    Raises:
+        NotApprovedError: It would expire more documents by now than the preview said, or the
+            default has been changed since, or the token is another preview's. Nothing is changed.
+    """
+    after, own = checked(target, ttl), scope_of(target, scope)
+    collection, binding = stored_of(target)
+    at_most, where = at_most_of(token), f"{target.__name__}.__ttl__ = {after}"
+
+    async def check(stored: int | None) -> None:
+        del stored  # of a scope without a default of its own the collection's counts
+        await see(binding, collection, anew=True)
+        before = binding.notes.default_of(own)
+        if token != token_of(collection.name, _named(own), before, after, at_most):
+            raise other_change(where, before, token)
+        planned = _planned(binding, own, after)
+        if await _count_lost(collection, binding.policy, planned, at_most + 1) > at_most:
+            raise too_many(where, at_most)
+
+    await change(target, after, scope=own, by=by, reason=reason, check=check)
+
+
+def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:
+    """The policy as it would be."""
+    default, scopes = binding.notes.changed(scope, after)
+    return completed(binding.declared, default, scopes)
+
+
+def _named(scope: Any) -> str | None:
+    return None if scope == WHOLE_COLLECTION else str(scope)
+
+
+async def _count_lost(collection: Any, current: Policy, planned: Policy, limit: int) -> int:
+    """Count what lives by one policy and not by another, up to a limit."""
+    lost = {"$and": [expired_expr(planned), {"$not": [expired_expr(current)]}]}
+    pipeline = [{"$match": {"$expr": lost}}, {"$limit": limit}, {"$count": "n"}]
+    command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
+    counted = await first_batch(collection, command)
+    return int(counted[0]["n"]) if counted else 0
+
+
+__all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
