@@ -165,7 +165,7 @@ async def test_a_pipeline_without_any_policy_is_passed_on_as_it_is(world: World)
 def test_only_a_database_of_the_drivers_can_be_gated(given: Any) -> None:
     with pytest.raises(TTLConfigurationError, match="give an AsyncDatabase"):
         ttl_database(given)
-    with pytest.raises(TTLConfigurationError, match="no collection"):
+    with pytest.raises(TTLConfigurationError, match="is not a collection"):
         gated(given)
 
 

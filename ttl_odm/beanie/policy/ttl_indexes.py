@@ -260,7 +260,7 @@ def left_to_sweeper(policy: Policy, *, is_simple: bool = False) -> tuple[str, ..
     if policy.override is None:
         return (old,)
     own = f"documents whose {policy.override!r} is "
-    return (old, f"{own}no valid ttl" if is_simple else f"{own}a fraction above 1")
+    return (old, f"{own}not a valid ttl" if is_simple else f"{own}a fraction above 1")
 
 
 def inheriting_branches(policy: TTL) -> list[Document]:
