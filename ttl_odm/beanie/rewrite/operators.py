@@ -181,9 +181,7 @@ def _compare(made: _Stages, operator: str, path: str, value: object) -> bool:
 
 def _pull(made: _Stages, path: str, value: object) -> bool:
     if "." in path or not isinstance(value, (str, int, float, datetime, ObjectId)):
-        return (
-            False  # what is not an array on the way is not an error; and a value may be a condition
-        )
+        return False  # it is not an error if there is no array; and a value may be a condition
     old = f"${path}"
     no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
     made.refuse(no_array, _BAD_VALUE, f"Cannot apply $pull: {path!r} is of type", path)
