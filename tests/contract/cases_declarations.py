@@ -159,7 +159,7 @@ def where_the_field_is_missing_a_row_never_expires(s: DocumentSubject) -> None:
     of=named({'"2000-01-01"': "2000-01-01", "0": 0, "True": True, "[]": [], "{}": {}}),
     not_on=sql("a date column holds dates only"),
 )
-def a_value_that_is_no_date_never_expires(s: DocumentSubject, value: Any) -> None:
+def a_value_that_is_not_a_date_never_expires(s: DocumentSubject, value: Any) -> None:
     s.put_document("visits", {"_id": 1, "name": "n1", "made": value})
     sees(s, "visits", 1)
     assert s.sweep("visits") == 0
