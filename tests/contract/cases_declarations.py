@@ -175,7 +175,7 @@ def an_array_of_dates_expires_by_its_earliest(s: DocumentSubject) -> None:
 
 
 @case(AFTER, MONGODB, not_on=ONE_DATE)
-def what_is_no_date_in_an_array_is_ignored(s: DocumentSubject) -> None:
+def what_is_not_a_date_in_an_array_is_ignored(s: DocumentSubject) -> None:
     young, old = s.now() - 60 * SECOND, s.now() - (HOUR + 60) * SECOND
     for key, made in enumerate([["x", young, None], ["x", old, 5], ["x", None]]):
         s.put_document("visits", {"_id": key, "name": f"n{key}", "made": made})
