@@ -11,8 +11,9 @@ from sqlalchemy import inspect, select, text
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue, lines
 from ttl_odm import Stored
+from ttl_odm.core.stored_rows import CHANGES
+from ttl_odm.core.stored_rows import POLICIES as NAME
 from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, stored_policies
-from ttl_odm.sqlalchemy.policy.stored import CHANGES, NAME
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

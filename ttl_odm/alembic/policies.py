@@ -12,9 +12,8 @@ from sqlalchemy import MetaData, inspect, select
 from sqlalchemy.schema import CreateTable
 
 from ttl_odm.core.policy import TTL
+from ttl_odm.core.stored_rows import CHANGES, POLICIES
 from ttl_odm.sqlalchemy.policy.stored import (
-    CHANGES,
-    NAME,
     declared_policy_tables,
     name_of,
     row_of,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.core.stored import Stored
 
-POLICY_TABLES: Final = (NAME, CHANGES)
+POLICY_TABLES: Final = (POLICIES, CHANGES)
 
 
 def place_of(context: MigrationContext) -> MetaData | None:

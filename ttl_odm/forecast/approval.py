@@ -1,6 +1,7 @@
-"""What a change of a stored default would do, and the token that lets exactly that be.
+"""What a change of a stored default would do, and the token of exactly that. Pure.
 
-Pure; `change` makes the change in SQL databases, `change_mongodb` in MongoDB.
+Both adapters that store defaults make a `PolicyPreview`; one approves by its token. Its words are
+here, too: `ttl-odm policy` and ``manage.py ttl_policy`` say the same.
 """
 
 from __future__ import annotations
@@ -12,13 +13,25 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
+from ttl_odm.forecast.text import Forecast, Paragraph
 
 if TYPE_CHECKING:
-    from ttl_odm.forecast.text import Forecast
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
+    from ttl_odm.forecast.estimates import Measured
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _DIGITS: Final = 10
 """Of the hash in a token: it guards against slips, not against attacks."""
+
+UNCHANGED: Final = "Nothing was changed."
+
+NOTHING: Final = (
+    "Nothing is stored: no model is declared with __ttl__ = Stored(...), or no migration or "
+    "create_all(), or ensure_indexes(), has begun its default."
+)
 
 
 class NotApprovedError(TTLError):
@@ -51,7 +64,7 @@ class PolicyPreview:
     @property
     def token(self) -> str:
         """The number of rows, and a hash of all that it is about."""
-        return token_of(self.name, self.scope, self.before, self.after, self.at_most)
+        return _token(self.name, self.scope, self.before, self.after, self.at_most)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -65,32 +78,117 @@ class PolicyPreview:
             "forecast": self.forecast.to_dict(),
         }
 
+    def paragraphs(self, width: int | None, deep: str) -> Iterable[Paragraph]:
+        """Return what it says, in a width of so many columns; `deep` is how all are counted."""
+        change = f"{said_ttl(self.before)} -> {said_ttl(self.after)}"
+        yield Paragraph(f"{self.name}, {said_scope(self.scope)}: {change}")
+        yield from self.forecast.paragraphs(width, deep)
+        yield Paragraph(
+            f"Made within the hour, the change expires {self.at_most:,} rows at once at most."
+        )
 
-def token_of(
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that is asked for with a token; `where` says which, for messages."""
+
+    name: str
+    scope: str | None
+    before: int | None
+    after: int | None
+    where: str
+
+    def preview(self, forecast: Forecast, measured: Measured) -> PolicyPreview:
+        """Return what was counted of it."""
+        soon = measured.estimate("lost soon")
+        most = soon.rows + soon.margin
+        return PolicyPreview(self.name, self.scope, self.before, self.after, most, forecast)
+
+    def approved(self, token: str) -> int:
+        """Return the rows that a token lets expire; raises NotApprovedError for another's."""
+        number = token.partition("-")[0]
+        at_most = int(number) if _NUMBER.fullmatch(number) else 0
+        if token != _token(self.name, self.scope, self.before, self.after, at_most):
+            raise NotApprovedError(
+                f"{self.where}: the token {token!r} is that of another change than from "
+                f"{self.before}: of one to another value, or the default was changed since. "
+                "Preview it again."
+            )
+        return at_most
+
+    def check(self, lost: int, at_most: int) -> None:
+        """Raise NotApprovedError where it would expire more rows by now."""
+        if lost > at_most:
+            raise NotApprovedError(
+                f"{self.where}: by now it would expire more than the {at_most:,} rows that the "
+                "preview has said. Preview it again."
+            )
+
+    def check_unchanged(self, was: int | None, own: int | None) -> None:
+        """Raise NotApprovedError where the default is not what was read of it."""
+        if was != own:
+            raise NotApprovedError(f"{self.where}: it was changed just now. Preview it again.")
+
+
+def _token(
     name: str, scope: str | None, before: int | None, after: int | None, at_most: int
 ) -> str:
-    """Return the token of a change."""
     about = json.dumps([name, scope, before, after, at_most])
     return f"{at_most}-{sha256(about.encode()).hexdigest()[:_DIGITS]}"
 
 
-def at_most_of(token: str) -> int:
-    """Return the number of rows that a token allows; 0 if it is none."""
-    number = token.partition("-")[0]
-    return int(number) if _NUMBER.fullmatch(number) else 0
+def stored_lines(found: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:
+    """The lines of a table of stored defaults, its head first."""
+    return [
+        ("table", "rows", "default ttl", "changed", "by", "reason"),
+        *(
+            (row.name, said_scope(row.scope), said_ttl(row.ttl), _when(row.changed_at), *_who(row))
+            for row in found
+        ),
+    ]
 
 
-def other_change(where: str, before: int | None, token: str) -> NotApprovedError:
-    """Return the error for a token that is not that of the change."""
-    return NotApprovedError(
-        f"{where}: the token {token!r} is that of another change than from {before}: of "
-        "one to another value, or the default was changed since. Preview it again."
-    )
+def change_lines(found: Iterable[PolicyChange]) -> list[tuple[str, ...]]:
+    """The same of their changes."""
+    return [
+        ("changed", "table", "rows", "from", "to", "by", "reason"),
+        *(
+            (
+                _when(row.changed_at),
+                row.name,
+                said_scope(row.scope),
+                said_ttl(row.ttl_before),
+                said_ttl(row.ttl_after),
+                *_who(row),
+            )
+            for row in found
+        ),
+    ]
 
 
-def too_many(where: str, at_most: int) -> NotApprovedError:
-    """Return the error for a change that would expire more than its preview said."""
-    return NotApprovedError(
-        f"{where}: by now it would expire more than the {at_most:,} rows that the preview "
-        "has said. Preview it again."
-    )
+def plain(row: StoredPolicy | PolicyChange) -> dict[str, Any]:
+    """One of them as plain values, for JSON."""
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def said_scope(scope: str | None) -> str:
+    """Which rows have a default."""
+    return scope or "all others"
+
+
+def said_ttl(ttl: int | None) -> str:
+    """A default as it may be typed."""
+    if ttl is None:
+        return "off"
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if ttl > 0 and ttl % seconds == 0:
+            return f"{ttl // seconds}{unit}"
+    return str(ttl)
+
+
+def _who(row: StoredPolicy | PolicyChange) -> tuple[str, str]:
+    return row.changed_by or "-", row.reason or "-"
+
+
+def _when(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -20,7 +20,7 @@ from ttl_odm.beanie.policy.stored import (
     beside,
     is_scope,
 )
-from ttl_odm.core.stored import PolicyChange, Stored, StoredPolicy
+from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
 from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.errors import TTLConfigurationError
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.core.stored import Stored
 
 
 async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
