@@ -105,8 +105,8 @@ class OnSQLAlchemy(TableSubject):
     def clear(self) -> None:
         self.raw.clear()
         tables.told.clear()
-        for name, model in self.declared.models.items():
-            model.__ttl__ = CONTAINERS[name].policy
+        for name in self.declared.models:
+            self.set_policy(name, CONTAINERS[name].policy)
 
     def now(self) -> datetime:
         return self.raw.now()
@@ -480,12 +480,6 @@ class StoredOnSQLAlchemy(SyncSQLAlchemy):
     """The same where the database stores the defaults, and an operator changes them."""
 
     declared = STORED
-
-    def clear(self) -> None:
-        self.raw.clear()
-        tables.told.clear()
-        for container in self.declared.models:
-            self.set_policy(container, tables.declared(container))
 
     def set_policy(self, container: str, declared: Any) -> None:
         model, policy = self.declared.models[container], CONTAINERS[container].policy

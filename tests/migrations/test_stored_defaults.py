@@ -11,8 +11,8 @@ from sqlalchemy import inspect, select, text
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue, lines
 from ttl_odm import Stored
+from ttl_odm.core.stored_rows import CHANGES, POLICIES
 from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, stored_policies
-from ttl_odm.sqlalchemy.policy.stored import CHANGES, NAME
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -110,9 +110,9 @@ def test_a_script_begins_it(engine: Engine, before: Any, project: Any) -> None:
         "op.drop_ttl('web_sessions', __import__('ttl_odm').Stored(60))",
     )
     script = here.script()
-    assert f"CREATE TABLE IF NOT EXISTS {NAME}" in script
+    assert f"CREATE TABLE IF NOT EXISTS {POLICIES}" in script
     assert f"CREATE TABLE IF NOT EXISTS {CHANGES}" in script
-    assert f"INSERT INTO {NAME}" in script
+    assert f"INSERT INTO {POLICIES}" in script
 
 
 def test_a_view_follows_what_is_stored(engine: Engine, before: Any, project: Any) -> None:

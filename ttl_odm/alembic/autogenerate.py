@@ -384,8 +384,7 @@ class _Comparison:
 
 def _default(binding: Binding) -> int | Stored | None:
     """What an operation is told of a default: what it is at this moment, or that it is stored."""
-    policy = binding.default.policy
-    stored = policy.stored if isinstance(policy, TTL) else None
+    stored = binding.default.policy.stored
     return binding.default() if stored is None else stored
 
 

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import MetaData, inspect, select
 from sqlalchemy.schema import CreateTable
 
-from ttl_odm.core.policy import TTL
+from ttl_odm.core.stored_rows import CHANGES, POLICIES
 from ttl_odm.sqlalchemy.policy.stored import (
-    CHANGES,
-    NAME,
     declared_policy_tables,
     name_of,
     row_of,
@@ -32,9 +30,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.target_schema import TargetSchema
-    from ttl_odm.core.stored import Stored
 
-POLICY_TABLES: Final = (NAME, CHANGES)
+POLICY_TABLES: Final = (POLICIES, CHANGES)
 
 
 def place_of(context: MigrationContext) -> MetaData | None:
@@ -47,7 +44,7 @@ def place_of(context: MigrationContext) -> MetaData | None:
 
 def begin(runner: Runner, target: TargetSchema) -> None:
     """Make the tables and the row that aren't there yet, where the default is stored."""
-    stored, dialect = _stored(target), runner.dialect
+    stored, dialect = target.policy.stored, runner.dialect
     if stored is None:
         return
     for table in tables_of(target.table):
@@ -59,7 +56,7 @@ def begin(runner: Runner, target: TargetSchema) -> None:
 
 def end(runner: Runner, target: TargetSchema) -> None:
     """Take the row away; a script does so only where it is told that there is one."""
-    is_told = _stored(target) is not None
+    is_told = target.policy.stored is not None
     if is_told if runner.offline else is_begun(runner.connection, target.table):
         policies = tables_of(target.table).policies
         rows = policies.delete().where(policies.c.name == name_of(target.table))
@@ -68,7 +65,7 @@ def end(runner: Runner, target: TargetSchema) -> None:
 
 def settle(runner: Runner, target: TargetSchema) -> None:
     """Let there be a row where the default is stored, and none where it isn't any more."""
-    if _stored(target) is None:
+    if target.policy.stored is None:
         end(runner, target)
     else:
         begin(runner, target)
@@ -80,10 +77,6 @@ def is_begun(connection: Connection, table: Table) -> bool:
     if not inspect(connection).has_table(policies.name, schema=policies.schema):
         return False
     return connection.scalar(select(policies.c.name).where(*row_of(table))) is not None
-
-
-def _stored(target: TargetSchema) -> Stored | None:
-    return target.policy.stored if isinstance(target.policy, TTL) else None
 
 
 def _text(element: ClauseElement, dialect: Dialect) -> str:

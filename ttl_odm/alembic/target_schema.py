@@ -170,8 +170,7 @@ class TargetSchema:
     @property
     def noted(self) -> str:
         """The default ttl as a view says of itself which it holds."""
-        is_stored = isinstance(self.policy, TTL) and self.policy.stored is not None
-        return STORED if is_stored else str(self.seconds)
+        return str(self.seconds) if self.policy.stored is None else STORED
 
     def live(self, dialect: Dialect) -> str:
         """The one predicate as SQL text, with the default in it."""

@@ -25,7 +25,7 @@ from ttl_odm.beanie.objects.lifetime import (
     persist,
     touch,
 )
-from ttl_odm.core.stored import PolicyChange, StoredPolicy
+from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
 from ttl_odm.sweeper.declarations import Archive
 
 __all__ = [

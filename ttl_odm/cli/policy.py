@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.cli.application import Application, Target
+    from ttl_odm.core.stored import Stored
     from ttl_odm.forecast.approval import PolicyPreview
 
 _UNCHANGED: Final = "Nothing was changed."
@@ -174,7 +175,7 @@ def _read(source: Source, names: Sequence[str], function: str) -> list[Any]:
             _refuse_store(app)
             targets = [_one(app, name) for name in names]
             if not names:
-                targets = [target for target in app.targets if _is_stored(app, target)]
+                targets = [target for target in app.targets if _stored(app, target) is not None]
             entities = [target.entity for target in targets]
             if not entities:
                 return []
@@ -204,16 +205,18 @@ def _refuse_store(app: Application) -> None:
         raise UsageError("policy: only SQL databases and MongoDB store defaults.")
 
 
-def _is_stored(app: Application, target: Target) -> bool:
+def _stored(app: Application, target: Target) -> Stored | None:
+    """What is declared of a default that the database stores."""
+    binding: Any
     if app.is_mongodb:
         from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
 
-        bound = documents.binding_of(target.entity)
-        return bound is not None and bound.stored is not None
-    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+        binding = documents.binding_of(target.entity)
+    else:
+        from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
-    binding = binding_of(target.entity)
-    return binding is not None and binding.stored is not None
+        binding = binding_of(target.entity)
+    return None if binding is None else binding.stored
 
 
 def _value(app: Application, target: Target, named: Sequence[str]) -> str | None:
@@ -221,10 +224,8 @@ def _value(app: Application, target: Target, named: Sequence[str]) -> str | None
     if not named:
         return None
     if app.is_mongodb:
-        from ttl_odm.beanie.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
-
-        bound = binding_of(target.entity)
-        by = bound.stored.by if bound is not None and bound.stored is not None else None
+        stored = _stored(app, target)
+        by = None if stored is None else stored.by
     else:
         from ttl_odm.sqlalchemy.policy.stored_default import stored_of  # noqa: PLC0415 (as above)
 

@@ -136,7 +136,7 @@ class DeclaredTTL:
 
 def refuse_stored(policy: Policy, where: str) -> None:
     """Raise TTLConfigurationError for a `Stored` default, where an adapter can't look it up."""
-    if isinstance(policy, TTL) and policy.stored is not None:
+    if policy.stored is not None:
         raise TTLConfigurationError(
             f"{where} = {policy!r}: only SQLAlchemy's models and Beanie's documents can have a "
             "default that the database stores so far; give seconds, or a "

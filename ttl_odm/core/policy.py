@@ -226,6 +226,13 @@ class TTL:
         declared = value if isinstance(value, Stored) else _declared(value, "TTL.default")
         return self._with(declared_default=declared, by=None, kinds=())
 
+    def with_kinds(
+        self, kinds: Mapping[Any, DefaultSource], *, by: str, other: DefaultSource
+    ) -> TTL:
+        """Return the same policy with a default for each kind of rows, as the class takes them."""
+        declared, sorted_kinds = _defaults(kinds, by, other)
+        return self._with(declared_default=declared, by=by, kinds=sorted_kinds)
+
     def _with(self, **fields: object) -> TTL:
         changed = copy.copy(self)
         _store(changed, **fields)
@@ -299,6 +306,11 @@ class ExpireAfter:
             )
         _store(self, field=field, seconds=whole, timezone=timezone, unit=unit)
 
+    @property
+    def stored(self) -> Stored | None:
+        """None: there is no default that the database could store."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class ExpireAt:
@@ -325,6 +337,11 @@ class ExpireAt:
         _check_choice(null, ("never", "expired"), "ExpireAt.null")
         _check_reading(timezone, unit, "ExpireAt")
         _store(self, field=field, null=null, timezone=timezone, unit=unit)
+
+    @property
+    def stored(self) -> Stored | None:
+        """None: there is no default that the database could store."""
+        return None
 
 
 Policy = TTL | ExpireAfter | ExpireAt

@@ -17,7 +17,7 @@ from ttl_odm.core.values import MAX_TTL, NEVER, default_ttl, short_repr, whole_s
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -104,50 +104,6 @@ class Stored:
         rest = (f"{name}={getattr(self, name)!r}" for name in names)
         arguments = [repr(self.start), *(text for text in rest if not text.endswith("=None"))]
         return f"Stored({', '.join(arguments)})"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPolicy:
-    """A default that is stored.
-
-    Attributes:
-        name: The name of its table or collection.
-        scope: A value of `Stored.by`, as text; None for the default of all other rows.
-        ttl: Seconds, -1 (on, but never by default) or None (TTL is off).
-        changed_at: When it was written (aware, UTC), by the database's clock.
-        changed_by: Who has changed it; None where it is as it began.
-        reason: Why, if that was said.
-    """
-
-    name: str
-    scope: str | None
-    ttl: int | None
-    changed_at: datetime
-    changed_by: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
-    """A change of a default that is stored; see `StoredPolicy` for what is not said here.
-
-    Attributes:
-        name: The name of its table or collection.
-        scope: As in `StoredPolicy`.
-        changed_at: When it was changed.
-        changed_by: Who has changed it.
-        ttl_before: What it was; also None where nothing was stored.
-        ttl_after: What it became.
-        reason: Why, if that was said.
-    """
-
-    name: str
-    scope: str | None
-    changed_at: datetime
-    changed_by: str | None
-    ttl_before: int | None
-    ttl_after: int | None
-    reason: str | None
 
 
 def _seconds(name: str, value: object) -> int | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
+    from ttl_odm.forecast.estimates import Measured
     from ttl_odm.forecast.text import Forecast
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
@@ -51,7 +52,7 @@ class PolicyPreview:
     @property
     def token(self) -> str:
         """The number of rows, and a hash of all that it is about."""
-        return token_of(self.name, self.scope, self.before, self.after, self.at_most)
+        return _token(self.name, self.scope, self.before, self.after, self.at_most)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -66,31 +67,48 @@ class PolicyPreview:
         }
 
 
-def token_of(
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that is asked for; `where` says which, for messages.
+
+    The others are those of `PolicyPreview`.
+    """
+
+    name: str
+    scope: str | None
+    before: int | None
+    after: int | None
+    where: str
+
+    def preview(self, forecast: Forecast, measured: Measured) -> PolicyPreview:
+        """Return what was counted of it."""
+        soon = measured.estimate("lost soon")
+        most = soon.rows + soon.margin
+        return PolicyPreview(self.name, self.scope, self.before, self.after, most, forecast)
+
+    def approved(self, token: str) -> int:
+        """Return the rows that a token lets expire; raises NotApprovedError for another's."""
+        number = token.partition("-")[0]
+        at_most = int(number) if _NUMBER.fullmatch(number) else 0
+        if token != _token(self.name, self.scope, self.before, self.after, at_most):
+            raise NotApprovedError(
+                f"{self.where}: the token {token!r} is that of another change than from "
+                f"{self.before}: of one to another value, or the default was changed since. "
+                "Preview it again."
+            )
+        return at_most
+
+    def check(self, lost: int, at_most: int) -> None:
+        """Raise NotApprovedError where it would expire more rows by now."""
+        if lost > at_most:
+            raise NotApprovedError(
+                f"{self.where}: by now it would expire more than the {at_most:,} rows that the "
+                "preview has said. Preview it again."
+            )
+
+
+def _token(
     name: str, scope: str | None, before: int | None, after: int | None, at_most: int
 ) -> str:
-    """Return the token of a change."""
     about = json.dumps([name, scope, before, after, at_most])
     return f"{at_most}-{sha256(about.encode()).hexdigest()[:_DIGITS]}"
-
-
-def at_most_of(token: str) -> int:
-    """Return the number of rows that a token allows; 0 if it is none."""
-    number = token.partition("-")[0]
-    return int(number) if _NUMBER.fullmatch(number) else 0
-
-
-def other_change(where: str, before: int | None, token: str) -> NotApprovedError:
-    """Return the error for a token that is not that of the change."""
-    return NotApprovedError(
-        f"{where}: the token {token!r} is that of another change than from {before}: of "
-        "one to another value, or the default was changed since. Preview it again."
-    )
-
-
-def too_many(where: str, at_most: int) -> NotApprovedError:
-    """Return the error for a change that would expire more than its preview said."""
-    return NotApprovedError(
-        f"{where}: by now it would expire more than the {at_most:,} rows that the preview "
-        "has said. Preview it again."
-    )

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.forecast import sql
-from ttl_odm.forecast.approval import (
-    NotApprovedError,
-    PolicyPreview,
-    at_most_of,
-    other_change,
-    token_of,
-    too_many,
-)
+from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.changes import change
@@ -58,8 +51,8 @@ def preview_policy(
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, connection.dialect)
-    after, (_, before) = default.checked(ttl), default.read(connection)
-    policies = _policies(default, before, after)
+    asked, _ = _change(connection, default, ttl)
+    policies = _policies(default, asked)
     measured = sql.count(
         connection,
         default.binding.table,
@@ -70,9 +63,7 @@ def preview_policy(
     forecast = Forecast(
         default.name, default.binding.name, policies["current"], policies["planned"], measured
     )
-    soon = measured.estimate("lost soon")
-    most = soon.rows + soon.margin
-    return PolicyPreview(default.name, default.scope, before, after, most, forecast)
+    return asked.preview(forecast, measured)
 
 
 def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
@@ -104,29 +95,38 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     """
     with nullcontext() if connection.in_transaction() else connection.begin():
         default = StoredDefault.of(target, scope, connection.dialect)
-        after, (own, before) = default.checked(ttl), default.read(connection)
-        at_most, where = at_most_of(token), f"{default.binding.name}.__ttl__ = {after}"
-        if token != token_of(default.name, default.scope, before, after, at_most):
-            raise other_change(where, before, token)
+        asked, own = _change(connection, default, ttl)
+        at_most = asked.approved(token)
         lost = sql.count_lost(
             connection,
             default.binding.table,
-            _policies(default, before, after),
+            _policies(default, asked),
             rows=default.rows,
             limit=at_most + 1,
         )
-        if lost > at_most:
-            raise too_many(where, at_most)
+        asked.check(lost, at_most)
 
         def check(was: int | None) -> None:
             if was != own:
-                raise NotApprovedError(f"{where}: it was changed just now. Preview it again.")
+                raise NotApprovedError(f"{asked.where}: it was changed just now. Preview it again.")
 
-        change(connection, default, after, by=by, reason=reason, check=check)
+        change(connection, default, asked.after, by=by, reason=reason, check=check)
 
 
-def _policies(default: StoredDefault, before: int | None, after: int | None) -> dict[str, TTL]:
+def _change(
+    connection: Connection, default: StoredDefault, ttl: float | timedelta | None
+) -> tuple[Change, int | None]:
+    """What is asked for, and what is stored for exactly that scope."""
+    after, (own, before) = default.checked(ttl), default.read(connection)
+    where = f"{default.binding.name}.__ttl__ = {after}"
+    return Change(default.name, default.scope, before, after, where), own
+
+
+def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
     """The policy by the default as it is, and as it would be."""
     policy = default.binding.default.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
-    return {"current": policy.with_default(before), "planned": policy.with_default(after)}
+    return {
+        "current": policy.with_default(asked.before),
+        "planned": policy.with_default(asked.after),
+    }

@@ -14,14 +14,7 @@ from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.forecast import mongodb
-from ttl_odm.forecast.approval import (
-    NotApprovedError,
-    PolicyPreview,
-    at_most_of,
-    other_change,
-    token_of,
-    too_many,
-)
+from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
 
@@ -49,15 +42,12 @@ async def preview_policy(
     """
     after, own = checked(target, ttl), scope_of(target, scope)
     collection, binding = stored_of(target)
-    await see(binding, collection, anew=True)
+    asked = await _change(target, own, after)
     current, planned = binding.policy, _planned(binding, own, after)
-    before = binding.notes.default_of(own)
     big = math.inf if deep else SMALL
     measured = await mongodb.measure(collection, current, planned, big)
     forecast = Forecast(collection.name, target.__name__, current, planned, measured)
-    soon = measured.estimate("lost soon")
-    most = soon.rows + soon.margin
-    return PolicyPreview(collection.name, _named(own), before, after, most, forecast)
+    return asked.preview(forecast, measured)
 
 
 async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
@@ -85,29 +75,30 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     """
     after, own = checked(target, ttl), scope_of(target, scope)
     collection, binding = stored_of(target)
-    at_most, where = at_most_of(token), f"{target.__name__}.__ttl__ = {after}"
 
     async def check(stored: int | None) -> None:
         del stored  # of a scope without a default of its own the collection's counts
-        await see(binding, collection, anew=True)
-        before = binding.notes.default_of(own)
-        if token != token_of(collection.name, _named(own), before, after, at_most):
-            raise other_change(where, before, token)
-        planned = _planned(binding, own, after)
-        if await _count_lost(collection, binding.policy, planned, at_most + 1) > at_most:
-            raise too_many(where, at_most)
+        asked = await _change(target, own, after)
+        at_most, planned = asked.approved(token), _planned(binding, own, after)
+        lost = await _count_lost(collection, binding.policy, planned, at_most + 1)
+        asked.check(lost, at_most)
 
     await change(target, after, scope=own, by=by, reason=reason, check=check)
+
+
+async def _change(target: type, scope: Any, after: int | None) -> Change:
+    """What is asked for, by what is stored now."""
+    collection, binding = stored_of(target)
+    await see(binding, collection, anew=True)
+    before = binding.notes.default_of(scope)
+    named = None if scope == WHOLE_COLLECTION else str(scope)
+    return Change(collection.name, named, before, after, f"{target.__name__}.__ttl__ = {after}")
 
 
 def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:
     """The policy as it would be."""
     default, scopes = binding.notes.changed(scope, after)
     return completed(binding.declared, default, scopes)
-
-
-def _named(scope: Any) -> str | None:
-    return None if scope == WHOLE_COLLECTION else str(scope)
 
 
 async def _count_lost(collection: Any, current: Policy, planned: Policy, limit: int) -> int:

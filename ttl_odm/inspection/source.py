@@ -30,7 +30,7 @@ def as_source(policy: Policy) -> str:
     kinds: dict[str, object] = {}
     if isinstance(policy, TTL) and policy.by is not None:
         kinds = {"default": policy.defaults, "other": policy.default}
-    elif isinstance(policy, TTL) and policy.stored is not None:
+    elif policy.stored is not None:
         kinds = {"default": policy.stored}
     arguments = []
     for name, parameter in inspect.signature(cls).parameters.items():

@@ -4,6 +4,7 @@ Importing this module is the whole setup: every Session, AsyncSession and Core c
 every engine then sees live rows only, wherever a model declares ``__ttl__``.
 """
 
+from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import disable, enable
@@ -23,13 +24,7 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
     time_left,
     touch,
 )
-from ttl_odm.sqlalchemy.policy.changes import (
-    PolicyChange,
-    StoredPolicy,
-    policy_changes,
-    set_policy,
-    stored_policies,
-)
+from ttl_odm.sqlalchemy.policy.changes import policy_changes, set_policy, stored_policies
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.stored import create_policies, policy_tables
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases

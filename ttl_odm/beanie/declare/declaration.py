@@ -91,7 +91,7 @@ def bind(model: type[Document], collection: Collection) -> Any:
     database = ours.database
     registry = registry_of(database.client)
     policy, backend = declared_policy(model), database.ttl_backend
-    if policy != outline(policy) and backend not in ("mongodb", "migrations"):
+    if policy.stored is not None and backend not in ("mongodb", "migrations"):
         raise TTLConfigurationError(
             f"{model.__name__}.__ttl__ = {policy!r}: only in MongoDB itself can the default be "
             f"stored, and this is backend={backend!r}: give seconds."

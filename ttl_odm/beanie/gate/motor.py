@@ -36,6 +36,7 @@ from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.gate.views import as_pipeline
 from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.rewrite.filters import NOTHING
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-
-_NOTHING: Document = {"$match": {"$nor": [{}]}}
 
 # Motor's stubs leave out the constructors and attributes that subclasses need.
 _MotorDatabase: Any = AsyncIOMotorDatabase
@@ -179,7 +178,9 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
         is_open = not expired and bool(self._gate.stored_in(pipeline))
         # That is rewritten when it is sent; until then it gives nothing.
-        gated = [_NOTHING] if is_open else self._gate.pipeline_for(pipeline, expired=expired)
+        gated = (
+            [{"$match": NOTHING}] if is_open else self._gate.pipeline_for(pipeline, expired=expired)
+        )
         latent = super().aggregate(gated, *args, **kwargs)
         cursor = TTLMotorCommandCursor(self, latent.start, *latent.args, **latent.kwargs)
         cursor._lifetime, cursor._open = lifetime, pipeline if is_open else None

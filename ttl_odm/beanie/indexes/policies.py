@@ -14,13 +14,11 @@ from ttl_odm.beanie.indexes.ensure import ensure_collection
 from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
 from ttl_odm.beanie.policy.stored import (
-    CHANGES,
-    POLICIES,
     all_of,
     beside,
     is_scope,
 )
-from ttl_odm.core.stored import PolicyChange, Stored, StoredPolicy
+from ttl_odm.core.stored_rows import CHANGES, POLICIES, PolicyChange, StoredPolicy
 from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.errors import TTLConfigurationError
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.core.stored import Stored
 
 
 async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:

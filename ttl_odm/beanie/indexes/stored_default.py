@@ -27,9 +27,7 @@ from pymongo.errors import PyMongoError
 from ttl_odm.beanie.policy.commands import RawCollection, run
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.stored import (
-    CHANGES,
     MOST_SCOPES,
-    POLICIES,
     all_of,
     beside,
     key_of,
@@ -39,6 +37,7 @@ from ttl_odm.beanie.policy.stored import (
 )
 from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import transaction
+from ttl_odm.core.stored_rows import CHANGES, POLICIES
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError, TTLError
 

@@ -69,7 +69,7 @@ class Binding:
         self.deleting: Policy | None = None
         self._default = _declared(model)
         self._waiting: Policy | None = None
-        self.is_stored = self.declared != outline(self.declared)
+        self.is_stored = self.declared.stored is not None
         self.notes = Notes()
         self._outline: tuple[Policy, Policy] | None = None
 
@@ -121,7 +121,7 @@ class Binding:
     def stored(self) -> Stored | None:
         """What is declared of a default that the database stores; None where the code has it."""
         declared = self.declared
-        stored = declared.stored if isinstance(declared, TTL) else None
+        stored = declared.stored
         if (stored is not None) != self.is_stored:
             raise TTLConfigurationError(
                 f"{self.model.__name__}.__ttl__ became {declared!r}: whether the database stores "

@@ -117,21 +117,8 @@ def completed(
 
     `scopes` are the defaults for single values of `Stored.by`: kinds of documents like others.
     """
-    stored = policy.stored if isinstance(policy, TTL) else None
-    if stored is None or not isinstance(policy, TTL):
+    if not isinstance(policy, TTL) or policy.stored is None:
         return policy
-    if stored.by is None:
+    if policy.stored.by is None:
         return policy.with_default(default)
-    return TTL(
-        scopes or {},
-        by=stored.by,
-        other=default,
-        last_modified=policy.last_modified,
-        override=policy.override,
-        never=policy.never,
-        max_lifetime=policy.max_lifetime,
-        created=policy.created,
-        values=policy.values,
-        timezone=policy.timezone,
-        unit=policy.unit,
-    )
+    return policy.with_kinds(scopes or {}, by=policy.stored.by, other=default)

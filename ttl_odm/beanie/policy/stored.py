@@ -26,6 +26,7 @@ from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted, completed
+from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.core.values import lenient_ttl
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.core.policy import Policy
 
-POLICIES: Final = "ttl_odm_policies"
-CHANGES: Final = "ttl_odm_policy_changes"
 MOST_SCOPES: Final = 1_000
 """Of a collection: each of them stands in each filter."""
 

@@ -226,7 +226,7 @@ def check_purge(policy: Policy, purge: Purge) -> None:
         reason = f"by dates, and the unit of these is {policy.unit!r}"
     elif isinstance(policy, TTL) and policy.by is not None:
         reason = f"after one number of seconds, and here they depend on {policy.by!r}"
-    elif isinstance(policy, TTL) and policy.stored is not None:
+    elif policy.stored is not None:
         if policy.stored.by is not None:
             reason = f"after one number of seconds, and here they depend on {policy.stored.by!r}"
     elif isinstance(policy, TTL) and not policy.is_fixed:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline, Projection
     from ttl_odm.core.policy import Policy
 
+NOTHING: Final[Filter] = {"$nor": [{}]}
+"""The filter that no document passes."""
+
 _BRANCHES: Final = frozenset({"$and", "$nor", "$or"})
 
 
@@ -139,7 +142,7 @@ def insert_only(filter: Filter) -> Document:
     A ``$expr`` is not allowed in an upsert, so the predicate cannot be; but what follows from the
     filter's equalities is inserted all the same if nothing can match.
     """
-    return {"$and": [dict(filter), {"$nor": [{}]}]}
+    return {"$and": [dict(filter), NOTHING]}
 
 
 def equalities(filter: Filter) -> Document:

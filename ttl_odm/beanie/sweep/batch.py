@@ -66,6 +66,7 @@ async def purge(
     policy, name = binding.policy, request.target
     remover = Remover(name, mode, policy, request.hooks, server.now)
     is_atomic = server.has_transactions and not layout.is_capped
+    where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
     # Hooks and archives would miss documents, or could not be undone.
     if remover.needs_transaction and binding.purge == "native":
         raise TTLConfigurationError(
@@ -73,12 +74,10 @@ async def purge(
             "__ttl_purge__ = 'sweeper' on its class, or have no hooks for it."
         )
     if remover.needs_transaction and not is_atomic:
-        where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
         raise TTLConfigurationError(
             f"{name!r} has hooks or an archive, which need a transaction, and {where} has none."
         )
     if binding.stored is not None and not is_atomic:
-        where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
         raise TTLConfigurationError(
             f"{name!r} has a default that is stored, which may not change while documents are "
             f"deleted by it. That needs a transaction, and {where} has none."

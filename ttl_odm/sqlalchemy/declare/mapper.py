@@ -234,7 +234,7 @@ class _PolicyColumns:
         """The column that tells kinds, or else single-table subclasses, apart."""
         if isinstance(self.policy, TTL) and self.policy.by is not None:
             return self.named(self.policy.by)
-        if isinstance(self.policy, TTL) and self.policy.stored and self.policy.stored.by:
+        if self.policy.stored is not None and self.policy.stored.by:
             return self.scope(self.policy.stored.by)
         column = None if self.mapper is None else self.mapper.polymorphic_on
         return column if isinstance(column, Column) and column.table is self.table else None
@@ -305,7 +305,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
                 f"give the rows of {cls.__name__} theirs there."
             )
         own = as_policy(cls.__ttl__, where=where)
-        if binding.stored is not None or (isinstance(own, TTL) and own.stored is not None):
+        if binding.stored is not None or own.stored is not None:
             raise TTLConfigurationError(
                 f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, and a "
                 "default that the database stores is that of a whole table: declare "

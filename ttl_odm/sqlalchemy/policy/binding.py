@@ -117,7 +117,7 @@ class Binding:
     def __post_init__(self) -> None:
         """Say once what every flush and every lookup in memory asks."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
-        self.stored = self.policy.stored if isinstance(self.policy, TTL) else None
+        self.stored = self.policy.stored
         self.is_scoped = self.stored is not None and self.stored.by is not None
         self.stamps = isinstance(self.policy, TTL)
         self.is_adopted = (

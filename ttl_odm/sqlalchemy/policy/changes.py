@@ -9,13 +9,14 @@ This module must not know what a statement does with a default.
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import DBAPIError
 
+from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import code_of
 from ttl_odm.sqlalchemy.policy.known import forget
@@ -25,7 +26,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from sqlalchemy import Connection, CursorResult, Select, Table
     from sqlalchemy.engine import Dialect
@@ -37,50 +38,6 @@ _TRIES: Final = 20
 
 _WAITED: Final = 1205
 """What they say of a statement that has waited for a lock long enough, and is undone by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPolicy:
-    """A default that is stored.
-
-    Attributes:
-        name: The table's name, with its schema where it has one.
-        scope: A value of `Stored.by`, as text; None for the default of all other rows.
-        ttl: Seconds, -1 (on, but never by default) or None (TTL is off).
-        changed_at: When it was written (aware, UTC), by the database's clock.
-        changed_by: Who has changed it; None where it is as it began.
-        reason: Why, if that was said.
-    """
-
-    name: str
-    scope: str | None
-    ttl: int | None
-    changed_at: datetime
-    changed_by: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
-    """A change of a default that is stored; see `StoredPolicy` for what is not said here.
-
-    Attributes:
-        name: The table's name.
-        scope: As in `StoredPolicy`.
-        changed_at: When it was changed.
-        changed_by: Who has changed it.
-        ttl_before: What it was; also None where nothing was stored.
-        ttl_after: What it became.
-        reason: Why, if that was said.
-    """
-
-    name: str
-    scope: str | None
-    changed_at: datetime
-    changed_by: str | None
-    ttl_before: int | None
-    ttl_after: int | None
-    reason: str | None
 
 
 def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]:

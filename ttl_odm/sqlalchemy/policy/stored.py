@@ -45,6 +45,7 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.visitors import InternalTraversal
 
+from ttl_odm.core.stored_rows import CHANGES, POLICIES
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy import schema
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
 
     SQL = ColumnElement[Any]
 
-NAME: Final = "ttl_odm_policies"
-CHANGES: Final = "ttl_odm_policy_changes"
 _INFO: Final = "ttl_odm_policies"
 
 WHOLE_TABLE: Final = ""
@@ -104,7 +103,7 @@ def tables_of(table: Table | None) -> PolicyTables:
 def declared_policy_tables(metadata: MetaData) -> PolicyTables | None:
     """What `policy_tables` has added to a MetaData, if it has."""
     ours = {table.info[_INFO]: table for table in metadata.tables.values() if _INFO in table.info}
-    return PolicyTables(ours[NAME], ours[CHANGES]) if ours else None
+    return PolicyTables(ours[POLICIES], ours[CHANGES]) if ours else None
 
 
 @cache
@@ -114,7 +113,7 @@ def _undeclared() -> PolicyTables:
 
 def _tables(metadata: MetaData, schema_name: str | None) -> PolicyTables:
     policies = Table(
-        NAME,
+        POLICIES,
         metadata,
         Column("name", _exact(), primary_key=True),
         Column("scope", _exact(), primary_key=True),
@@ -123,9 +122,9 @@ def _tables(metadata: MetaData, schema_name: str | None) -> PolicyTables:
         Column("changed_by", String(255)),
         Column("reason", Text),
         # The least of a table's defaults is the first entry of its index.
-        UniqueConstraint("name", "ttl", "scope", name=f"uq_{NAME}_name_ttl"),
+        UniqueConstraint("name", "ttl", "scope", name=f"uq_{POLICIES}_name_ttl"),
         schema=schema_name,
-        info={_INFO: NAME},
+        info={_INFO: POLICIES},
     )
     schema.add_check(policies, policies.c.ttl)
     changes = Table(

@@ -1,0 +1,59 @@
+"""What is read of defaults that a database stores: what they are, and how they were changed.
+
+Each adapter that stores defaults keeps them in a table, or a collection, of these names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+POLICIES: Final = "ttl_odm_policies"
+CHANGES: Final = "ttl_odm_policy_changes"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A default that is stored.
+
+    Attributes:
+        name: The name of its table, with its schema where it has one, or of its collection.
+        scope: A value of `Stored.by`, as text; None for the default of all other rows.
+        ttl: Seconds, -1 (on, but never by default) or None (TTL is off).
+        changed_at: When it was written (aware, UTC), by the database's clock.
+        changed_by: Who has changed it; None where it is as it began.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str | None
+    ttl: int | None
+    changed_at: datetime
+    changed_by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A change of a default that is stored; see `StoredPolicy` for what is not said here.
+
+    Attributes:
+        name: As in `StoredPolicy`.
+        scope: As in `StoredPolicy`.
+        changed_at: When it was changed.
+        changed_by: Who has changed it.
+        ttl_before: What it was; also None where nothing was stored.
+        ttl_after: What it became.
+        reason: Why, if that was said.
+    """
+
+    name: str
+    scope: str | None
+    changed_at: datetime
+    changed_by: str | None
+    ttl_before: int | None
+    ttl_after: int | None
+    reason: str | None
