@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.contract.subject import Subject
 
 SQLALCHEMY, SQLALCHEMY_ASYNC, BEANIE, DJANGO = "sqlalchemy", "sqlalchemy-async", "beanie", "django"
-SQLALCHEMY_STORED = "sqlalchemy-stored"
+SQLALCHEMY_STORED, DJANGO_STORED = "sqlalchemy-stored", "django-stored"
 """The same where the database stores the defaults."""
 
 
@@ -26,6 +26,7 @@ def names(databases: Collection[str]) -> list[str]:
         *(f"{SQLALCHEMY_STORED}:{name}" for name in sync_backends(databases)),
         *(f"{BEANIE}:{name}" for name in ("mongodb",) if name in databases),
         *(f"{DJANGO}:{name}" for name in sync_backends(databases)),
+        *(f"{DJANGO_STORED}:{name}" for name in sync_backends(databases)),
     ]
 
 
@@ -36,7 +37,7 @@ class Subjects:
         self._folder = folder
         self._open: dict[str, Subject] = {}
         self._stack = ExitStack()
-        self._django: Any = None
+        self._django: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Subject:
         if name not in self._open:
@@ -59,10 +60,11 @@ class Subjects:
             made.close()
             return
         with fresh(backend, folder) as database:
-            if adapter == DJANGO:
-                from tests.contract.on_django import OnDjango
+            if adapter in (DJANGO, DJANGO_STORED):
+                from tests.contract.on_django import OnDjango, StoredOnDjango
 
-                made = OnDjango(database, self._models())
+                on = StoredOnDjango if adapter == DJANGO_STORED else OnDjango
+                made = on(database, self._models(adapter))
             else:
                 from tests.contract import on_sqlalchemy
 
@@ -75,10 +77,11 @@ class Subjects:
             yield made
             made.close()
 
-    def _models(self) -> Any:
+    def _models(self, adapter: str) -> Any:
         """Django's models, one set for all databases."""
-        if self._django is None:
-            from tests.contract.django_models import installed
+        if adapter not in self._django:
+            from tests.contract.django_models import DECLARED, STORED, installed
 
-            self._django = self._stack.enter_context(installed())
-        return self._django
+            place = STORED if adapter == DJANGO_STORED else DECLARED
+            self._django[adapter] = self._stack.enter_context(installed(place))
+        return self._django[adapter]

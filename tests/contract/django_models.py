@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.contract.subject import CONTAINERS
+from tests.contract.tables import declared, stored
 from tests.django_app import project
 
 project.set_up()
@@ -23,11 +23,23 @@ from ttl_odm.django import TTLModel  # noqa: E402
 from ttl_odm.django.policy.binding import unbind  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ttl_odm.sweeper import Purged
 
-APP = "shop"
+
+@dataclass(frozen=True)
+class Place:
+    """Where models are declared, and what tells their tables from those of others."""
+
+    app: str
+    prefix: str
+    policy: Callable[[str], Any]
+
+
+DECLARED = Place("shop", "contract_", declared)
+STORED = Place("ttl_odm_policies", "stored_", stored)
+"""The same where the database stores the defaults."""
 
 
 @dataclass(frozen=True)
@@ -35,43 +47,48 @@ class Models:
     """What `installed` has made.
 
     Attributes:
+        place: where that is.
         told: what the hook of `seats` was given.
         containers: the models with a policy of their own.
         tables: all models, each after those that it refers to.
     """
 
+    place: Place
     told: list[Purged]
     containers: dict[str, Any]
     tables: dict[str, Any]
 
 
+@dataclass(frozen=True)
 class Archive:
     """Keeps the keys of what goes."""
+
+    table: str
 
     def write(self, purged: Any) -> None:
         with purged.transaction.cursor() as cursor:
             for (key,) in purged.keys:
-                cursor.execute("INSERT INTO contract_old_seats (id) VALUES (%s)", [key])
+                cursor.execute(f"INSERT INTO {self.table} (id) VALUES (%s)", [key])  # noqa: S608
 
 
 @contextmanager
-def installed() -> Iterator[Models]:
+def installed(place: Place) -> Iterator[Models]:
     """Make the models, and leave nothing of them."""
-    made = _make()
+    made = _make(place)
     try:
         yield made
     finally:
         for model in made.tables.values():
             unbind(model._meta.db_table)
-            del apps.all_models[APP][model._meta.model_name]
+            del apps.all_models[place.app][model._meta.model_name]
         apps.clear_cache()
 
 
-def _make() -> Models:
+def _make(place: Place) -> Models:
     told: list[Purged] = []
 
     class InShop:
-        app_label = APP
+        app_label = place.app
 
     class Named(models.Model):
         id = models.BigIntegerField(primary_key=True)
@@ -82,89 +99,89 @@ def _make() -> Models:
             abstract = True
 
     class Cart(TTLModel, Named):
-        __ttl__: Any = CONTAINERS["carts"].policy
+        __ttl__: Any = place.policy("carts")
 
         class Meta(InShop):
-            db_table = "contract_carts"
+            db_table = f"{place.prefix}carts"
 
     class Permit(Named):
-        __ttl__: Any = CONTAINERS["permits"].policy
+        __ttl__: Any = place.policy("permits")
         issued = models.DateTimeField(null=True)
         lifetime = models.BigIntegerField(null=True)
 
         class Meta(InShop):
-            db_table = "contract_permits"
+            db_table = f"{place.prefix}permits"
 
     class Grant(Named):
-        __ttl__: Any = CONTAINERS["grants"].policy
+        __ttl__: Any = place.policy("grants")
         issued = models.DateTimeField(null=True)
         lifetime = models.BigIntegerField(null=True)
 
         class Meta(InShop):
-            db_table = "contract_grants"
+            db_table = f"{place.prefix}grants"
 
     class Visit(Named):
-        __ttl__: Any = CONTAINERS["visits"].policy
+        __ttl__: Any = place.policy("visits")
         made = models.DateTimeField(null=True)
 
         class Meta(InShop):
-            db_table = "contract_visits"
+            db_table = f"{place.prefix}visits"
 
     class Voucher(Named):
-        __ttl__: Any = CONTAINERS["vouchers"].policy
+        __ttl__: Any = place.policy("vouchers")
         ends = models.DateTimeField(null=True)
 
         class Meta(InShop):
-            db_table = "contract_vouchers"
+            db_table = f"{place.prefix}vouchers"
 
     class Coupon(Named):
-        __ttl__: Any = CONTAINERS["coupons"].policy
+        __ttl__: Any = place.policy("coupons")
         ends = models.DateTimeField(null=True)
 
         class Meta(InShop):
-            db_table = "contract_coupons"
+            db_table = f"{place.prefix}coupons"
 
     class Ticket(Named):
-        __ttl__: Any = CONTAINERS["tickets"].policy
+        __ttl__: Any = place.policy("tickets")
         ends = models.BigIntegerField(null=True)
 
         class Meta(InShop):
-            db_table = "contract_tickets"
+            db_table = f"{place.prefix}tickets"
 
     class OldSeat(models.Model):
         id = models.BigIntegerField(primary_key=True)
 
         class Meta(InShop):
-            db_table = "contract_old_seats"
+            db_table = f"{place.prefix}old_seats"
 
-    class Place(TTLModel, Named):
-        __ttl__: Any = CONTAINERS["seats"].policy
-        __ttl_archive__ = Archive()
+    class Spot(TTLModel, Named):
+        __ttl__: Any = place.policy("seats")
+        __ttl_archive__ = Archive(f"{place.prefix}old_seats")
         __ttl_on_purged__ = told.append
 
         class Meta(InShop):
-            db_table = "contract_seats"
+            db_table = f"{place.prefix}seats"
 
     class Purchase(TTLModel, Named):
-        __ttl__: Any = CONTAINERS["orders"].policy
+        __ttl__: Any = place.policy("orders")
 
         class Meta(InShop):
-            db_table = "contract_orders"
+            db_table = f"{place.prefix}orders"
 
     class Gift(Purchase):
         wish = models.CharField(max_length=40, null=True)
 
         class Meta(InShop):
-            db_table = "contract_gifts"
+            db_table = f"{place.prefix}gifts"
 
     class Position(models.Model):
         id = models.BigIntegerField(primary_key=True)
         cart = models.ForeignKey(Cart, models.PROTECT)
 
         class Meta(InShop):
-            db_table = "contract_lines"
+            db_table = f"{place.prefix}lines"
 
-    declared = {
+    containers = {
         "carts": Cart,
         "permits": Permit,
         "grants": Grant,
@@ -172,9 +189,12 @@ def _make() -> Models:
         "vouchers": Voucher,
         "coupons": Coupon,
         "tickets": Ticket,
-        "seats": Place,
+        "seats": Spot,
         "orders": Purchase,
     }
     return Models(
-        told, declared, {**declared, "old_seats": OldSeat, "gifts": Gift, "lines": Position}
+        place,
+        told,
+        containers,
+        {**containers, "old_seats": OldSeat, "gifts": Gift, "lines": Position},
     )

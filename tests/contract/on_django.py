@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps import apps
 from django.core.exceptions import ObjectDoesNotExist
@@ -13,12 +13,13 @@ from django.db import DatabaseError, IntegrityError, connections, models, transa
 from django.db.models import Count, F
 
 from tests.clocks import stop_clock
-from tests.contract.django_models import APP
+from tests.contract.django_models import Models  # noqa: TC001 (sets Django up)
 from tests.contract.raw_tables import NAMES, RawTables
 from tests.contract.subject import CONTAINERS, TableSubject
 from tests.django_app import project
-from ttl_odm import ExpiredError
-from ttl_odm.django import DjangoStore, TTLModel, include_expired, keep_last_modified
+from ttl_odm import TTL, ExpiredError, Stored
+from ttl_odm.django import DjangoStore, TTLModel, include_expired, keep_last_modified, set_policy
+from ttl_odm.django.policies.models import Policy, PolicyChange
 from ttl_odm.django.policy.binding import unbind
 from ttl_odm.sweeper import Sweeper
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tests.backends import Backend
-    from tests.contract.django_models import Models
     from tests.contract.subject import Loaded
 
 DRIVERS = {"sqlite": "sqlite3", "postgresql": "psycopg", "mysql": "pymysql"}
@@ -45,17 +45,18 @@ class OnDjango(TableSubject):
     duplicate = (IntegrityError,)
     restricted = (IntegrityError,)
     refused = (DatabaseError,)
+    more_tables: ClassVar[tuple[Any, ...]] = ()
 
     def __init__(self, backend: Backend, made: Models) -> None:
         self._made = made
         self._models = made.containers
-        self.alias = f"contract_{backend.database}"
+        self.alias = f"{made.place.prefix}{backend.database}"
         databases = {**connections.settings, self.alias: project.database_settings(backend)}
         connections.settings = connections.configure_settings(databases)
         with connections[self.alias].schema_editor() as editor:
-            for model in made.tables.values():
+            for model in (*self.more_tables, *made.tables.values()):
                 editor.create_model(model)
-        self.raw = RawTables(backend, prefix="contract_")
+        self.raw = RawTables(backend, prefix=made.place.prefix)
         self.database = NAMES[backend.database]
         self.driver = DRIVERS[self.raw.dialect]
         self.tick = self.raw.tick
@@ -135,7 +136,7 @@ class OnDjango(TableSubject):
 
     def declare(self, declared: Any) -> None:
         class Meta:
-            app_label = APP
+            app_label = self._made.place.app
             db_table = "contract_things"
 
         members = {
@@ -148,7 +149,7 @@ class OnDjango(TableSubject):
             type("Thing", (TTLModel,), members)
         finally:
             unbind("contract_things")
-            apps.all_models[APP].pop("thing", None)
+            apps.all_models[self._made.place.app].pop("thing", None)
             apps.clear_cache()
 
     def readings(self, container: str) -> Mapping[str, set[int] | int]:
@@ -355,6 +356,29 @@ class OnDjango(TableSubject):
         connections.settings = {
             name: given for name, given in connections.settings.items() if name != self.alias
         }
+
+
+class StoredOnDjango(OnDjango):
+    """The same where the database stores the defaults, and an operator changes them."""
+
+    more_tables = (Policy, PolicyChange)
+
+    def clear(self) -> None:
+        connections[self.alias].close()
+        self.raw.clear()
+        self._made.told.clear()
+        for container in self._models:
+            self.set_policy(container, CONTAINERS[container].policy)
+
+    def set_policy(self, container: str, declared: Any) -> None:
+        model, policy = self._models[container], CONTAINERS[container].policy
+        if not isinstance(policy, TTL):
+            super().set_policy(container, declared)
+            return
+        if isinstance(declared, TTL):
+            model.__ttl__ = declared.with_default(Stored(policy.default))
+            declared = declared.default
+        set_policy(model, declared, by="the contract", using=self.alias)
 
 
 class _Loaded:

@@ -22,6 +22,7 @@ from tests.backends import DATABASES, database_of
 from tests.contract.backends import (
     BEANIE,
     DJANGO,
+    DJANGO_STORED,
     SQLALCHEMY,
     SQLALCHEMY_ASYNC,
     SQLALCHEMY_STORED,
@@ -38,6 +39,7 @@ ADAPTERS = {
     SQLALCHEMY_STORED: "SQLAlchemy",
     BEANIE: "Beanie",
     DJANGO: "Django",
+    DJANGO_STORED: "Django",
 }
 SERVERS = {**NAMES, "mongodb": "MongoDB"}
 LIBRARIES = (

@@ -11,6 +11,7 @@ from tests.backends import DATABASES
 from tests.contract.backends import (
     BEANIE,
     DJANGO,
+    DJANGO_STORED,
     SQLALCHEMY,
     SQLALCHEMY_ASYNC,
     SQLALCHEMY_STORED,
@@ -92,6 +93,12 @@ def test_beanie(subjects: Subjects, mongodb_url: str, case: Case) -> None:
 @of(DJANGO)
 def test_django(subjects: Subjects, backend: str, case: Case) -> None:
     check(subjects, DJANGO, backend, case)
+
+
+@pytest.mark.one_driver
+@of(DJANGO_STORED)
+def test_django_with_stored_defaults(subjects: Subjects, backend: str, case: Case) -> None:
+    check(subjects, DJANGO_STORED, backend, case)
 
 
 def test_the_document_says_what_is_right_and_why_something_is_not() -> None:

@@ -180,7 +180,7 @@ def tables_of(*made: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for model in made:
+        for model in reversed(made):  # those that refer to others before these
             with connection.schema_editor() as editor:
                 editor.delete_model(model)
             unbind(model._meta.db_table)

@@ -46,6 +46,7 @@ def set_up() -> None:
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         INSTALLED_APPS=[
             "ttl_odm.integrations.django",
+            "ttl_odm.django.policies",
             "django.contrib.admin",
             "django.contrib.auth",
             "django.contrib.contenttypes",

@@ -8,16 +8,22 @@ from typing import Any
 from django.db import connections, models
 from typing_extensions import assert_type
 
-from ttl_odm import ExpireAt
+from ttl_odm import ExpireAt, Stored
 from ttl_odm.django import (
     Archive,
     DjangoStore,
     ExpiredError,
+    PolicyChange,
+    StoredPolicy,
     TTLModel,
     TTLQuerySet,
     include_expired,
     only_expired,
+    policy_changes,
+    set_policy,
+    stored_policies,
 )
+from ttl_odm.forecast.django_change import approve_policy, preview_policy
 from ttl_odm.sweeper import Hook, Purged, Sweeper, SweepReport
 
 
@@ -30,6 +36,20 @@ class WebSession(TTLModel):
     __ttl_archive__ = Archive("shop.OldSession", archived_at="archived_at")
     __ttl_on_purged__ = Hook(tell, when="commit")
     key: models.CharField[str, str] = models.CharField(max_length=40, unique=True)
+
+
+class Cart(TTLModel):
+    __ttl__ = Stored(3600, by="tenant", least=60)
+    tenant: models.CharField[str, str] = models.CharField(max_length=40)
+
+
+def policies() -> None:
+    assert_type(set_policy(Cart, timedelta(days=1), scope="acme", by="ann"), int | None)
+    assert_type(stored_policies(Cart, using="other"), list[StoredPolicy])
+    assert_type(policy_changes(), list[PolicyChange])
+    assert_type(preview_policy(Cart, 60).token, str)
+    approve_policy(Cart, None, token="0-0", by="ann")
+    set_policy(Cart, 60)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 
 class Link(models.Model):  # noqa: DJ008 (it is only type-checked)

@@ -10,7 +10,7 @@ import pytest
 
 from ttl_odm import TTL, ExpireAfter, InvalidTTL, Stored, TTLConfigurationError
 from ttl_odm.core import as_policy
-from ttl_odm.core.declared import DeclaredTTL, refuse_stored, shape_of
+from ttl_odm.core.declared import DeclaredTTL, shape_of
 
 DAY = 86_400
 
@@ -131,9 +131,3 @@ def test_where_a_default_is_stored_stays_as_it_is() -> None:
     fixed = DeclaredTTL(Cart, TTL(3600))
     with pytest.raises(TTLConfigurationError, match="whether the database stores it"):
         fixed.policy  # noqa: B018
-
-
-def test_an_adapter_may_refuse_it() -> None:
-    refuse_stored(TTL(3600), "Cart.__ttl__")
-    with pytest.raises(TTLConfigurationError, match=r"Cart\.__ttl__ = TTL\(Stored\(3600\)\)"):
-        refuse_stored(TTL(Stored(3600)), "Cart.__ttl__")

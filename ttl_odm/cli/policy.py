@@ -6,7 +6,7 @@ import getpass
 import shlex
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from ttl_odm.cli.errors import FailedError, UsageError, readable_errors
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, app_options
+from ttl_odm.forecast.approval import NOTHING, UNCHANGED, change_lines, plain, stored_lines
 from ttl_odm.forecast.parse import parse_default
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ttl_odm.cli.application import Application, Target
     from ttl_odm.core.stored import Stored
     from ttl_odm.forecast.approval import PolicyPreview
-
-_UNCHANGED: Final = "Nothing was changed."
 
 
 @click.group()
@@ -41,14 +40,9 @@ def show(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
     """Show the stored defaults, of all models or of some."""
     found, output = _read(source, targets, "stored_policies"), Output(as_json=as_json)
     if as_json:
-        output.json([_plain(row) for row in found])
+        output.json([plain(row) for row in found])
         return
-    head = ("table", "rows", "default ttl", "changed", "by", "reason")
-    rows = [
-        (row.name, _scope(row.scope), _ttl(row.ttl), _when(row.changed_at), *_who(row))
-        for row in found
-    ]
-    _print(output, [head, *rows])
+    _print(output, stored_lines(found))
 
 
 @policy.command()
@@ -59,21 +53,9 @@ def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
     """Show how the stored defaults were changed, the last change first."""
     found, output = _read(source, targets, "policy_changes"), Output(as_json=as_json)
     if as_json:
-        output.json([_plain(row) for row in found])
+        output.json([plain(row) for row in found])
         return
-    head = ("changed", "table", "rows", "from", "to", "by", "reason")
-    rows = [
-        (
-            _when(row.changed_at),
-            row.name,
-            _scope(row.scope),
-            _ttl(row.ttl_before),
-            _ttl(row.ttl_after),
-            *_who(row),
-        )
-        for row in found
-    ]
-    _print(output, [head, *rows])
+    _print(output, change_lines(found))
 
 
 @policy.command("set", context_settings={"ignore_unknown_options": True})
@@ -133,12 +115,12 @@ def set_(  # noqa: PLR0913 (click's)
             return
         _print_preview(output, seen)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            output.line(f"{_UNCHANGED} To make the change, add:")
+            output.line(f"{UNCHANGED} To make the change, add:")
             output.code(f"--approve {seen.token}")
             return
         approve = click.prompt("To make the change, type its token", default="", show_default=False)
         if approve != seen.token:
-            raise FailedError(f"That is not the token. {_UNCHANGED}")
+            raise FailedError(f"That is not the token. {UNCHANGED}")
     in_loop(partial(make, approve))
     if as_json:
         output.json({"model": model, "ttl": ttl, "by": who, "reason": reason})
@@ -158,13 +140,11 @@ async def _change(app: Application, function: str, arguments: dict[str, Any]) ->
 
 
 def _print_preview(output: Output, seen: PolicyPreview) -> None:
-    output.line(f"{seen.name}, {_scope(seen.scope)}: {_ttl(seen.before)} -> {_ttl(seen.after)}")
-    for said in seen.forecast.paragraphs(output.width, " --deep counts all."):
+    for said in seen.paragraphs(output.width, " --deep counts all."):
         if said.is_table:
             output.code(said.text)
         else:
             output.line(said.text, style=said.style, mark=said.mark)
-    output.line(f"Made within the hour, the change expires {seen.at_most:,} rows at once at most.")
 
 
 def _read(source: Source, names: Sequence[str], function: str) -> list[Any]:
@@ -237,37 +217,8 @@ def _value(app: Application, target: Target, named: Sequence[str]) -> str | None
     return value
 
 
-def _plain(row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__dataclass_fields__}
-
-
-def _print(output: Output, rows: list[tuple[str, ...]]) -> None:
-    if len(rows) == 1:
-        output.line(
-            "Nothing is stored: no model is declared with __ttl__ = Stored(...), or no "
-            "migration, create_all() or ensure_indexes() has begun its default."
-        )
+def _print(output: Output, lines: list[tuple[str, ...]]) -> None:
+    if len(lines) == 1:
+        output.line(NOTHING)
         return
-    output.table(rows)
-
-
-def _who(row: Any) -> tuple[str, str]:
-    return row.changed_by or "-", row.reason or "-"
-
-
-def _when(moment: Any) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
-
-
-def _scope(scope: str | None) -> str:
-    return scope or "all others"
-
-
-def _ttl(ttl: int | None) -> str:
-    """A default as it may be typed."""
-    if ttl is None:
-        return "off"
-    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if ttl > 0 and ttl % seconds == 0:
-            return f"{ttl // seconds}{unit}"
-    return str(ttl)
+    output.table(lines)

@@ -134,16 +134,6 @@ class DeclaredTTL:
         return f"{self.owner.__name__}.__ttl__"
 
 
-def refuse_stored(policy: Policy, where: str) -> None:
-    """Raise TTLConfigurationError for a `Stored` default, where an adapter can't look it up."""
-    if policy.stored is not None:
-        raise TTLConfigurationError(
-            f"{where} = {policy!r}: only SQLAlchemy's models and Beanie's documents can have a "
-            "default that the database stores so far; give seconds, or a "
-            "function that returns them."
-        )
-
-
 def shape_of(policy: Policy) -> Policy:
     """Return what of a policy can't change while the application runs: all but the default ttl."""
     if isinstance(policy, TTL):

@@ -14,6 +14,21 @@ if TYPE_CHECKING:
 POLICIES: Final = "ttl_odm_policies"
 CHANGES: Final = "ttl_odm_policy_changes"
 
+WHOLE_TABLE: Final = ""
+"""The scope of a table's default."""
+
+LONGEST_SCOPE: Final = 255
+"""Characters of a scope."""
+
+FOREVER: Final = 100_000_000_000
+"""Seconds (about 3,170 years) that no instant is older than; "never" as a value in SQL.
+
+Small enough for 64-bit microseconds and for PostgreSQL's first year, 4713 BC.
+"""
+
+OFF: Final = 2 * FOREVER
+"""Like `FOREVER`, and says that rows' own ttls don't count either."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:

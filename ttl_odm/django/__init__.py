@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
 from ttl_odm.django.policy.options import include_expired, keep_last_modified, only_expired
 from ttl_odm.sweeper.declarations import Archive
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from ttl_odm.django.declare.mixin import TTLModel
     from ttl_odm.django.declare.operations import AddTTL
     from ttl_odm.django.objects import ExpiredError, TTLManager, TTLQuerySet
+    from ttl_odm.django.policies.changes import (
+        begin_policies,
+        policy_changes,
+        set_policy,
+        stored_policies,
+    )
     from ttl_odm.django.policy.indexes import TTLIndex
     from ttl_odm.django.sweep.store import DjangoStore
     from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
@@ -32,14 +39,20 @@ __all__ = [
     "ExpiredError",
     "InstantField",
     "LastModifiedField",
+    "PolicyChange",
+    "StoredPolicy",
     "TTLField",
     "TTLIndex",
     "TTLManager",
     "TTLModel",
     "TTLQuerySet",
+    "begin_policies",
     "include_expired",
     "keep_last_modified",
     "only_expired",
+    "policy_changes",
+    "set_policy",
+    "stored_policies",
 ]
 
 _HOMES = {
@@ -53,6 +66,10 @@ _HOMES = {
     "TTLManager": "objects",
     "TTLModel": "models",
     "TTLQuerySet": "objects",
+    "begin_policies": "policies.changes",
+    "policy_changes": "policies.changes",
+    "set_policy": "policies.changes",
+    "stored_policies": "policies.changes",
 }
 
 

@@ -14,6 +14,7 @@ from django.db import connections, models, router
 from ttl_odm.dialects.family import index_name
 from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
+from ttl_odm.django.policy.stored import check_app
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
@@ -112,6 +113,11 @@ def _no_index(binding: Binding, hint: str) -> checks.Warning:
 def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
     """Look at one model."""
     model = binding.model
+    if binding.is_stored:
+        try:
+            check_app(binding)
+        except TTLConfigurationError as error:
+            yield checks.Error(str(error), obj=model, id="ttl_odm.E004")
     stamp: Any = binding.stamp
     if has_contract_fields(binding):
         ours = [index for index in model._meta.indexes if isinstance(index, TTLIndex)]

@@ -66,7 +66,7 @@ def guard(model: Model) -> None:
             return original(self, base_qs, using, *args)
         updated = original(self, base_qs, using, *args)
         is_known = not self._state.adding and self._state.db == using
-        if not updated and is_known and not policy.binding.is_off:
+        if not updated and is_known and not policy.binding.is_off_for(self, using):
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
         return updated
 

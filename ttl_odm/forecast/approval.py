@@ -1,6 +1,7 @@
-"""What a change of a stored default would do, and the token that lets exactly that be.
+"""What a change of a stored default would do, and the token of exactly that. Pure.
 
-Pure; `change` makes the change in SQL databases, `change_mongodb` in MongoDB.
+Both adapters that store defaults make a `PolicyPreview`; one approves by its token. Its words are
+here, too: `ttl-odm policy` and ``manage.py ttl_policy`` say the same.
 """
 
 from __future__ import annotations
@@ -12,14 +13,25 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
+from ttl_odm.forecast.text import Forecast, Paragraph
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
     from ttl_odm.forecast.estimates import Measured
-    from ttl_odm.forecast.text import Forecast
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _DIGITS: Final = 10
 """Of the hash in a token: it guards against slips, not against attacks."""
+
+UNCHANGED: Final = "Nothing was changed."
+
+NOTHING: Final = (
+    "Nothing is stored: no model is declared with __ttl__ = Stored(...), or no migration or "
+    "create_all(), or ensure_indexes(), has begun its default."
+)
 
 
 class NotApprovedError(TTLError):
@@ -66,13 +78,19 @@ class PolicyPreview:
             "forecast": self.forecast.to_dict(),
         }
 
+    def paragraphs(self, width: int | None, deep: str) -> Iterable[Paragraph]:
+        """Return what it says, in a width of so many columns; `deep` is how all are counted."""
+        change = f"{said_ttl(self.before)} -> {said_ttl(self.after)}"
+        yield Paragraph(f"{self.name}, {said_scope(self.scope)}: {change}")
+        yield from self.forecast.paragraphs(width, deep)
+        yield Paragraph(
+            f"Made within the hour, the change expires {self.at_most:,} rows at once at most."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that is asked for; `where` says which, for messages.
-
-    The others are those of `PolicyPreview`.
-    """
+    """A change that is asked for with a token; `where` says which, for messages."""
 
     name: str
     scope: str | None
@@ -106,9 +124,71 @@ class Change:
                 "preview has said. Preview it again."
             )
 
+    def check_unchanged(self, was: int | None, own: int | None) -> None:
+        """Raise NotApprovedError where the default is not what was read of it."""
+        if was != own:
+            raise NotApprovedError(f"{self.where}: it was changed just now. Preview it again.")
+
 
 def _token(
     name: str, scope: str | None, before: int | None, after: int | None, at_most: int
 ) -> str:
     about = json.dumps([name, scope, before, after, at_most])
     return f"{at_most}-{sha256(about.encode()).hexdigest()[:_DIGITS]}"
+
+
+def stored_lines(found: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:
+    """The lines of a table of stored defaults, its head first."""
+    return [
+        ("table", "rows", "default ttl", "changed", "by", "reason"),
+        *(
+            (row.name, said_scope(row.scope), said_ttl(row.ttl), _when(row.changed_at), *_who(row))
+            for row in found
+        ),
+    ]
+
+
+def change_lines(found: Iterable[PolicyChange]) -> list[tuple[str, ...]]:
+    """The same of their changes."""
+    return [
+        ("changed", "table", "rows", "from", "to", "by", "reason"),
+        *(
+            (
+                _when(row.changed_at),
+                row.name,
+                said_scope(row.scope),
+                said_ttl(row.ttl_before),
+                said_ttl(row.ttl_after),
+                *_who(row),
+            )
+            for row in found
+        ),
+    ]
+
+
+def plain(row: StoredPolicy | PolicyChange) -> dict[str, Any]:
+    """One of them as plain values, for JSON."""
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def said_scope(scope: str | None) -> str:
+    """Which rows have a default."""
+    return scope or "all others"
+
+
+def said_ttl(ttl: int | None) -> str:
+    """A default as it may be typed."""
+    if ttl is None:
+        return "off"
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if ttl > 0 and ttl % seconds == 0:
+            return f"{ttl // seconds}{unit}"
+    return str(ttl)
+
+
+def _who(row: StoredPolicy | PolicyChange) -> tuple[str, str]:
+    return row.changed_by or "-", row.reason or "-"
+
+
+def _when(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"

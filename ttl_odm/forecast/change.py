@@ -21,6 +21,8 @@ from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.changes import change
 from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
 
+__all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
+
 if TYPE_CHECKING:
     from datetime import timedelta
 
@@ -107,8 +109,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
         asked.check(lost, at_most)
 
         def check(was: int | None) -> None:
-            if was != own:
-                raise NotApprovedError(f"{asked.where}: it was changed just now. Preview it again.")
+            asked.check_unchanged(was, own)
 
         change(connection, default, asked.after, by=by, reason=reason, check=check)
 

@@ -20,7 +20,9 @@ from ttl_odm.forecast import sample
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
-    from ttl_odm.core.policy import Policy
+    from collections.abc import Mapping
+
+    from ttl_odm.core.policy import TTL, Policy
     from ttl_odm.django.policy.binding import Model
     from ttl_odm.forecast.estimates import Measured
 
@@ -49,10 +51,46 @@ def measure(model: Model, planned: Policy | None, using: str, big: float = SMALL
         return _Counting(bindings, using).run(big)
 
 
+def count(
+    binding: Binding,
+    policies: Mapping[str, TTL],
+    using: str,
+    *,
+    rows: str | None,
+    big: float = SMALL,
+) -> Measured:
+    """Count some rows of a table by policies of which the model itself knows nothing.
+
+    Args:
+        binding: That of the table.
+        policies: What is compared, by the names that `sample.questions` wants.
+        using: The alias of the database.
+        rows: SQL for which rows are meant; None for all.
+        big: Of more rows than that a sample is taken.
+    """
+    return _Counting(_bindings(binding, policies), using, rows).run(big)
+
+
+def count_lost(
+    binding: Binding, policies: Mapping[str, TTL], using: str, *, rows: str | None, limit: int
+) -> int:
+    """Count the rows that live by the current policy and not by the planned one, up to a limit."""
+    return _Counting(_bindings(binding, policies), using, rows).lost(limit)
+
+
+def _bindings(binding: Binding, policies: Mapping[str, TTL]) -> dict[str, Binding]:
+    where = f"{binding.model._meta.label}.__ttl__"
+    return {
+        name: Binding.of(binding.model, policy, where=where, sweep="index", is_planned=True)
+        for name, policy in policies.items()
+    }
+
+
 class _Counting:
     """The counting in one table, by what each policy means for it."""
 
-    def __init__(self, bindings: dict[str, Binding], using: str) -> None:
+    def __init__(self, bindings: dict[str, Binding], using: str, meant: str | None = None) -> None:
+        self._meant = meant
         self._connection = connections[using]
         self._bindings = bindings
         # What is planned is what the histogram is about.
@@ -63,9 +101,17 @@ class _Counting:
 
     def run(self, big: float) -> Measured:
         """Count."""
-        rows = self._fetched(f"SELECT COUNT(*) FROM {self._table}")[0]
+        where = "" if self._meant is None else f" WHERE {self._meant}"
+        rows = self._fetched(f"SELECT COUNT(*) FROM {self._table}{where}", ())[0]
         order = self._order() if rows > big else None
         return sample.carried_out(sample.plan(list(self._asked), rows, big, order), self._count)
+
+    def lost(self, limit: int) -> int:
+        """Count the rows that the planned policy alone would let expire."""
+        conditions = [self._asked["lost"], *([self._meant] if self._meant else [])]
+        rows = f"SELECT 1 FROM {self._table} WHERE {' AND '.join(f'({c})' for c in conditions)}"
+        statement = f"SELECT COUNT(*) FROM ({rows} LIMIT {limit}) found"
+        return int(self._fetched(statement, ())[0])
 
     def _questions(self) -> dict[str, str]:
         """The conditions to count; those of a table's columns hold for an alias of its name too."""
@@ -94,6 +140,8 @@ class _Counting:
         sums = ", ".join(
             f"SUM(CASE WHEN {asked} THEN 1 ELSE 0 END)" for asked in self._asked.values()
         )
+        if self._meant is not None:
+            chosen = f"{chosen} AND {self._meant}" if chosen else f" WHERE {self._meant}"
         counted = self._fetched(f"SELECT {sums} FROM {source}{chosen}", values)
         return [int(number or 0) for number in counted]  # there is no sum over no rows
 

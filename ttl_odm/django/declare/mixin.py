@@ -27,6 +27,7 @@ from ttl_odm.errors import TTLError
 if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
+    from ttl_odm.core.stored import Stored
 
 
 class TTLModel(models.Model):
@@ -34,8 +35,9 @@ class TTLModel(models.Model):
 
     ``__ttl__`` is the default ttl of the table: seconds after the last modification (``int``,
     ``timedelta``), -1 (rows live for ever unless they have a ttl of their own), or None (TTL is
-    off, and rows' own ttls are not interpreted). It may be changed while the application runs;
-    every inheriting row follows at once. The rules are those of Azure Cosmos DB's time to live.
+    off, and rows' own ttls are not interpreted), or a `Stored`, which operators change. It may be
+    changed while the application runs; every inheriting row follows at once. The rules are those of
+    Azure Cosmos DB's time to live.
 
     What becomes of expired rows: ``__ttl_archive__`` is where they are kept, an `Archive` or an
     object with ``write()``; ``__ttl_on_purged__`` names whom to report them to; ``__ttl_sweep__``
@@ -50,7 +52,7 @@ class TTLModel(models.Model):
         ttl: The row's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
+    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from django.apps import apps
 from django.core import checks
 from django.db import connections, models
 
+from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.django.checks import of_database, of_model
+from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex
 from ttl_odm.django.purge.errors import store_errors
@@ -65,13 +68,15 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
             yield Finding(Severity.ERROR, "missing-table", table, message, _MIGRATE)
             return
         description = connection.introspection.get_table_description(cursor, table)
-        stored = {column.name for column in description}
+        there = {column.name for column in description}
         fields = (field for field in (binding.stamp, binding.own) if field is not None)
-        missing = [str(field.column) for field in fields if field.column not in stored]
+        missing = [str(field.column) for field in fields if field.column not in there]
         if missing:
             message = f"column {' and '.join(missing)} is not in the database"
             yield Finding(Severity.ERROR, "missing-column", table, message, _MIGRATE)
             return
+        if binding.is_stored and apps.is_installed(stored.APP):
+            yield from _of_stored_default(binding, connection)
         if binding.sweep != "index":
             return
         there = connection.introspection.get_constraints(cursor, table)
@@ -91,6 +96,17 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
                     removal = f"DROP INDEX CONCURRENTLY {connection.ops.quote_name(index.name)}"
                     fix = f"{removal}; {_creation(model, index, connection)}"
                     yield Finding(Severity.ERROR, "invalid-index", table, message, fix)
+
+
+def _of_stored_default(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
+    """Whether the database has what the default begins with: without it no row expires."""
+    table = binding.model._meta.db_table
+    if POLICIES not in connection.introspection.table_names():
+        message = f"there is no table {POLICIES}, and its default is stored there"
+        yield Finding(Severity.ERROR, "missing-policy", table, message, "python manage.py migrate")
+    elif None not in stored.read(connection, binding):
+        message = "its default isn't stored, so none of its rows expires by default"
+        yield Finding(Severity.ERROR, "missing-policy", table, message, "python manage.py migrate")
 
 
 def _creation(model: Model, index: models.Index, connection: BaseDatabaseWrapper) -> str:

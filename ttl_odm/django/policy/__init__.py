@@ -4,5 +4,6 @@
 - `indexes`: `TTLIndex`: what lets the sweeper find expired rows without walking the table.
 - `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
   clones.
+- `stored`: how a statement looks up a default that the database stores.
 - `predicate`: the one predicate: whether a row is live or expired, as SQL.
 """

@@ -16,11 +16,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
-from django.db import models
+from django.db import connections, models, router
+from django.db.models.lookups import LessThan, LessThanOrEqual
 
 from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
-from ttl_odm.core.declared import DeclaredTTL, refuse_stored
+from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.stored_rows import FOREVER
 from ttl_odm.core.values import MAX_TTL
+from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import UNREAD, InstantField, TTLField, Unknown
@@ -47,7 +50,8 @@ SETTING: Final = "TTL_ODM_POLICIES"
 class Binding:
     """A table's policy, on the concrete model whose table holds its fields.
 
-    `stamp` is the field with the instant, `own` that with a row's own ttl, if rows have one.
+    `stamp` is the field with the instant, `own` that with a row's own ttl, if rows have one, and
+    `scope` that whose values may have a stored default of their own.
     """
 
     model: Model
@@ -55,6 +59,12 @@ class Binding:
     stamp: AnyField
     own: AnyField | None
     sweep: SweepBy
+    scope: AnyField | None = None
+
+    def __post_init__(self) -> None:
+        """See whether the database stores the default: that can't change."""
+        policy = self.policy
+        self.is_stored = isinstance(policy, TTL) and policy.stored is not None
 
     @classmethod
     def of(
@@ -71,18 +81,20 @@ class Binding:
         One that is only planned is what it is, whatever the model declares.
         """
         policy = as_policy(declared, where=where)
-        refuse_stored(policy, where)
-        own = None
+        own = scope = None
         if isinstance(policy, TTL):
             stamp = _field(model, policy.last_modified, where)
             if policy.override is not None:
                 own = _field(model, policy.override, where)
+            if policy.stored is not None and policy.stored.by is not None:
+                scope = _field(model, policy.stored.by, where)
+                stored.check_scope(scope, where)
         else:
             stamp = _field(model, policy.field, where)
         _check(policy, own, where)
         owner = object if is_planned else model
         default = DeclaredTTL(model, policy, read=lambda: getattr(owner, "__ttl__", declared))
-        binding = cls(model, default, stamp, own, sweep)
+        binding = cls(model, default, stamp, own, sweep, scope)
         binding.form  # noqa: B018 (raises for a field that holds no instants)
         return binding
 
@@ -132,7 +144,14 @@ class Binding:
             rows = include_expired(type(obj)._base_manager.using(obj._state.db))
             obj.refresh_from_db(fields=unread, from_queryset=rows)
         instant = getattr(obj, self.stamp.attname)
-        return expires_at(self.default.settled, instant=instant, own=self.own_of(obj))
+        return expires_at(self.policy_of(obj), instant=instant, own=self.own_of(obj))
+
+    def policy_of(self, obj: models.Model, using: str | None = None) -> Policy:
+        """The policy of the row of an instance; where its default is stored, the database's."""
+        if not self.is_stored:
+            return self.default.settled
+        using = using or obj._state.db or router.db_for_read(type(obj), instance=obj)
+        return stored.policy_of(connections[using], self, obj)
 
     def own_of(self, obj: models.Model) -> Any:
         """What the row of an instance has, or will have, for its own ttl."""
@@ -143,15 +162,25 @@ class Binding:
     def seconds(self) -> int | None:
         """The seconds after which an inheriting row expires; None for never, or while TTL is off.
 
-        0 for a field that holds the instant of expiry itself.
+        0 for a field that holds the instant of expiry itself. Not for a stored default.
         """
         seconds = self.default()
         return None if seconds == NEVER else seconds
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing can expire."""
+        """Whether nothing can expire; of a stored default no program knows that."""
+        if self.is_stored:
+            self.default.policy  # noqa: B018 (raises where it isn't stored any more)
+            return False
         return self.default() is None
+
+    def is_off_for(self, obj: models.Model, using: str) -> bool:
+        """Whether the row of an instance can't expire; asks the database for a stored default."""
+        if not self.is_stored:
+            return self.is_off
+        policy = self.policy_of(obj, using)
+        return isinstance(policy, TTL) and policy.default is None
 
     @property
     def is_strict(self) -> bool:
@@ -167,6 +196,8 @@ class Binding:
     def has_end(self) -> models.Q:
         """Which rows expire some day, as long as nothing about them changes."""
         none = models.Q(pk__in=[])
+        if self.is_stored:
+            return self._has_stored_end
         if self.is_off or (self.own is None and self.seconds is None):
             return none
         known = models.Q((f"{self.stamp.name}__isnull", False)) if self.stamp.null else ~none
@@ -177,6 +208,17 @@ class Binding:
         if self.seconds is not None:
             return known & ~never
         return known & models.Q((f"{own}__range", (1, MAX_TTL))) & ~never
+
+    @property
+    def _has_stored_end(self) -> models.Q:
+        known = models.Q((f"{self.stamp.name}__isnull", False))
+        inherited = models.Q(LessThan(stored.StoredAge(self), FOREVER))
+        if self.own is None:
+            return known & inherited
+        has_own = models.Q((f"{self.own.name}__range", (1, MAX_TTL)))
+        is_on = models.Q(LessThanOrEqual(stored.StoredAge(self), FOREVER))
+        never = models.Q((f"{self.own.name}__isnull", False), (f"{self.own.name}__in", self.nevers))
+        return known & ~never & (inherited | (has_own & is_on))
 
     @property
     def nevers(self) -> tuple[int, ...]:

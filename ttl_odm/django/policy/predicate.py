@@ -17,7 +17,9 @@ from django.db.models import BooleanField
 from django.db.models.expressions import Expression
 
 from ttl_odm.core import TTL, ExpireAt
+from ttl_odm.core.stored_rows import FOREVER
 from ttl_odm.core.values import MAX_TTL
+from ttl_odm.django.policy import stored
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
@@ -64,8 +66,10 @@ class Predicate(Expression):
         quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
         alias, family = quote_alias(self.alias), clock.family_of(connection)
         # All that may differ from one time to the next.
-        declared, present = self.policy.binding.default, family.present(writing=self.writing)
-        key = (alias, declared, declared(), family, present, connection.timezone)
+        binding, present = self.policy.binding, family.present(writing=self.writing)
+        declared = binding.default
+        default = binding.is_off if binding.is_stored else declared()
+        key = (alias, declared, default, family, present, connection.timezone)
         rendered = self._texts.get(key)
         if rendered is None:
             if len(self._texts) >= _MOST_TEXTS:
@@ -145,6 +149,10 @@ class _Row:
         self._binding = binding
         self._writing = writing
         self._later = later
+        if binding.is_stored:
+            stored.check_app(binding)
+        scope = binding.scope
+        self._scope = None if scope is None else f"{source}.{quote(str(scope.column))}"
         self._stamp = f"{source}.{quote(str(binding.stamp.column))}"
         if binding.form in clock.FRACTIONAL.values():
             # NaN is above all numbers, and minus infinity is not an instant either.
@@ -163,12 +171,17 @@ class _Row:
 
     def ahead(self, *, null_lives: bool) -> str:
         """The end of an inherited life is still to come."""
-        ahead = self._ahead(self._binding.seconds)
+        if self._binding.is_stored:
+            ahead = self._stored_ahead()
+        else:
+            ahead = self._ahead(self._binding.seconds)
         nullable = null_lives and self._binding.stamp.null
         return f"{self._stamp} IS NULL OR {ahead}" if nullable else ahead
 
     def passed(self, *, null_expires: bool = False) -> str:
         """The end of an inherited life has come; NULL says no, unless it expires."""
+        if self._binding.is_stored:
+            return self._stored_passed()
         passed = self._passed(self._binding.seconds)
         is_null = clock.family_of(self._connection).is_null(self._stamp)
         return f"{is_null} OR ({passed})" if null_expires else passed
@@ -177,14 +190,65 @@ class _Row:
         """The instant was so many seconds ago, or earlier; NULL says no."""
         return self._passed(seconds)
 
+    def _stored_ahead(self) -> str:
+        ahead = self._is_ahead_of(self._stored_ago(self._age))
+        if self._scope is not None:
+            # Of young rows nobody has to ask what is stored for their scope.
+            ahead = (
+                f"({self._is_ahead_of(self._stored_ago(self._shortest, of_all=True))} OR {ahead})"
+            )
+        # A column of dates or numbers may hold one before all ages.
+        return ahead if self._is_instant else f"({ahead} OR {self._age_once} >= {FOREVER})"
+
+    def _stored_passed(self) -> str:
+        passed = self._has_reached(self._stored_ago(self._age))
+        if self._scope is not None:
+            passed = (
+                f"{self._has_reached(self._stored_ago(self._shortest, of_all=True))} AND {passed}"
+            )
+        return passed if self._is_instant else f"{passed} AND {self._age_once} < {FOREVER}"
+
+    @property
+    def _age(self) -> str:
+        return stored.age(self._connection, self._binding, self._scope)
+
+    @property
+    def _age_once(self) -> str:
+        return stored.once(self._binding, self._age)
+
+    @property
+    def _shortest(self) -> str:
+        return stored.shortest_age(self._connection, self._binding)
+
+    @property
+    def _is_instant(self) -> bool:
+        return self._binding.form == "instant"
+
+    def _stored_ago(self, age: str, *, of_all: bool = False) -> str:
+        """The instant so many seconds ago; computed once where it is that of all rows.
+
+        A write judges each row by the moment when it is written.
+        """
+        age = clock.within_dates(self._connection, self._binding.form, age)
+        if self._writing:
+            return self._ago(stored.once(self._binding, age))
+        instant = self._ago(age)
+        return f"(SELECT {instant})" if of_all else stored.once(self._binding, instant)
+
     def _ahead(self, seconds: int | str | None) -> str:
         """Some seconds after the instant are still to come, or there is none."""
-        ahead = f"{self._stamp} > {self._ago(seconds)}"
+        return self._is_ahead_of(self._ago(seconds))
+
+    def _is_ahead_of(self, instant: str) -> str:
+        ahead = f"{self._stamp} > {instant}"
         return f"({ahead} OR NOT {self._is_date})" if self._is_date else ahead
 
     def _passed(self, seconds: int | str | None) -> str:
         """Some seconds after the instant have passed."""
-        passed = f"{self._stamp} <= {self._ago(seconds)}"
+        return self._has_reached(self._ago(seconds))
+
+    def _has_reached(self, instant: str) -> str:
+        passed = f"{self._stamp} <= {instant}"
         return f"{passed} AND {self._is_date}" if self._is_date else passed
 
     @property
@@ -221,9 +285,14 @@ class _Row:
             return f"CAST(LEAST({self._own}, {MAX_TTL}) AS bigint)"
         return f"(CASE WHEN {self._own} <= {MAX_TTL} THEN {self._own} ELSE {MAX_TTL} END)"
 
+    @property
+    def _inherits_end(self) -> bool:
+        """Whether a row without a ttl of its own may expire."""
+        return self._binding.is_stored or self._binding.seconds is not None
+
     def ttl_live(self) -> str:
         """What `ttl_expired` is not, spelled out: NOT would be NULL for a row without a ttl."""
-        inherits = self.ahead(null_lives=True) if self._binding.seconds is not None else TRUE
+        inherits = self.ahead(null_lives=True) if self._inherits_end else TRUE
         if not self._own:
             return inherits
         own, never = self._own, ", ".join(map(str, self._binding.nevers))
@@ -237,11 +306,13 @@ class _Row:
             f"OR ({own} > 0 AND {self._ahead(self._life)}{self._limit}) "
             f"{late}OR {own} IN ({never})"
         )
+        if self._binding.is_stored:  # TTL may be off
+            lives += f" OR {self._age_once} > {FOREVER}"
         return f"{lives} OR {self._stamp} IS NULL" if self._binding.stamp.null else lives
 
     def ttl_expired(self) -> str:
         """A TTL policy's rows that have expired."""
-        inherited = self.passed() if self._binding.seconds is not None else FALSE
+        inherited = self.passed() if self._inherits_end else FALSE
         if not self._own:
             return inherited
         own, nevers = self._own, self._binding.nevers
@@ -250,4 +321,6 @@ class _Row:
         inherits = f"({own} IS NULL OR ({self._no_ttl}{no_never}))"
         counts = f"{own} > 0{self._limit}{no_positive}"  # a number of seconds
         ended = f"{counts} AND {self._passed(self._life)}"
+        if self._binding.is_stored:
+            ended += f" AND {self._age_once} <= {FOREVER}"
         return f"({inherits} AND {inherited}) OR ({ended})"

@@ -10,7 +10,7 @@ from django.db import connections
 from django.db.models import F, Field, Func, IntegerField, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
-from ttl_odm.django.policy import options
+from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import Removal, rows_of
 from ttl_odm.django.time import clock
@@ -37,7 +37,7 @@ _ITSELF: Final = "%(expressions)s"
 
 def find_due(binding: Binding, using: str) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
-    if binding.is_off:
+    if _is_off(binding, using):
         return None
     parts, oldest = [], 0.0
     for part in _parts(binding):
@@ -53,6 +53,13 @@ def find_due(binding: Binding, using: str) -> Due | None:
     return Due(tuple(parts), oldest, bool(parts) and _loads_rows(binding, using))
 
 
+def _is_off(binding: Binding, using: str) -> bool:
+    """Whether no row of a table can expire at this moment."""
+    if not binding.is_stored:
+        return binding.is_off
+    return all(default is None for default in stored.read_all(connections[using], binding))
+
+
 def _loads_rows(binding: Binding, using: str) -> bool:
     """Whether rows are deleted as objects, also where nobody has hooks."""
     return not Removal(binding.model, using, Hooks()).is_plain
@@ -63,7 +70,7 @@ def count(binding: Binding, using: str) -> Counted:
 
     In one statement: a sweep between two would make the rest look smaller than it is.
     """
-    parts = [] if binding.is_off else _parts(binding)
+    parts = [] if _is_off(binding, using) else _parts(binding)
     counted = [
         options.include_expired(QuerySet(model=binding.model, using=using)),
         *(ExpiredRows(binding, using, part).all() for part in parts),
@@ -128,11 +135,11 @@ def _parts(binding: Binding) -> list[Part]:
     if isinstance(policy, TTL) and binding.own is not None:
         if binding.sweep == "scan" or not has_contract_fields(binding):
             return [Part.ALL]
-        inherits = binding.seconds is not None
+        inherits = binding.is_stored or binding.seconds is not None
         return [Part.INHERITING, Part.OWN] if inherits else [Part.OWN]
     if isinstance(policy, ExpireAt) and policy.null == "expired":
         return [Part.ALL]
-    return [] if binding.seconds is None else [Part.INHERITING]
+    return [Part.INHERITING] if binding.is_stored or binding.seconds is not None else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +178,10 @@ class ExpiredRows:
         if self._part is Part.ALL:
             return rows
         if self._is_by_field:
-            cutoff = Cutoff(self._seconds, form, self._binding.stamp)
+            cutoff = Cutoff(self._life, form, self._binding.stamp)
         else:
-            cutoff = Cutoff(
-                self._seconds, "instant", PartEnd(F(self._binding.stamp.name)).output_field
-            )
+            end = PartEnd(F(self._binding.stamp.name))
+            cutoff = Cutoff(self._life, "instant", end.output_field)
         return rows.filter(ttl_end__lte=cutoff)
 
     def _in_order(self) -> AnyQuerySet:
@@ -229,15 +235,17 @@ class ExpiredRows:
         earliest = clock.earliest(connections[self._using], self._binding.form)
         clamped = f"CASE WHEN {_ITSELF} < {earliest} THEN {earliest} ELSE {_ITSELF} END"
         end: Any = F("ttl_end") if earliest is None else Func(F("ttl_end"), template=clamped)
-        first = self.all().order_by("ttl_end").values_list(end, DatabaseNow()).first()
+        life: Any = self._life if self._is_looked_up else Value(self._seconds)
+        rows = self.all().order_by("ttl_end")
+        first = rows.values_list(end, DatabaseNow(), life).first()
         if first is None:
             return None
-        end, now = first
+        end, now, seconds = first
         if not isinstance(end, datetime):
             end = datetime.fromtimestamp(float(end) / clock.UNITS[self._binding.form], timezone.utc)
         elif end.tzinfo is None:
             end = end.replace(tzinfo=timezone.utc)
-        expired_for: float = (now - end).total_seconds() - self._seconds
+        expired_for: float = (now - end).total_seconds() - seconds
         return max(0.0, expired_for)
 
     @property
@@ -265,6 +273,18 @@ class ExpiredRows:
     @property
     def _is_by_date(self) -> bool:
         return self._part is not Part.ALL and self._binding.form in ("instant", "datetime")
+
+    @property
+    def _is_looked_up(self) -> bool:
+        """Whether the database says how long these live."""
+        return self._binding.is_stored and self._part is not Part.OWN
+
+    @property
+    def _life(self) -> int | stored.StoredAge:
+        """How long rows live at least from what orders them; the predicate knows who longer."""
+        if self._is_looked_up:
+            return stored.StoredAge(self._binding, shortest=self._binding.scope is not None)
+        return self._seconds
 
     @property
     def _seconds(self) -> int:

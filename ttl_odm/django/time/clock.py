@@ -38,6 +38,9 @@ UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "s.f": 1, "ms.f": 1_000, "
 """So many in a second."""
 
 
+_LONGEST_INTERVAL: Final = 63_000_000_000
+"""Seconds that MariaDB and MySQL can take from today: what is before the year 1 is NULL."""
+
 _family_named = functools.cache(family_named)
 
 
@@ -98,6 +101,13 @@ def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: b
     if second.isdigit() and is_number:  # PostgreSQL's product of two would be an int32
         return f"({moment} - {int(seconds) * int(second)})"
     return f"({moment} - {seconds if second == '1' else f'{seconds} * {second}'})"
+
+
+def within_dates(connection: BaseDatabaseWrapper, form: Form, seconds: str) -> str:
+    """SQL for seconds that `ago` takes, of any number of these."""
+    if form == "datetime" and connection.vendor == "mysql":
+        return f"LEAST({seconds}, {_LONGEST_INTERVAL})"
+    return seconds
 
 
 def earliest(connection: BaseDatabaseWrapper, form: Form) -> str | None:

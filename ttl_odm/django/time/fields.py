@@ -387,12 +387,15 @@ class Cutoff(Expression):
     By the start of the statement: PostgreSQL searches no index for ``clock_timestamp()``.
     """
 
-    def __init__(self, seconds: float, form: Form, output_field: AnyField) -> None:
-        """Say how many."""
+    def __init__(self, seconds: float | Expression, form: Form, output_field: AnyField) -> None:
+        """Say how many, or what looks that up once for all rows."""
         super().__init__(output_field=output_field)
         self.seconds = seconds
         self.form: Form = form
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it."""
+        if isinstance(self.seconds, Expression):
+            looked_up = clock.within_dates(connection, self.form, compiler.compile(self.seconds)[0])
+            return f"(SELECT {clock.ago(connection, self.form, looked_up)})", ()
         return clock.ago(connection, self.form, str(self.seconds)), ()

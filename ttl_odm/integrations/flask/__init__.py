@@ -7,6 +7,7 @@ the thread starts with the first request of a process, or where a server's own h
 
 - `extension`: `TTL`, with which an application is set up;
 - `commands`: ``flask ttl sweep | run | status | check | pause | resume | plan``;
+- `policies`: stored defaults as JSON, a blueprint that is imported by itself;
 - `sweepers`: `AppTTL`: which databases an application has, and a thread for each.
 
 This package must not know any other integration.

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
+from ttl_odm.core.stored_rows import WHOLE_TABLE, PolicyChange, StoredPolicy
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import code_of
 from ttl_odm.sqlalchemy.policy.known import forget
-from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, PolicyTables, row_of, tables_of
+from ttl_odm.sqlalchemy.policy.stored import PolicyTables, row_of, tables_of
 from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import event, select
 
 from ttl_odm.core.policy import TTL
+from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLError
-from ttl_odm.sqlalchemy.policy.stored import WHOLE_TABLE, name_of, row_of, scope_of, tables_of
+from ttl_odm.sqlalchemy.policy.stored import name_of, row_of, scope_of, tables_of
 from ttl_odm.sqlalchemy.time.clock import monotonic
 
 if TYPE_CHECKING:

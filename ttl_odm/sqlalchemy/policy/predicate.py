@@ -14,12 +14,13 @@ from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, 
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
+from ttl_odm.core.stored_rows import FOREVER
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
 from ttl_odm.sqlalchemy.policy.stored import once, shortest_age, stored_seconds
-from ttl_odm.sqlalchemy.time.clock import FOREVER, SQLTemplate
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns

@@ -45,12 +45,19 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.visitors import InternalTraversal
 
-from ttl_odm.core.stored_rows import CHANGES, POLICIES
+from ttl_odm.core.stored_rows import (
+    CHANGES,
+    FOREVER,
+    LONGEST_SCOPE,
+    OFF,
+    POLICIES,
+    WHOLE_TABLE,
+)
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.time.clock import FOREVER, OFF, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 
 if TYPE_CHECKING:
@@ -63,13 +70,7 @@ if TYPE_CHECKING:
 
     SQL = ColumnElement[Any]
 
-_INFO: Final = "ttl_odm_policies"
-
-WHOLE_TABLE: Final = ""
-"""The scope of a table's default."""
-
-LONGEST_SCOPE: Final = 255
-"""Characters of a scope."""
+_INFO: Final = POLICIES
 
 
 class PolicyTables(NamedTuple):

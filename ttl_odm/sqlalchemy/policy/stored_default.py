@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, and_, collate, inspect, literal, select
 
+from ttl_odm.core.stored_rows import LONGEST_SCOPE, WHOLE_TABLE
 from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.stored import (
-    LONGEST_SCOPE,
-    WHOLE_TABLE,
     as_text,
     name_of,
     of_outer,
@@ -132,3 +131,8 @@ def _declared(target: Any) -> tuple[Binding, Stored]:
             "__ttl__ = Stored(3600)."
         )
     return binding, stored
+
+
+def name_of_stored(target: Any) -> str:
+    """A model's or a Table's name in the table of the policies; raises as `stored_of` does."""
+    return name_of(_declared(target)[0].first.table)

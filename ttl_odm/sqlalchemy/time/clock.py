@@ -46,15 +46,6 @@ if TYPE_CHECKING:
 
     SQL = ColumnElement[Any]
 
-FOREVER: Final = 100_000_000_000
-"""Seconds (about 3,170 years) that no instant is older than; "never" as a bound value.
-
-Small enough for 64-bit microseconds and for PostgreSQL's first year, 4713 BC.
-"""
-
-OFF: Final = 2 * FOREVER
-"""Like `FOREVER`, and says that rows' own ttls don't count either."""
-
 
 class SQLTemplate(FunctionElement[Any]):
     """SQL that SQLAlchemy has no words for: a text in which ``{0}``, ``{1}``... are expressions.

@@ -1,0 +1,237 @@
+"""A stored default is changed as its preview said: by functions, the command, and in the admin."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from tests.django_app.data import kill, raw
+from tests.django_app.stored import HOUR, stored_models
+from ttl_odm.django import policy_changes, set_policy, stored_policies
+from ttl_odm.forecast.django_change import NotApprovedError, approve_policy, preview_policy
+from ttl_odm.sweeper.command_line import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import SimpleNamespace
+
+    from tests.backends import Backend
+
+CHANGES = "/admin/ttl_odm_policies/policychange/"
+
+
+@pytest.fixture
+def made(backend: Backend) -> Iterator[SimpleNamespace]:
+    with stored_models() as found:
+        yield found
+
+
+@pytest.fixture
+def cart(made: SimpleNamespace) -> Any:
+    """Two rows of 100 seconds, one that has a ttl of its own, and one of this moment."""
+    for key in range(4):
+        made.Cart.objects.create(pk=key, ttl=-1 if key == 2 else None)
+    kill(made.Cart, range(3), 100)
+    return made.Cart
+
+
+def test_a_preview_counts_what_would_expire(cart: Any) -> None:
+    seen = preview_policy(cart, 60)
+    assert (seen.name, seen.scope, seen.before, seen.after) == ("stored_carts", None, HOUR, 60)
+    assert (seen.forecast.lost.rows, seen.at_most) == (2, 3)
+    assert preview_policy(cart, 50, deep=True).token != seen.token
+    assert {stored.ttl for stored in stored_policies(cart)} == {HOUR}
+    approve_policy(cart, 60, token=seen.token, by="ann", reason="the audit")
+    assert set(cart.objects.values_list("pk", flat=True)) == {2, 3}
+    (change,) = policy_changes(cart)
+    assert (change.changed_by, change.reason, change.ttl_after) == ("ann", "the audit", 60)
+    assert preview_policy(cart, HOUR).forecast.revived.rows == 2
+
+
+def test_what_was_not_approved_is_not_made(cart: Any) -> None:
+    seen = preview_policy(cart, 60)
+    for key in range(10, 13):
+        cart.objects.create(pk=key)
+    with pytest.raises(NotApprovedError, match="is that of another change"):
+        approve_policy(cart, 50, token=seen.token, by="ann")
+    kill(cart, range(10, 13), 100)
+    with pytest.raises(NotApprovedError, match="more than the 3 rows"):
+        approve_policy(cart, 60, token=seen.token, by="ann")
+    seen = preview_policy(cart, 60)
+    set_policy(cart, 70, by="eve")
+    with pytest.raises(NotApprovedError, match="the default was changed since"):
+        approve_policy(cart, 60, token=seen.token, by="ann")
+    assert [change.changed_by for change in policy_changes(cart)] == ["eve"]
+
+
+def test_a_preview_of_a_tenant_counts_its_rows(made: SimpleNamespace) -> None:
+    message = made.Message
+    for key, tenant in enumerate(("acme", "acme", "Acme", "50%", None)):
+        message.objects.create(pk=key, tenant=tenant)
+    kill(message, range(5), 100)
+    for scope, rows in {"acme": 2, "Acme": 1, "50%": 1, "nobody": 0, None: 5}.items():
+        assert preview_policy(message, 60, scope=scope).at_most == rows
+    seen = preview_policy(message, 60, scope="acme")
+    approve_policy(message, 60, token=seen.token, scope="acme", by="ann")
+    assert preview_policy(message, 60).at_most == 3
+    seen = preview_policy(message, 60, scope="50%")
+    approve_policy(message, 60, token=seen.token, scope="50%", by="ann")
+    assert set(message.objects.values_list("pk", flat=True)) == {2, 4}
+
+
+def test_numbers_tell_rows_apart_too(made: SimpleNamespace) -> None:
+    for key in range(3):
+        made.Visit.objects.create(pk=key, site=min(key, 1))
+    kill(made.Visit, range(3), 100)
+    assert preview_policy(made.Visit, 60, scope=1).at_most == 2
+    assert preview_policy(made.Visit, -1, scope="1").at_most == 0
+    assert preview_policy(made.Visit, 60).at_most == 3
+
+
+def run(*words: str) -> str:
+    said = StringIO()
+    call_command("ttl_policy", *words, stdout=said)
+    return said.getvalue()
+
+
+def test_the_command_shows_a_change_and_makes_it(cart: Any) -> None:
+    said = run("set", "shop.Cart", "60")
+    assert "stored_carts, all others: 1h -> 1m" in said
+    assert "the change expires 3 rows at once at most." in said
+    assert "Nothing was changed. To make the change, add:\n--approve 3-" in said
+    token = said.split("--approve ")[1].strip()
+    assert json.loads(run("set", "shop.Cart", "60", "--json"))["token"] == token
+    assert set(cart.objects.values_list("pk", flat=True)) == {0, 1, 2, 3}
+    words = ("--approve", token, "--by", "ann", "--reason", "the audit")
+    assert run("set", "shop.Cart", "60", *words) == "Changed: shop.Cart 60.\n"
+    assert set(cart.objects.values_list("pk", flat=True)) == {2, 3}
+    assert "the audit" in run("show", "shop.Cart")
+    (shown,) = json.loads(run("show", "shop.Cart", "--json"))
+    assert (shown["ttl"], shown["changed_by"]) == (60, "ann")
+    (change,) = json.loads(run("history", "--json"))
+    assert (change["ttl_before"], change["ttl_after"]) == (HOUR, 60)
+    assert run("history").split("\n")[0].split() == [
+        "changed",
+        "table",
+        "rows",
+        "from",
+        "to",
+        "by",
+        "reason",
+    ]
+
+
+def test_the_command_of_a_tenant(made: SimpleNamespace) -> None:
+    token = json.loads(run("set", "stored_messages", "tenant=acme", "2h", "--json"))["token"]
+    run("set", "stored_messages", "tenant=acme", "2h", "--approve", token, "--by", "ann")
+    assert {row.scope: row.ttl for row in stored_policies(made.Message)} == {
+        None: HOUR,
+        "acme": 2 * HOUR,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("set", "shop.Cart", "soon"), "soon"),
+        (("set", "shop.Session", "60"), "no model whose default is stored"),
+        (("set", "shop.Cart", "tenant=acme", "60"), "its rows have one default"),
+        (("set", "shop.Message", "acme", "60"), "give tenant=VALUE"),
+        (("set", "shop.Message", "5"), "the least is 10 seconds"),
+        (("set", "shop.Cart", "60", "--approve", "0-nonsense"), "another change"),
+    ],
+)
+@pytest.mark.databases("sqlite")
+def test_the_command_refuses(made: SimpleNamespace, words: Any, message: str) -> None:
+    with pytest.raises(CommandError, match=message) as caught:
+        run(*words)
+    assert caught.value.returncode == Status.USAGE
+
+
+def test_nothing_to_show(cart: Any) -> None:
+    raw("DELETE FROM ttl_odm_policies")
+    assert run("show", "shop.Cart").startswith("Nothing is stored:")
+    said = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("ttl_check", "--model", "shop.Cart", "--json", stdout=said)
+    assert "its default isn't stored" in said.getvalue()
+    assert cart.objects.count() == 4
+
+
+# --- the admin ------------------------------------------------------------------------------------
+
+
+def signed_in(*permissions: str) -> Client:
+    """A client of a new member of the staff."""
+    user = User.objects.create_user(f"staff{User.objects.count()}", is_staff=True)
+    for name in permissions:
+        user.user_permissions.add(
+            Permission.objects.get(content_type__app_label="ttl_odm_policies", codename=name)
+        )
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_the_admin_shows_a_change_before_it_makes_it(cart: Any) -> None:
+    client = signed_in("change_policy")
+    page = client.get(CHANGES).content.decode()
+    assert "stored_carts" in page
+    assert "model=shop.Cart" in page
+    asked = {"model": "shop.Cart", "scope": "", "ttl": "60", "reason": "the audit"}
+    assert 'value="shop.Cart" selected' in (
+        client.get(f"{CHANGES}set/?model=shop.Cart").content.decode()
+    )
+    shown = client.post(f"{CHANGES}set/", asked).content.decode()
+    token = preview_policy(cart, 60).token
+    assert f'name="token" value="{token}"' in shown
+    assert "the change expires 3 rows at once at most." in shown
+    assert policy_changes(cart) == []
+    assert client.post(f"{CHANGES}set/", {**asked, "token": token}).status_code == 302
+    (change,) = policy_changes(cart)
+    assert (change.ttl_after, change.changed_by, change.reason) == (60, "staff0", "the audit")
+    assert set(cart.objects.values_list("pk", flat=True)) == {2, 3}
+    page = client.get(CHANGES).content.decode()
+    assert "the audit" in page
+    ((key,),) = raw("SELECT id FROM ttl_odm_policy_changes")
+    detail = client.get(f"{CHANGES}{key}/change/")
+    assert detail.status_code == 200
+    assert "_save" not in detail.content.decode()
+    assert client.post(f"{CHANGES}{key}/change/", {"reason": "none"}).status_code == 403
+    assert client.post(f"{CHANGES}{key}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_the_admin_says_what_is_wrong(cart: Any) -> None:
+    client = signed_in("change_policy")
+    for given, is_wrong in {"soon": True, "0": True, "1h": False}.items():
+        asked = {"model": "shop.Cart", "ttl": given}
+        page = client.post(f"{CHANGES}set/", asked).content.decode()
+        assert ("errorlist" in page) == is_wrong
+    asked = {"model": "shop.Cart", "ttl": "60", "token": "0-nonsense"}
+    assert "is that of another change" in client.post(f"{CHANGES}set/", asked).content.decode()
+    asked = {"model": "shop.Cart", "ttl": "60", "scope": "acme"}
+    page = client.post(f"{CHANGES}set/", asked).content.decode()
+    assert "no rows have a default of their own" in page
+    assert policy_changes(cart) == []
+
+
+def test_only_who_may_change_policies_changes_one(cart: Any) -> None:
+    asked = {"model": "shop.Cart", "ttl": "60", "token": preview_policy(cart, 60).token}
+    assert signed_in().get(CHANGES).status_code == 403
+    for client in (signed_in(), signed_in("view_policy"), signed_in("view_policychange")):
+        assert client.get(f"{CHANGES}set/").status_code == 403
+        assert client.post(f"{CHANGES}set/", asked).status_code == 403
+    page = signed_in("view_policy").get(CHANGES).content.decode()
+    assert "stored_carts" in page
+    assert "Change a stored default" not in page
+    assert Client().post(f"{CHANGES}set/", asked).status_code == 302  # to sign in
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.create_superuser("root"))
+    assert strict.post(f"{CHANGES}set/", asked).status_code == 403
+    assert policy_changes(cart) == []

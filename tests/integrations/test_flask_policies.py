@@ -1,0 +1,103 @@
+"""Stored defaults as a blueprint of Flask: guarded by the application, changed as previewed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from flask import Flask, request
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tests.clocks import age
+from tests.sql.models import web_session
+from ttl_odm import Stored, TTLConfigurationError
+from ttl_odm.integrations.flask.policies import policies
+from ttl_odm.sqlalchemy import policy_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flask.testing import FlaskClient
+    from sqlalchemy import Engine
+
+HOUR = 3600
+ADMIN = {"X-User": "ann"}
+"""Who the application lets in."""
+
+
+@pytest.fixture
+def model(engine: Engine) -> Any:
+    made = web_session(Stored(HOUR, least=60))
+    made.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([made(id="old"), made(id="new")])
+        session.flush()
+        age(session.connection(), "web_sessions", "old", 100)
+        session.commit()
+    return made
+
+
+@pytest.fixture
+def client(engine: Engine, model: Any) -> Iterator[FlaskClient]:
+    def who() -> str:
+        return request.headers["X-User"]
+
+    app = Flask("shop")
+    made = policies(
+        lambda: engine, [model], allowed=lambda: request.headers.get("X-User") == "ann", who=who
+    )
+    app.register_blueprint(made, url_prefix="/ttl")
+    with app.test_client() as client:
+        yield client
+
+
+def test_a_change_is_shown_and_made(client: FlaskClient, engine: Engine, model: Any) -> None:
+    asked = {"table": "web_sessions", "ttl": "1m"}
+    seen: Any = client.post("/ttl/preview", json=asked, headers=ADMIN).json
+    assert (seen["before"], seen["after"], seen["at_most"]) == (HOUR, 60, 2)
+    made = {**asked, "token": seen["token"], "reason": "the audit"}
+    answer = client.post("/ttl/set", json=made, headers=ADMIN)
+    assert answer.json == {"table": "web_sessions", "scope": None, "ttl": 60}
+    with engine.connect() as connection:
+        assert connection.scalars(select(model.id)).all() == ["new"]
+    shown: Any = client.get("/ttl/", headers=ADMIN).json
+    assert [(row["ttl"], row["changed_by"]) for row in shown["policies"]] == [(60, "ann")]
+    (change,) = shown["changes"]
+    assert (change["ttl_before"], change["ttl_after"], change["reason"]) == (HOUR, 60, "the audit")
+
+
+def test_what_is_wrong_is_said_and_not_made(client: FlaskClient, engine: Engine) -> None:
+    asked = {"table": "web_sessions", "ttl": 60}
+    for change, status, said in (
+        ({"ttl": 5}, 400, "the least is 60"),
+        ({"ttl": "soon"}, 400, "soon"),
+        ({"table": "others"}, 400, "the tables are web_sessions"),
+        ({"scope": "acme"}, 400, "no rows have a default of their own"),
+        ({"token": "2-nonsense"}, 409, "is that of another change"),
+        ({}, 409, "is that of another change"),
+    ):
+        answer = client.post("/ttl/set", json={**asked, **change}, headers=ADMIN)
+        assert answer.status_code == status
+        assert said in answer.json["error"]  # type: ignore[index]
+    assert client.post("/ttl/set", data=asked, headers=ADMIN).status_code == 415
+    assert client.post("/ttl/preview", json=[1], headers=ADMIN).status_code == 400
+    with engine.connect() as connection:
+        assert policy_changes(connection) == []
+
+
+def test_nobody_gets_in_whom_the_application_doesnt_let(client: FlaskClient) -> None:
+    asked = {"table": "web_sessions", "ttl": 60, "token": "2-nonsense"}
+    for headers in ({}, {"X-User": "eve"}):
+        assert client.get("/ttl/", headers=headers).status_code == 403
+        assert client.post("/ttl/preview", json=asked, headers=headers).status_code == 403
+        assert client.post("/ttl/set", json=asked, headers=headers).status_code == 403
+
+
+def test_what_has_no_guard_is_refused(engine: Engine, model: Any) -> None:
+    with pytest.raises(TypeError):
+        policies(engine, [model])  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    with pytest.raises(TTLConfigurationError, match="give allowed="):
+        policies(engine, [model], allowed=True, who=str)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    with pytest.raises(TTLConfigurationError, match="isn't stored in the database"):
+        policies(engine, [web_session(HOUR)], allowed=lambda: True, who=str)

@@ -1,0 +1,167 @@
+"""``manage.py ttl_policy``: defaults that the database stores, shown and changed by operators."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.core.management import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, connections, router
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.django.management.options import add_option
+from ttl_odm.django.policy.binding import bindings
+from ttl_odm.django.policy.stored import APP
+from ttl_odm.errors import TTLError
+from ttl_odm.forecast.approval import NOTHING, UNCHANGED, change_lines, plain, stored_lines
+from ttl_odm.forecast.parse import parse_default
+from ttl_odm.sweeper.command_line import Status, terminal_width
+from ttl_odm.sweeper.text import aligned, visible, without_controls
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Sequence
+
+    from ttl_odm.django.policy.binding import Binding, Model
+
+
+class Command(BaseCommand):
+    """Show and change stored defaults."""
+
+    help = "Show and change the default ttls that the database stores (Stored)."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add what can be done, and its options."""
+        actions = parser.add_subparsers(dest="action", required=True)
+        shown = {
+            "show": "Show the stored defaults, of all models or of some.",
+            "history": "Show how the stored defaults were changed, the last change first.",
+        }
+        for name, text in shown.items():
+            action = actions.add_parser(name, help=text, description=text)
+            action.add_argument("models", metavar="app_label.Model", nargs="*")
+            _add_common(action)
+        text = (
+            "Change a stored default: show what that would do, and make it when it is approved. "
+            "TTL: seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), "
+            "or off. With FIELD=VALUE, as in tenant_id=42, it is the default of the rows that have "
+            "that value. A change that would expire more rows by then than its preview said is "
+            "refused."
+        )
+        change = actions.add_parser("set", help="Change a stored default.", description=text)
+        change.add_argument("model", metavar="app_label.Model")
+        change.add_argument("change", metavar="[FIELD=VALUE] TTL", nargs="+")
+        change.add_argument(
+            "--approve", metavar="TOKEN", help="Make the change whose preview has this token."
+        )
+        change.add_argument(
+            "--by", metavar="NAME", help="Who changes it, for the history; you, by default."
+        )
+        change.add_argument("--reason", metavar="TEXT", help="Why, for the history.")
+        add_option(change, "deep", help="Count all rows, however many there are.")
+        _add_common(change)
+
+    def handle(self, **options: Any) -> None:
+        """Do it."""
+        if not apps.is_installed(APP):
+            message = f"add {APP!r} to INSTALLED_APPS, which stores defaults."
+            raise CommandError(message, returncode=Status.USAGE)
+        try:
+            if options["action"] == "set":
+                self._set(options)
+            else:
+                self._show(options)
+        except TTLError as error:
+            raise CommandError(visible(str(error)), returncode=Status.USAGE) from error
+
+    def _show(self, options: dict[str, Any]) -> None:
+        from ttl_odm.django.policies.changes import policy_changes, stored_policies  # noqa: PLC0415
+
+        models, using = [_model(name) for name in options["models"]], options["database"]
+        models = models or [
+            binding.model
+            for binding in _stored()
+            if router.allow_migrate_model(using, binding.model)
+        ]
+        is_history = options["action"] == "history"
+        found: Sequence[Any] = ()
+        if models:
+            read: Any = policy_changes if is_history else stored_policies
+            found = read(*models, using=using)
+        if options["as_json"]:
+            self.stdout.write(json.dumps([plain(row) for row in found], default=str))
+            return
+        lines = change_lines(found) if is_history else stored_lines(found)
+        text = aligned(lines) if found else NOTHING
+        self.stdout.write(without_controls(text))
+
+    def _set(self, options: dict[str, Any]) -> None:
+        from ttl_odm.forecast.django_change import approve_policy, preview_policy  # noqa: PLC0415
+
+        *named, text = options["change"]
+        if len(named) > 1:
+            message = f"{shlex.join(options['change'])}: give [FIELD=VALUE] TTL."
+            raise CommandError(message, returncode=Status.USAGE)
+        ttl = parse_default(text, where=f"TTL {text!r}")
+        model = _model(options["model"])
+        what: dict[str, Any] = {"scope": _value(model, named), "using": options["database"]}
+        who, token = options["by"] or getpass.getuser(), options["approve"]
+        if token is None:
+            seen = preview_policy(model, ttl, deep=bool(options["deep"]), **what)
+            if options["as_json"]:
+                self.stdout.write(json.dumps(seen.to_dict()))
+                return
+            said = seen.paragraphs(terminal_width(self.stdout), " --deep counts all.")
+            self.stdout.write(without_controls("\n".join(map(str, said))))
+            if not (sys.stdin.isatty() and sys.stdout.isatty()):
+                self.stdout.write(f"{UNCHANGED} To make the change, add:\n--approve {seen.token}")
+                return
+            token = input("To make the change, type its token: ")
+            if token != seen.token:
+                raise CommandError(f"That is not the token. {UNCHANGED}")
+        approve_policy(model, ttl, token=token, by=who, reason=options["reason"], **what)
+        made = {"model": options["model"], "ttl": ttl, "by": who, "reason": options["reason"]}
+        changed = f"Changed: {options['model']} {' '.join(options['change'])}."
+        self.stdout.write(json.dumps(made) if options["as_json"] else changed)
+
+
+def _add_common(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--database",
+        default=DEFAULT_DB_ALIAS,
+        choices=tuple(connections),
+        metavar="ALIAS",
+        help=f"The database (default: {DEFAULT_DB_ALIAS}).",
+    )
+    add_option(parser, "json", dest="as_json")
+
+
+def _stored() -> list[Binding]:
+    return [binding for binding in bindings() if binding.is_stored]
+
+
+def _model(name: str) -> Model:
+    models = [binding.model for binding in _stored()]
+    for model in models:
+        if name.lower() in (model._meta.label_lower, model._meta.db_table.lower()):
+            return model
+    labels = ", ".join(sorted(model._meta.label for model in models)) or "none"
+    message = f"{name!r} is not a model whose default is stored; these are: {labels}."
+    raise CommandError(message, returncode=Status.USAGE)
+
+
+def _value(model: Model, named: Sequence[str]) -> str | None:
+    """The scope of ``FIELD=VALUE``; None where nothing is named."""
+    if not named:
+        return None
+    policy = next(binding.policy for binding in _stored() if binding.model is model)
+    by = policy.stored.by if isinstance(policy, TTL) and policy.stored is not None else None
+    field, is_given, value = named[0].partition("=")
+    if not is_given or field != by:
+        fix = f"give {by}=VALUE" if by else "its rows have one default, so give TTL alone"
+        raise CommandError(f"{named[0]!r}: {fix}.", returncode=Status.USAGE)
+    return value

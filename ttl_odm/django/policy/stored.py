@@ -1,0 +1,234 @@
+"""How a statement of Django's looks up a default that the database stores.
+
+The rows are those of `ttl_odm.sqlalchemy`: programs of both follow one change. The look-up is a
+subquery that refers to nothing else, so that a database runs it once; where rows have defaults by
+the value of a field, it is by the primary key of the policies.
+
+This module must not know what a predicate is, nor how a default is changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from django.apps import apps
+from django.db import models
+from django.db.models.expressions import Expression, F
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.stored_rows import FOREVER, LONGEST_SCOPE, OFF, POLICIES, WHOLE_TABLE
+from ttl_odm.core.values import lenient_ttl
+from ttl_odm.dialects.family import as_value
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.sql.compiler import SQLCompiler
+
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.django.time.fields import SQL, AnyField
+
+APP: Final = "ttl_odm.django.policies"
+"""The app whose tables have the defaults."""
+
+_TEXTS: Final = (models.CharField, models.TextField)
+_EXACT: Final = "utf8mb4_bin"
+"""By which MariaDB and MySQL tell upper from lower case, as the others do."""
+
+
+class Storing(Protocol):
+    """What is to be known of a table here, of a `Binding`: its model, and what tells rows apart."""
+
+    model: type[models.Model]
+    scope: AnyField | None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy as it is declared at this moment."""
+        ...
+
+
+def check_app(binding: Storing) -> None:
+    """Raise TTLConfigurationError where a default has no table that it could be read from."""
+    if not apps.is_installed(APP):
+        raise TTLConfigurationError(
+            f"{binding.model._meta.label}.__ttl__ = {binding.policy!r}: the app that stores it is "
+            f"not installed; add {APP!r} to INSTALLED_APPS, and migrate."
+        )
+
+
+def check_scope(field: AnyField, where: str) -> None:
+    """Raise it for a field whose values policies can't be for."""
+    if not isinstance(_target(field), (*_TEXTS, models.IntegerField, models.UUIDField)):
+        raise TTLConfigurationError(
+            f"{where}: by={field.name!r} is a {type(field).__name__}: a stored default of its own "
+            "is for values of a field of text, whole numbers or UUIDs."
+        )
+
+
+def name_of(binding: Storing) -> str:
+    """What a table is called in the table of the policies."""
+    # How one names a table of another schema in Django: '"schema"."table"', or from its middle on.
+    return str(binding.model._meta.db_table).strip('"').replace('"."', ".")
+
+
+def age(connection: BaseDatabaseWrapper, binding: Storing, scope: str | None) -> str:
+    """The age at which rows expire that inherit: that of their scope, or else the table's.
+
+    Where no row is stored, or one that is not a ttl, it is `OFF`; `scope` is the column that says.
+    """
+    quote = connection.ops.quote_name
+    name, ttl = quote("scope"), quote("ttl")
+    seconds = f"CASE WHEN {ttl} > 0 THEN {ttl} WHEN {ttl} = -1 THEN {FOREVER} ELSE {OFF} END"
+
+    def row(condition: str) -> str:
+        return f"(SELECT {seconds} FROM {_rows(connection, binding)} AND {name} = {condition})"  # noqa: S608 (names that Django quotes)
+
+    ages = [row(as_value(WHOLE_TABLE)), str(OFF)]
+    if scope is not None:
+        ages.insert(0, row(_of_outer(connection, binding, scope)))
+    return f"COALESCE({', '.join(ages)})"
+
+
+def shortest_age(connection: BaseDatabaseWrapper, binding: Storing) -> str:
+    """The least age at which any row that inherits expires, whatever its scope: an index has it."""
+    ttl = connection.ops.quote_name("ttl")
+    shortest = f"SELECT MIN({ttl}) FROM {_rows(connection, binding)} AND {ttl} > 0"  # noqa: S608 (as above)
+    return f"COALESCE(({shortest}), {FOREVER})"
+
+
+def once(binding: Storing, expression: str) -> str:
+    """What is made of a stored default as a subquery, which databases compute once for all rows."""
+    return expression if binding.scope is not None else f"(SELECT {expression})"
+
+
+def has_default(
+    connection: BaseDatabaseWrapper, binding: Storing, source: str, scope: str | None
+) -> str | None:
+    """The condition for the rows that have a certain default; None where all have.
+
+    `scope` is whose it is; None for that of the rows that have none of their own.
+    """
+    if binding.scope is None:
+        return None
+    column = f"{source}.{connection.ops.quote_name(str(binding.scope.column))}"
+    if scope is not None:
+        value = as_value(scope).replace("%", "%%")
+        if connection.vendor == "mysql":  # where Acme would be acme, and \ is special
+            value = f"_utf8mb4 X'{scope.encode().hex()}' COLLATE {_EXACT}"
+        return f"{_as_text(connection, binding.scope, column)} = {value}"
+    name = connection.ops.quote_name("scope")
+    own = f"{name} = {_of_outer(connection, binding, column)} AND {name} <> ''"
+    return f"NOT EXISTS (SELECT 1 FROM {_rows(connection, binding)} AND {own})"  # noqa: S608 (as above)
+
+
+def scope_text(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
+    """A value of the field, as the scopes of policies have it."""
+    assert binding.scope is not None  # noqa: S101 (the callers have asked)
+    field = _target(binding.scope)
+    if isinstance(value, models.Model):
+        value = getattr(value, field.attname)
+    if isinstance(field, models.UUIDField):
+        value = field.get_db_prep_value(value, connection)
+    return str(value)
+
+
+def read(
+    connection: BaseDatabaseWrapper, binding: Storing, scope: str | None = None
+) -> dict[str | None, int | None]:
+    """What is stored for a scope, and for the table (None): those that there are.
+
+    What is stored and is not a ttl is None: TTL is off.
+    """
+    check_app(binding)
+    quote = connection.ops.quote_name
+    statement = f"SELECT {quote('scope')}, {quote('ttl')} FROM {quote(POLICIES)} "  # noqa: S608 (as above)
+    statement += f"WHERE {quote('name')} = %s AND {quote('scope')} IN (%s, %s)"
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [name_of(binding), WHOLE_TABLE, scope or WHOLE_TABLE])
+        return {found or None: lenient_ttl(ttl) for found, ttl in cursor.fetchall()}
+
+
+def read_all(connection: BaseDatabaseWrapper, binding: Storing) -> list[int | None]:
+    """Every default that rows of a table may inherit."""
+    check_app(binding)
+    ttl = connection.ops.quote_name("ttl")
+    with connection.cursor() as cursor:
+        rows = _rows(connection, binding).replace("%%", "%")
+        cursor.execute(f"SELECT DISTINCT {ttl} FROM {rows}")  # noqa: S608 (as above)
+        return [lenient_ttl(seconds) for (seconds,) in cursor.fetchall()]
+
+
+def policy_of(connection: BaseDatabaseWrapper, binding: Storing, obj: models.Model) -> TTL:
+    """The policy of an instance's row, with the default that the database has for it now."""
+    field, scope = binding.scope, None
+    value = None if field is None else getattr(obj, field.attname)
+    if value is not None:
+        scope = scope_text(connection, binding, value)
+    found = read(connection, binding, scope)
+    policy = binding.policy
+    assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
+    return policy.with_default(found.get(scope, found.get(None)))
+
+
+class StoredAge(Expression):
+    """The age of `age`, in a query; the `shortest` one of all scopes where that will do."""
+
+    def __init__(self, binding: Storing, *, shortest: bool = False) -> None:
+        """Say of which table's rows."""
+        super().__init__(output_field=models.BigIntegerField())
+        self._binding = binding
+        self._shortest = shortest
+        by_rows = binding.scope is not None and not shortest
+        self.sources: list[Any] = [F(binding.scope.name)] if by_rows and binding.scope else []
+
+    def get_source_expressions(self) -> list[Any]:
+        """The field that tells the rows apart."""
+        return self.sources
+
+    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
+        """Set it, once it is resolved."""
+        self.sources = list(exprs)
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+        """Render it."""
+        check_app(self._binding)
+        if self._shortest:
+            return shortest_age(connection, self._binding), ()
+        scopes = [compiler.compile(source)[0] for source in self.sources]
+        return age(connection, self._binding, scopes[0] if scopes else None), ()
+
+
+def _rows(connection: BaseDatabaseWrapper, binding: Storing) -> str:
+    """FROM what, and WHERE: the rows of one table's policies."""
+    quote, name = connection.ops.quote_name, as_value(name_of(binding)).replace("%", "%%")
+    return f"{quote(POLICIES)} WHERE {quote('name')} = {name}"
+
+
+def _target(field: AnyField) -> AnyField:
+    """The field itself, or what it refers to in the end."""
+    target: Any = field
+    while target.is_relation:
+        target = target.target_field
+    found: AnyField = target
+    return found
+
+
+def _as_text(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:
+    if isinstance(_target(field), _TEXTS):
+        return column
+    kind = "char" if connection.vendor == "mysql" else "varchar"
+    return f"CAST({column} AS {kind}({LONGEST_SCOPE}))"
+
+
+def _of_outer(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:
+    """A column of the statement around a subquery, for a condition in that."""
+    assert binding.scope is not None  # noqa: S101 (the callers have asked)
+    text = _as_text(connection, binding.scope, column)
+    if getattr(connection, "mysql_is_mariadb", False):
+        # It remembers what a subquery has returned, by the column's own collation: for Acme that of
+        # acme. Not of one with a function that may have effects; this one does nothing.
+        return f"IF(BENCHMARK(0, 0) = 0, {text}, NULL)"
+    return text

@@ -1,0 +1,127 @@
+"""`ttl_odm.forecast.change` for Django: a change of a default that the database stores.
+
+This module must not know how a preview is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, transaction
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.django.policies.changes import StoredDefault, change
+from ttl_odm.django.policy.stored import has_default
+from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
+from ttl_odm.forecast.django import count, count_lost
+from ttl_odm.forecast.text import Forecast
+from ttl_odm.inspection.evidence import SMALL
+
+__all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+
+def preview_policy(
+    target: Any,
+    ttl: float | timedelta | None,
+    *,
+    scope: object = None,
+    deep: bool = False,
+    using: str | None = None,
+) -> PolicyPreview:
+    """Count what a change of a stored default would do; arguments as those of `set_policy`.
+
+    Args:
+        target: A model.
+        ttl: The default that is planned.
+        scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
+            of their own.
+        deep: Count all rows; otherwise a sample is taken of more than 100,000.
+        using: The alias of the database; by default that which the routers name for writes.
+
+    Raises:
+        InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
+        TTLConfigurationError: The default of the target isn't stored, or not by scopes.
+    """
+    default = StoredDefault.of(target, scope, using)
+    asked, _ = _change(default, ttl)
+    policies, binding = _policies(default, asked), default.binding
+    measured = count(
+        binding, policies, default.using, rows=_rows(default), big=math.inf if deep else SMALL
+    )
+    label = binding.model._meta.label
+    forecast = Forecast(default.name, label, policies["current"], policies["planned"], measured)
+    return asked.preview(forecast, measured)
+
+
+def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
+    target: Any,
+    ttl: float | timedelta | None,
+    *,
+    token: str,
+    scope: object = None,
+    by: str,
+    reason: str | None = None,
+    using: str | None = None,
+) -> None:
+    """Change a stored default as a preview has said it would be.
+
+    Within ``atomic()`` it is a part of that; otherwise it is a transaction by itself.
+
+    Args:
+        target: A model.
+        ttl: The new default.
+        token: That of the preview of this change.
+        scope: As in the preview.
+        by: Who changes it.
+        reason: Why.
+        using: The alias of the database; by default that which the routers name for writes.
+
+    Raises:
+        NotApprovedError: It would expire more rows by now than the preview said, or the default
+            has been changed since, or the token is another preview's. Nothing is changed.
+    """
+    default = StoredDefault.of(target, scope, using)
+    with transaction.atomic(using=default.using):
+        asked, own = _change(default, ttl)
+        at_most = asked.approved(token)
+        lost = count_lost(
+            default.binding,
+            _policies(default, asked),
+            default.using,
+            rows=_rows(default),
+            limit=at_most + 1,
+        )
+        asked.check(lost, at_most)
+
+        def check(was: int | None) -> None:
+            asked.check_unchanged(was, own)
+
+        change(default, asked.after, by=by, reason=reason, check=check)
+
+
+def _change(default: StoredDefault, ttl: float | timedelta | None) -> tuple[Change, int | None]:
+    """What is asked for, and what is stored for exactly that scope."""
+    after, (own, before) = default.checked(ttl), default.read()
+    where = f"{default.binding.model._meta.label}.__ttl__ = {after}"
+    return Change(default.name, default.scope, before, after, where), own
+
+
+def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
+    """The policy by the default as it is, and as it would be."""
+    policy = default.binding.policy
+    assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
+    return {
+        "current": policy.with_default(asked.before),
+        "planned": policy.with_default(asked.after),
+    }
+
+
+def _rows(default: StoredDefault) -> str | None:
+    """SQL for the rows that have this default, but for those with a ttl of their own."""
+    connection = connections[default.using]
+    table = connection.ops.quote_name(default.binding.model._meta.db_table)
+    return has_default(connection, default.binding, table, default.scope)
