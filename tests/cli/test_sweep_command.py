@@ -344,7 +344,7 @@ def test_a_store_of_ones_own_is_swept_checked_and_shown() -> None:
     assert call("check", *app).exit_code == 0
     finished = call("sweep", *app, "--model", "carts")
     assert finished.exit_code == 2
-    assert "can't be used with a store of one's own" in finished.stderr
+    assert "can't be used with a custom store" in finished.stderr
 
 
 def test_asynchronous_engines_are_swept(

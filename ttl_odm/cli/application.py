@@ -159,7 +159,7 @@ def select(
     if not (models or excepted):
         return [*applications]
     if any(app.is_store for app in applications):
-        raise UsageError("--model and --except can't be used with a store of one's own.")
+        raise UsageError("--model and --except can't be used with a custom store.")
     every = [target for app in applications for target in app.targets]
     chosen = [] if models else [*every]
     left_out: list[Target] = []

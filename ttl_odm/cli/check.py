@@ -74,13 +74,14 @@ def check(  # noqa: PLR0913 (click's)
     lease_name: str | None,
     as_json: bool,
 ) -> None:
-    """Compare the database with the declarations, and name the fixes.
+    """Compare the database with the declarations and suggest fixes.
 
-    Looks at schema, indexes, values, and when it was last swept. Each finding comes with the
-    command or statement that fixes it. Changes nothing, so it may run in CI and against
-    production. Within GitHub Actions findings become annotations.
+    Checks the schema, the indexes, the values, and when the last sweep was. Each finding comes
+    with the command or statement that fixes it. It changes nothing, so it is safe to run in CI and
+    against production. In GitHub Actions the findings become annotations.
 
-    Exit status: 0 nothing or warnings only, 1 errors (or, with --strict, warnings), 2 usage.
+    Exit status: 0 no findings or only warnings, 1 errors (with --strict also warnings), 2 usage
+    error.
     """
     program = source.program(lease_name)
 

@@ -54,7 +54,7 @@ class _Commands(click.Group):
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Read [tool.ttl_odm] in this TOML file, in place of pyproject.toml.",
+    help="Read [tool.ttl_odm] from this TOML file instead of pyproject.toml.",
 )
 @click.pass_context
 def cli(context: click.Context, config: Path | None) -> None:
@@ -67,10 +67,10 @@ def cli(context: click.Context, config: Path | None) -> None:
     "--svg",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Draw what it has shown into this file, too.",
+    help="Also save the output as an SVG image.",
 )
 def demo(svg: Path | None) -> None:
-    """Watch rows expire in a SQLite file that is removed afterwards."""
+    """Watch rows expire in a temporary SQLite file."""
     if importlib.util.find_spec("sqlalchemy") is None:
         raise click.ClickException(
             "the demo needs SQLAlchemy; install it with: pip install 'ttl-odm[cli,sqlalchemy]'"

@@ -93,7 +93,7 @@ async def _with_tables(
     if not tables:
         return made
     if made.is_store:
-        raise UsageError("[tool.ttl_odm.tables] can't be used with a store of one's own.")
+        raise UsageError("[tool.ttl_odm.tables] can't be used with a custom store.")
     if made.is_mongodb:
         classes = document_classes(tables, stack)
         from beanie import init_beanie  # noqa: PLC0415 (needs the extra)

@@ -95,16 +95,16 @@ class Inspection:
 @click.option(
     "--models",
     metavar="MODULE:NAME",
-    help="A declarative base, a MetaData, a model, or a list of models: look at their tables only, "
+    help="A declarative base, a MetaData, a model, or a list of models: inspect only their tables, "
     "and name their classes. For Django: django.apps:apps, with DJANGO_SETTINGS_MODULE set. "
-    "Without a URL, judge by their columns alone.",
+    "Without a URL, only their columns are inspected.",
 )
-@click.option("--schema", help="The schema to look at, in place of the connection's own.")
+@click.option("--schema", help="The schema to inspect (default: the connection's own).")
 @click.option(
     "--write",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the policies into a new TOML file, by which ttl-odm --config FILE sweeps without "
+    help="Write the policies to a new TOML file, so that ttl-odm --config FILE can sweep without "
     "models.",
 )
 @json_option
@@ -118,10 +118,10 @@ def inspect(
 ) -> None:
     """Propose policies for tables whose rows look as if they expire.
 
-    Reads names, types, keys, indexes, sizes and a few hundred rows of each table, counts what a
-    proposal would expire as plan does, in a transaction that can only read, and prints the
-    declarations to paste with the reasons for each. It changes nothing. A user that may read the
-    tables is enough.
+    Reads names, types, keys, indexes, sizes and a few hundred rows of each table, and counts what
+    each proposal would expire, as plan does, all in a read-only transaction. Then it prints
+    declarations to paste, with the reasons for each. It changes nothing. Read access to the tables
+    is enough.
     """
     if url is None and models is None:
         raise UsageError(_URL_NEEDED)
@@ -144,7 +144,7 @@ def inspect(
         return
     _print(inspection, output, url)
     if write is not None:
-        output.line(f"Written to {write}. To go by it:", style="bold")
+        output.line(f"Written to {write}. To use it:", style="bold")
         output.code(f"ttl-odm --config {shlex.quote(str(write))} sweep --dry-run")
 
 

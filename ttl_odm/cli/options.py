@@ -82,7 +82,7 @@ def sweep_options(command: Command) -> Command:
     command = click.option(
         "--otel",
         is_flag=True,
-        help="Report metrics and spans to OpenTelemetry, as the variables OTEL_* say.",
+        help="Report metrics and spans to OpenTelemetry, configured by the OTEL_* variables.",
     )(command)
     for name in reversed(LIMITS):
         command = sweep_option(name)(command)

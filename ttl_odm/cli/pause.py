@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @lease_name_option
 @json_option
 def pause(source: Source, lease_name: str | None, *, as_json: bool) -> None:
-    """Let no sweeper begin another batch, until ttl-odm resume.
+    """Stop all sweepers after their current batch, until ttl-odm resume.
 
-    Holds for every sweeper that shares the lease, in whatever process, and stays when they are
-    started again. Expired rows stay out of sight all the same; only their space is not given back.
+    Applies to every sweeper that shares the lease, in any process, and survives their restart.
+    Expired rows stay hidden meanwhile; only their space isn't freed.
     """
     state, output = _set_paused(source, lease_name, paused=True), Output(as_json=as_json)
     if as_json:
@@ -42,7 +42,7 @@ def pause(source: Source, lease_name: str | None, *, as_json: bool) -> None:
 @lease_name_option
 @json_option
 def resume(source: Source, lease_name: str | None, *, as_json: bool) -> None:
-    """Let the sweepers go on that ttl-odm pause has stopped."""
+    """Resume the sweepers that ttl-odm pause has stopped."""
     state, output = _set_paused(source, lease_name, paused=False), Output(as_json=as_json)
     if as_json:
         output.json(lease_dict(state))

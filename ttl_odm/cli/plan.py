@@ -42,12 +42,12 @@ def policy_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("model")
 @app_options
 @policy_options
-@click.option("--deep", is_flag=True, help="Count all rows, however many there are.")
+@click.option("--deep", is_flag=True, help="Count all rows, regardless of how many there are.")
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Write it as a page with plots, too.",
+    help="Also write an HTML page with plots.",
 )
 @json_option
 def plan(  # noqa: PLR0913 (click's)
@@ -60,15 +60,17 @@ def plan(  # noqa: PLR0913 (click's)
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Forecast what of a model expires, from now to 30 days ahead.
+    """Forecast which rows of a model expire in the next 30 days.
 
-    Shows what is expired now, in 1 h, 24 h, 7 d and 30 d, and how old the rows are.
+    Shows how many rows are expired now and will be in 1 h, 24 h, 7 d and 30 d, and how old the
+    rows are.
 
-    With --default-ttl or --policy also what that would change: which rows it would expire at once,
-    and which expired rows it would make visible again. With --policy, MODEL may be any table of
-    the database, and no --app is needed.
+    With --default-ttl or --policy it also shows the effect of that change: which rows would expire
+    at once, and which expired rows would become visible again. With --policy, MODEL may be any
+    table of the database, and --app is not needed.
 
-    It changes nothing. Of more than 100,000 rows a sample is taken, and its error (95 %) is given.
+    It changes nothing. Tables of more than 100,000 rows are sampled, and the sampling error (95 %)
+    is shown.
     """
     if html is not None and not html.parent.is_dir():  # better now than after the counting
         raise UsageError(f"--html {public_url(str(html))!r}: there is no such folder.")
@@ -102,7 +104,7 @@ def plan(  # noqa: PLR0913 (click's)
 def _target(app: Application, model: str, *, is_any: bool) -> Target:
     """The one that is meant; one without `Target.entity` is known to the database alone."""
     if app.is_store:
-        raise UsageError("plan can't look into a store of one's own.")
+        raise UsageError("plan doesn't work with a custom store.")
     targets = app.named(model)
     if not targets:
         if is_any:

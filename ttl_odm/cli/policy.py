@@ -65,7 +65,7 @@ def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
 @click.option("--approve", metavar="TOKEN", help="Make the change whose preview has this token.")
 @click.option("--by", metavar="NAME", help="Who changes it, for the history; you, by default.")
 @click.option("--reason", metavar="TEXT", help="Why, for the history.")
-@click.option("--deep", is_flag=True, help="Count all rows, however many there are.")
+@click.option("--deep", is_flag=True, help="Count all rows, regardless of how many there are.")
 @json_option
 def set_(  # noqa: PLR0913 (click's)
     source: Source,

@@ -31,7 +31,7 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
     metavar="SECONDS",
     default=INTERVAL,
     show_default=True,
-    help="The time between two sweeps.",
+    help="The time between sweeps.",
 )
 @click.option(
     "--jitter",
@@ -39,20 +39,20 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
     metavar="SHARE",
     default=JITTER,
     show_default=True,
-    help="The share of the interval by which it varies at random.",
+    help="Vary the interval at random by up to this share of it.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Serve metrics for Prometheus on this port (0: any free one, which is logged).",
+    help="Serve metrics for Prometheus on this port (0: any free port, which is logged).",
 )
 @click.option(
     "--metrics-host",
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="The address that metrics are served on.",
+    help="The address to serve metrics on.",
 )
 @sweep_options
 def run(  # noqa: PLR0913 (click's)
@@ -68,13 +68,13 @@ def run(  # noqa: PLR0913 (click's)
     otel: bool,
     **options: Any,
 ) -> None:
-    """Sweep again and again, until SIGINT or SIGTERM.
+    """Sweep at intervals until SIGINT or SIGTERM.
 
-    May run in any number of processes: one sweeps, the others wait for its lease to end. Each
-    sweep is logged on stderr; with --json its report goes to stdout as well, a line each.
+    You can run it in any number of processes: one sweeps, the others wait for its lease to end.
+    Each sweep is logged to stderr; with --json its report also goes to stdout, one line per sweep.
 
-    Exit status: 0 after a signal, 1 the last sweep failed, 2 usage, 3 the fuse blew in the last
-    sweep.
+    Exit status: 0 after a signal, 1 the last sweep failed, 2 usage error, 3 the fuse blew in the
+    last sweep.
     """
     logging.basicConfig(level=logging.INFO, handlers=[log_to(sys.stderr)])
 

@@ -28,14 +28,14 @@ _OPTIONS: Final = (
         "--app",
         envvar="TTL_ODM_APP",
         metavar="MODULE:NAME",
-        help="What to work on: a declarative base, a list of models or of document classes, or a "
-        "function that returns an engine and these.",
+        help="What to work on: a declarative base, a list of models or document classes, or a "
+        "function that returns an engine together with one of these.",
     ),
     click.option(
         "--url",
         envvar="TTL_ODM_URL",
         metavar="URL",
-        help="The database, where --app doesn't say: postgresql://user@host/database, "
+        help="The database, unless --app provides it: postgresql://user@host/database, "
         "mysql://..., sqlite:///file, mongodb://host/database.",
     ),
 )
@@ -45,14 +45,15 @@ _TABLE_OPTIONS: Final = (
         "tables",
         multiple=True,
         metavar="NAME",
-        help="In place of --app: this table or collection, by the next --policy; may be repeated.",
+        help="Instead of --app: this table or collection, with the --policy that follows; may be "
+        "repeated.",
     ),
     click.option(
         "--policy",
         "policies",
         multiple=True,
         metavar="POLICY",
-        help="The policy of a --table, as inspect prints it.",
+        help="The policy of a --table, as printed by inspect.",
     ),
 )
 
@@ -138,7 +139,7 @@ def _source(
     if not (tables or policies):
         return Source(app, url, known, words)
     if is_app_typed:
-        raise UsageError("--table is for a table without a model, --app for models: give one.")
+        raise UsageError("--table is for tables without a model, --app for models: give only one.")
     words += (word for name in tables for word in ("--table", name))
     words += (word for policy in policies for word in ("--policy", policy))
     # What the environment or the file says of an application is for others then.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     flag_value=2.0,
     type=Seconds(min=0.1),
     metavar="[SECONDS]",
-    help="Look again every 2 seconds, or every so many, until Ctrl-C.",
+    help="Refresh every 2 seconds, or at this interval, until Ctrl-C.",
 )
 @lease_name_option
 @json_option
@@ -51,13 +51,13 @@ def status(  # noqa: PLR0913 (click's)
 ) -> None:
     """Show live and expired rows, the lease, and the last sweep.
 
-    Expired rows are counted by the sweeper's indexes, and all rows at the same instant; of big
-    tables, these are the database's own estimate (~). "oldest" is for how long the first expired
-    row has been waiting: the number to watch. "rate" is that of the last sweep that deleted any,
-    and with --watch "change" is by how many the expired rows grow or shrink since the look before:
-    both in rows per second.
+    Expired rows and all rows are counted at the same instant, expired ones through the sweeper's
+    indexes. For big tables the number of all rows is the database's own estimate (~). "oldest" is
+    how long the oldest expired row has been waiting: the number to watch. "rate" is the rate of
+    the last sweep that deleted any rows. With --watch, "change" is how fast the number of expired
+    rows has grown or shrunk since the last refresh. Both are in rows per second.
 
-    Exit status: 0 done, 1 a target could not be counted, 2 usage.
+    Exit status: 0 done, 1 a target could not be counted, 2 usage error.
     """
     output, program = Output(as_json=as_json), source.program(lease_name)
 

@@ -42,16 +42,16 @@ _LINE_SECONDS: Final = 10.0
 @source_options
 @selection_options
 @sweep_option("dry_run")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask before deleting, on a terminal.")
+@click.option("--yes", "-y", is_flag=True, help="On a terminal, don't ask before deleting.")
 @sweep_options
 def sweep(source: Source, models: list[str], excepted: list[str], **options: Any) -> None:
-    """Delete the rows that have expired, in small batches, once.
+    """Delete all expired rows once, in small batches.
 
-    On a terminal it counts first, asks, and shows a progress bar; elsewhere it begins at once.
-    SIGINT (Ctrl-C) and SIGTERM let it finish the batch at hand.
+    On a terminal it counts the rows, asks for confirmation, and shows a progress bar; otherwise
+    it starts right away. On SIGINT (Ctrl-C) or SIGTERM it finishes the current batch and stops.
 
-    Exit status: 0 done, 1 a target failed, 2 usage, 3 the fuse blew, 4 another sweeper has the
-    lease.
+    Exit status: 0 done, 1 a target failed, 2 usage error, 3 the fuse blew, 4 another sweeper holds
+    the lease.
     """
 
     async def work() -> SweepReport | None:

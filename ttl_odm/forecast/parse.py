@@ -30,12 +30,11 @@ POLICY_OPTION: Final = "--policy"
 """How command lines call them."""
 
 HELP: Final = (
-    "The default that is planned: seconds, or as in 90d, 12h, 30m; -1 (rows never expire by "
-    "default), or off. Without it, "
-    "only what expires as things are."
+    "The default ttl to try: seconds, or a duration such as 90d, 12h or 30m; -1 (rows never expire "
+    "by default), or off. Without it, the forecast is for the current policy."
 )
 POLICY_HELP: Final = (
-    "The policy that is planned, as it would be declared or as inspect prints it: "
+    "The policy to try, as it would be declared or as printed by inspect: "
     '\'ExpireAt("expires_at")\', \'ExpireAfter("created_at", "30d")\', \'TTL(3600, '
     'last_modified="updated_at", override=None)\'.'
 )

@@ -53,54 +53,54 @@ class CommandOption(NamedTuple):
 
 
 COMMAND_OPTIONS: Final = {
-    "model": CommandOption("This model or table only; may be repeated.", list, "NAME"),
-    "except": CommandOption("Leave this model or table out; may be repeated.", list, "NAME"),
+    "model": CommandOption("Only this model or table; may be repeated.", list, "NAME"),
+    "except": CommandOption("Skip this model or table; may be repeated.", list, "NAME"),
     "json": CommandOption("Print JSON.", bool),
     "max_age": CommandOption(
-        "The longest that an expired row may wait, or the last sweep be ago.", duration, "SECONDS"
+        "The longest an expired row may wait, or since the last sweep.", duration, "SECONDS"
     ),
-    "deep": CommandOption("Read whole tables, however big they are.", bool),
-    "strict": CommandOption("Exit with 1 on warnings too.", bool),
-    "dry_run": CommandOption("Count what has expired; delete nothing.", bool),
-    "max_rows": CommandOption("Delete at most so many rows in a sweep.", int, "ROWS"),
-    "max_seconds": CommandOption("Begin no further batch after so long.", duration, "SECONDS"),
-    "max_rows_per_second": CommandOption("Delete no faster than that.", float, "ROWS"),
-    "batch_size": CommandOption("The first batch; the next ones adapt to its time.", int, "ROWS"),
+    "deep": CommandOption("Read whole tables, regardless of their size.", bool),
+    "strict": CommandOption("Exit with status 1 on warnings too.", bool),
+    "dry_run": CommandOption("Count the expired rows; delete nothing.", bool),
+    "max_rows": CommandOption("Delete at most this many rows per sweep.", int, "ROWS"),
+    "max_seconds": CommandOption("Start no further batch after this long.", duration, "SECONDS"),
+    "max_rows_per_second": CommandOption("Delete no faster than this.", float, "ROWS"),
+    "batch_size": CommandOption("Size of the first batch; later ones adapt.", int, "ROWS"),
     "nice": CommandOption(
-        "Rest so long for each second of work (default: 0; SQLite: 1).", float, "SECONDS"
+        "Rest this long for each second of work (default: 0; SQLite: 1).", float, "SECONDS"
     ),
-    "gentle": CommandOption("Take small batches, and a fifth of a core at the most.", bool),
+    "gentle": CommandOption("Take small batches, and use at most a fifth of a core.", bool),
     "workers": CommandOption(
-        "Let so many batches of a table run at once (default: 1).", int, "NUMBER"
+        "Run this many batches of a table at once (default: 1).", int, "NUMBER"
     ),
     "statement_timeout": CommandOption(
-        "The longest that a statement of a batch may take.", duration, "SECONDS"
+        "The longest a statement of a batch may take.", duration, "SECONDS"
     ),
-    "window": CommandOption("Sweep only in these hours of the day.", str, "HH:MM-HH:MM"),
+    "window": CommandOption("Sweep only during these hours of the day.", str, "HH:MM-HH:MM"),
     "timezone": CommandOption("The time zone of --window (default: UTC).", str, "NAME"),
     "max_fraction": CommandOption(
-        "The fuse: delete nothing of a target of which more than this share, 0 to 1, has expired.",
+        "Fuse: delete nothing from a target if more than this share (0 to 1) of it has expired.",
         float,
         "SHARE",
     ),
     "max_jump": CommandOption(
-        "The fuse: delete nothing of a target with more than so many times the expired rows that "
-        "any of its last ten sweeps found.",
+        "Fuse: delete nothing from a target if it has more than this many times the most "
+        "expired rows that any of its last ten sweeps found.",
         float,
         "TIMES",
     ),
-    "force": CommandOption("Delete even if the fuse blows, or a foreign key has no index.", bool),
+    "force": CommandOption("Delete even if the fuse blows or a foreign key has no index.", bool),
     "replicate": CommandOption(
-        "Let replicas and subscribers hear of what is deleted (the default).",
+        "Replicate the deletions to replicas and subscribers (the default).",
         bool,
         is_negatable=True,
     ),
     "lease": CommandOption(
-        "Let one sweeper work at a time (the default).", bool, is_negatable=True
+        "Let only one sweeper work at a time (the default).", bool, is_negatable=True
     ),
-    "lease_name": CommandOption("Sweepers of one name take turns (default: ttl_odm).", str, "NAME"),
+    "lease_name": CommandOption("Sweepers with the same name take turns (default: ttl_odm).", str, "NAME"),
     "lease_duration": CommandOption(
-        "How long a sweeper that has died keeps others waiting (default: 60).", duration, "SECONDS"
+        "How long a dead sweeper keeps the others waiting (default: 60).", duration, "SECONDS"
     ),
 }
 """By their names in Python: ``max_rows`` is ``--max-rows``."""

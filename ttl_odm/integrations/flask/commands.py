@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import Sweeper
 
 INTERVAL: Final = 60.0
-"""Seconds between two sweeps of ``flask ttl run``, unless the option or the key says others."""
+"""Seconds between sweeps of ``flask ttl run``, unless the option or the setting overrides it."""
 
-commands = AppGroup("ttl", help="Delete expired rows for good, and see who does it.")
+commands = AppGroup("ttl", help="Delete expired rows, and see which sweeper is at work.")
 
 
 @commands.command()
@@ -49,7 +49,7 @@ commands = AppGroup("ttl", help="Delete expired rows for good, and see who does 
 @sweep_option("force")
 @sweep_option("max_rows")
 def sweep(models: list[str], excepted: list[str], *, dry_run: bool, **options: Any) -> None:
-    """Sweep once. Ends with the statuses of `ttl-odm sweep`: 0 if all is well."""
+    """Delete all expired rows once; exits with the same statuses as `ttl-odm sweep`."""
     sweepers = _sweepers(_databases(models, excepted), is_counting=dry_run, **options)
     reports = []
     with stop_on_signals(*sweepers.values()):
@@ -65,10 +65,10 @@ def sweep(models: list[str], excepted: list[str], *, dry_run: bool, **options: A
 @click.option(
     "--interval",
     type=click.FloatRange(min=0, min_open=True),
-    help=f"Seconds between two sweeps ({INTERVAL_KEY}, or {INTERVAL:.0f}).",
+    help=f"Seconds between sweeps (default: {INTERVAL_KEY}, or {INTERVAL:.0f}).",
 )
 def run(models: list[str], excepted: list[str], interval: float | None) -> None:
-    """Sweep again and again, until SIGTERM or Ctrl-C."""
+    """Sweep at intervals until SIGTERM or Ctrl-C."""
     seconds = interval or _app_ttl().interval or INTERVAL
     has_own = current_app.config.get("TTL_ON_REPORT")
     told: dict[str, Any] = {} if has_own else {"on_report": click.echo}
@@ -127,7 +127,7 @@ def check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compare the databases with the declarations, and name the fixes; see `ttl-odm check`."""
+    """Compare the databases with the declarations and suggest fixes; see `ttl-odm check`."""
     databases = _databases(models, excepted)
     has_failed = False
     for bind, application in databases.items():
@@ -148,13 +148,13 @@ def check(
 
 @commands.command()
 def pause() -> None:
-    """Let no sweeper begin another batch, until flask ttl resume; see `ttl-odm pause`."""
+    """Stop all sweepers after their current batch, until flask ttl resume."""
     _set_paused(paused=True)
 
 
 @commands.command()
 def resume() -> None:
-    """Let the sweepers go on that flask ttl pause has stopped."""
+    """Resume the sweepers that flask ttl pause has stopped."""
     _set_paused(paused=False)
 
 
@@ -169,12 +169,12 @@ def _set_paused(*, paused: bool) -> None:
 @commands.command()
 @click.argument("model")
 @policy_options
-@click.option("--deep", is_flag=True, help="Count all rows, however many there are.")
+@click.option("--deep", is_flag=True, help="Count all rows, regardless of how many there are.")
 def plan(model: str, default_ttl: str | None, policy: str | None, *, deep: bool) -> None:
-    """Forecast what of a model expires, from now to 30 days ahead.
+    """Forecast which rows of a model expire in the next 30 days.
 
-    With --default-ttl or --policy also what that would expire. It changes nothing. Of more than
-    100,000 rows a sample is taken.
+    With --default-ttl or --policy it also shows the effect of that change. It changes nothing.
+    Tables of more than 100,000 rows are sampled.
     """
     application, target = _target(model)
     most = math.inf if deep else SMALL
@@ -196,8 +196,8 @@ def _databases(
         every = _app_ttl().applications()
     if not every:
         raise click.ClickException(
-            "No model has TTL: declare __ttl__ on one, or enable() it, and import it where the app "
-            "is made."
+            "No model has a TTL: declare __ttl__ on one or enable() it, and import its module "
+            "where the app is created."
         )
     selected = select([*every.values()], models, excepted)
     return {
@@ -226,7 +226,7 @@ def _target(model: str) -> tuple[Application, Target]:
         (application, target) for application in every for target in application.named(model)
     ]
     if len(fitting) > 1:
-        raise UsageError(f"MODEL {model!r}: several models are called that; name the table.")
+        raise UsageError(f"MODEL {model!r}: several models have that name; give the table's name.")
     if not fitting:
         raise unknown([target for app in every for target in app.targets], f"MODEL {model!r}")
     return fitting[0]
