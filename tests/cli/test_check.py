@@ -138,7 +138,7 @@ def test_second_tables_that_do_not_get_the_policy_are_found(
     monkeypatch.setattr(shop, "warehouse", metadata, raising=False)
     finding = found(app, status=0)["second-table", "carts"]
     assert finding["message"].startswith(
-        "a Table in a MetaData of its own is another Table object of Cart's table and has no "
+        "a Table in a MetaData of its own is another Table object for Cart's table and has no "
         "column _ts and ttl"
     )
     assert finding["fix"].startswith("use Cart, ")
@@ -209,7 +209,7 @@ def test_sqlites_check_of_an_earlier_release_and_what_it_let_in_are_found(
     findings = found(app, "--model", "Cart", status=1)
     assert "earlier release" in findings["missing-check", "carts"]["message"]
     invalid = findings["invalid-ttl", "carts"]
-    assert invalid["message"].endswith("so that the default counts: 2")
+    assert invalid["message"].endswith("so that the default applies: 2")
     run_sql(engine, invalid["fix"])
     left = found(app, "--model", "Cart", status=0)
     assert left.keys() == {("missing-check", "carts"), ("never-swept", None)}
@@ -252,7 +252,7 @@ def test_rows_of_the_future_are_found_by_columns_that_are_not_ours(
         rows = [{"id": 1, "at": f"{ahead}"}, {"id": 2, "at": f"{past}"}, {"id": 3, "at": None}]
         connection.execute(text("INSERT INTO bookings VALUES (:id, :at)"), rows)
     finding = found(hotel, status=0)["future-rows", "bookings"]
-    assert finding["message"].startswith("rows whose made_at is more than an hour from now")
+    assert finding["message"].startswith("rows whose made_at is more than an hour in the future")
     assert finding["message"].endswith("longer: 1")
     doubt, _, statement = finding["fix"].partition("; or ")
     assert doubt == "declare timezone= if that is local time"
@@ -336,7 +336,7 @@ def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> N
     assert finished.returncode == 1
     assert finished.stdout.splitlines() == [
         "error missing-index",
-        "  carts: index ix_carts_ttl_own is not there, and the sweeper searches by it",
+        "  carts: index ix_carts_ttl_own is missing, and the sweeper needs it",
         "  > CREATE INDEX ix_carts_ttl_own ON carts ((_ts + ttl * 1000)) WHERE ttl > 0",
         "warning never-swept",
         "  no sweep has been recorded in this database",
@@ -520,7 +520,7 @@ def test_a_ttl_that_came_past_the_check_is_found(engine: Engine, app: list[str])
     assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
     findings = deep(app, status=1)
     finding = findings.pop("invalid-ttl")
-    assert finding["message"].endswith("no sweep by index finds them: 2")
+    assert finding["message"].endswith("not found by a sweep by index: 2")
     run_sql(engine, finding["fix"])
     if is_mysql(engine):
         unenforced = findings.pop("missing-check")

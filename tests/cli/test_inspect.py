@@ -83,7 +83,7 @@ def test_documents_without_a_url_have_nothing_to_judge(code: str) -> None:
         env=variables(),
     )
     assert finished.returncode == 2
-    assert "give the URL of their database too" in " ".join(finished.stderr.split())
+    assert "give the database URL too" in " ".join(finished.stderr.split())
 
 
 def test_it_proposes_what_the_tables_follow_already_and_changes_nothing(
@@ -185,7 +185,7 @@ def test_an_asynchronous_driver_does_as_well(async_backend: Backend) -> None:
     if async_backend.name == "sqlite":
         assert "There is no SQLite file" in finished.stderr
     else:
-        assert finished.stdout == "There are no tables that this user may read.\n"
+        assert finished.stdout == "This user may not read any tables.\n"
 
 
 @pytest.mark.databases("sqlite")
@@ -350,7 +350,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
     database["sessions"].insert_many(ends)
     printed = CliRunner().invoke(cli, ["inspect", url]).stdout
     pasted = printed[printed.index("from beanie import") :]
-    pasted, _, _ = pasted.partition("\nWhat each would expire")
+    pasted, _, _ = pasted.partition("\nBefore you paste one")
     whole, _, outside = pasted.partition("# Or, without touching the models:")
     head = "class Sessions(TTLMixin, Document):  # collection sessions\n"
     if form == "in the class":
@@ -406,7 +406,7 @@ def test_a_field_by_the_name_of_one_of_the_mixins_is_for_enable(mongodb: Any) ->
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        ([], 2, "Say what to inspect"),
+        ([], 2, "Give something to inspect"),
         (["nonsense"], 2, "'nonsense' is not a database URL"),
         (["oracle9://u:secret@h/d"], 2, "'oracle9://u:***@h/d' is not a database URL"),
         (["sqlite:////no/such.sqlite3"], 2, "There is no SQLite file '/no/such.sqlite3'"),
@@ -414,7 +414,7 @@ def test_a_field_by_the_name_of_one_of_the_mixins_is_for_enable(mongodb: Any) ->
         (["mysql+aiomysql://u:secret@127.0.0.1:1/d"], 1, "the database says:"),
         (["postgresql+nodriver://u:sec@ret/secret@h/d"], 2, "u:***@h/d' is not a database URL"),
         (["mongodb://u:secret@127.0.0.1:1"], 2, "mongodb://u:***@127.0.0.1:1: name the database"),
-        (["--models", "tests.cli.legacy"], 2, "give a module and a name in it"),
+        (["--models", "tests.cli.legacy"], 2, "give MODULE:NAME"),
         (["--models", "tests.cli.nothing:Base"], 2, "there is no module 'tests.cli.nothing'"),
         (["--models", "tests.cli.legacy:SESSION"], 2, "has no 'SESSION' (there is SESSIONS"),
         (["--models", "tests.cli.legacy:HOUR"], 2, "holds no SQLAlchemy models"),

@@ -149,8 +149,8 @@ def test_a_wrong_token_changes_nothing(app: list[str]) -> None:
         (("set", "Note", "tenant=7", "1h"), "give tenant_id=VALUE"),
         (("set", "Note", "tenant_id=7", "1h", "2h"), "give [FIELD=VALUE] TTL"),
         (("set", "Visit", "1h"), "isn't stored in the database"),
-        (("set", "Vist", "1h"), "there is no such model"),
-        (("show", "Vist"), "there is no such model"),
+        (("set", "Vist", "1h"), "no such model"),
+        (("show", "Vist"), "no such model"),
     ],
 )
 def test_what_is_wrong_is_said(app: list[str], words: tuple[str, ...], said: str) -> None:

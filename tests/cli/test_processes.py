@@ -207,7 +207,7 @@ def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
         env=variables(PYTHONPATH=str(Path(__file__).parents[2])),
     )
     assert finished.returncode == 2
-    assert "There is no working directory any more" in finished.stderr
+    assert "The working directory no longer exists" in finished.stderr
 
 
 @pytest.mark.databases("sqlite")
@@ -288,7 +288,7 @@ def test_an_error_of_pg8000_is_the_servers_message_without_a_rows_values() -> No
             "mongodb://u:secret@127.0.0.1:1,127.0.0.1:2/d?serverSelectionTimeoutMS=9",
             r".*127\.0\.0\.1:2: .*refused$",
         ),
-        ("mongodb+srv://u:secret@nowhere.invalid/d", "(?!.*is not a URL of MongoDB)"),
+        ("mongodb+srv://u:secret@nowhere.invalid/d", "(?!.*is not a MongoDB URL)"),
         ("mysql://u:secret@127.0.0.1:1/d?charset=zz", ""),
     ],
 )

@@ -286,8 +286,8 @@ def test_pyproject_has_defaults_that_the_environment_and_options_overrule(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[tool.ttl_odm]\nap = 1\n", "has 'ap', which nothing knows; did you mean 'app'?"),
-        ("[tool.ttl_odm.swep]\nmax_rows = 1\n", "has 'swep', which nothing knows"),
+        ("[tool.ttl_odm]\nap = 1\n", "has an unknown key 'ap'; did you mean 'app'?"),
+        ("[tool.ttl_odm.swep]\nmax_rows = 1\n", "has an unknown key 'swep'"),
         ("[tool.ttl_odm.sweep]\nmax_row = 1\n", "did you mean 'max_rows'?"),
         ("[tool", "can't be read"),
         ("[tool.ttl_odm.sweep]\nmax_rows = 'x'\n", "'x' is not a valid integer"),
@@ -318,7 +318,7 @@ def test_a_variable_of_a_command_that_no_option_has_is_named(
     monkeypatch.setenv("TTL_ODM_SWEEP_MODEL", "Cart")
     finished = call("sweep")
     assert finished.exit_code == 2
-    said = "has 'TTL_ODM_SWEEP_MODEL', which nothing knows; did you mean 'TTL_ODM_SWEEP_MODELS'?"
+    said = "has an unknown key 'TTL_ODM_SWEEP_MODEL'; did you mean 'TTL_ODM_SWEEP_MODELS'?"
     assert said in " ".join(finished.stderr.split())
 
 
@@ -384,16 +384,20 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ([], 2, "Say what to work on: --app module:Base"),
+        ([], 2, "Say what to work on: give --app module:Base"),
         (["--app", "tests.cli.shop:Base"], 2, "doesn't say where the database is"),
         (["--app", "tests.cli.shop:Base", "--url", ""], 2, "the database URL is empty. If it"),
         (
             ["--app", "tests.cli.shop:EMPTY", "--url", "sqlite://"],
             2,
-            "no model with a TTL: declare __ttl__ on one, or enable() it. Most often its module",
+            "no model with a TTL: declare __ttl__ on one or enable() it. Usually the models' module",
         ),
-        (["--app", "tests.cli.shop:nothing"], 2, "nothing() has to return an engine"),
-        (["--app", "tests.cli.shop:pair", "--url", "sqlite://"], 2, "which says where to work"),
+        (["--app", "tests.cli.shop:nothing"], 2, "nothing() must return an engine"),
+        (
+            ["--app", "tests.cli.shop:pair", "--url", "sqlite://"],
+            2,
+            "which chooses the database itself",
+        ),
         (["--app", "tests.cli.shop:failing"], 2, "calling it failed with KeyError: 'SHOP_URL'"),
         (["--app", "tests.cli.shop:wrong_option"], 2, "A sweeper has no option 'max_row'"),
         (["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--max-rows", "0"], 2, "max_rows"),
@@ -411,12 +415,12 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
         (
             ["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--model", "Crat"],
             2,
-            "--model 'Crat': there is no such model; there are",
+            "--model 'Crat': no such model; known models:",
         ),
         (
             ["--app", "tests.cli.shop:WebSession", "--url", "sqlite://", "--except", "WebSession"],
             2,
-            "leave nothing over",
+            "leave nothing to work on",
         ),
         (
             ["--app", "tests.cli.shop:Base", "--url", "postgresql://u:secret@127.0.0.1:1/d"],

@@ -236,7 +236,7 @@ def test_what_a_file_gets_wrong_is_named(file: Path, section: str, message: str)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--table", "login"], "say its policy"),
+        (["--table", "login"], "give its policy"),
         (["--policy", "90d"], "one policy for each table"),
         (["--table", "login", "--table", "login", "--policy", "9d", "--policy", "8d"], "for 1"),
         (["--table", "login", "--policy", "nothing"], "is not a policy"),
@@ -256,7 +256,7 @@ def test_a_table_with_a_model_has_its_policy_there(engine: Engine, file: Path) -
     words = ("--app", "tests.cli.shop:Base", "--url", url_of(engine))
     finished = called("--config", file, "sweep", *words)
     assert finished.exit_code == 2
-    assert "has a model of it, Cart" in finished.stderr
+    assert "has a model for this table, Cart" in finished.stderr
 
 
 @sqlite
@@ -366,5 +366,5 @@ def test_a_second_table_object_is_told_from_the_one_with_the_policy(
     monkeypatch.chdir(tmp_path)
     finished = run("sweep", "--app", "twice_reflected:metadata", "--url", "sqlite://")
     assert finished.returncode == 2
-    assert "Table 'logins' in it is a second: the policy was given to" in finished.stderr
-    assert "Let --app name that Table, its model, or its MetaData." in finished.stderr
+    assert "Table 'logins' in it is a second Table object of that name" in finished.stderr
+    assert "Point --app at that Table, its model, or its MetaData." in finished.stderr

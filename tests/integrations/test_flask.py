@@ -127,7 +127,7 @@ def test_a_plan_tells_what_another_default_would_do(app: Flask) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nobody"], "MODEL 'nobody': there is no such model; there are Carts."),
+        (["nobody"], "MODEL 'nobody': no such model; known models: Carts."),
         (["carts", "--default-ttl", "1.5"], "--default-ttl 1.5: give whole seconds from 1 to"),
     ],
 )
@@ -426,7 +426,7 @@ def test_each_bind_speaks_for_itself_and_models_are_selected_in_all(
     assert "Orders (orders): 1 row" in invoke(app, "plan", "Orders").output
     refused = invoke(app, "sweep", "--model", "nobody")
     assert refused.exit_code == 2
-    assert "there is no such model; there are Carts, Orders." in refused.output
+    assert "no such model; known models: Carts, Orders." in refused.output
 
 
 def test_a_store_of_ones_own_is_swept_checked_and_shown(app: Flask) -> None:

@@ -171,7 +171,7 @@ def select(
             listed.extend(fitting)
     kept = [target for target in chosen if target not in left_out]
     if not kept:
-        raise UsageError("--model and --except leave nothing over.")
+        raise UsageError("--model and --except leave nothing to work on.")
     return [
         replace(app, targets=[target for target in app.targets if target in kept])
         for app in applications
@@ -181,7 +181,7 @@ def select(
 def unknown(targets: Sequence[Target], where: str) -> UsageError:
     """The error that a name is not a target's."""
     known = ", ".join(target.model or target.name for target in targets)
-    return UsageError(f"{where}: there is no such model; there are {known}.")
+    return UsageError(f"{where}: no such model; known models: {known}.")
 
 
 def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

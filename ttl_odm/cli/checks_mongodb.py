@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ttl_odm.cli.application import Target
 
 _STEPS: Final = {
-    "created": ("missing-index", "is not there"),
-    "changed": ("other-seconds", "has another number of seconds than the default ttl"),
-    "removed": ("old-index", "is of an earlier policy"),
+    "created": ("missing-index", "is missing"),
+    "changed": ("other-seconds", "doesn't have the seconds of the default ttl"),
+    "removed": ("old-index", "belongs to an earlier policy"),
 }
 """What `ensure_indexes` would do: the code of the finding, and what it says of the index."""
 
@@ -56,10 +56,10 @@ async def _forgotten(database: Any) -> list[Finding]:
             continue
         sign = await sign_of_ttl(database[name])
         if sign is not None:
-            message = f"reads show what has expired, and nothing is stamped: {sign}"
+            message = f"reads return expired documents, and writes set no _ts: {sign}"
             fix = (
-                "give its class to init_beanie() and --app; if it has no ttl any more: "
-                "await ensure_indexes(...) of the class"
+                "pass its class to init_beanie() and --app; if it no longer has a ttl: "
+                "await ensure_indexes(...) for the class"
             )
             findings.append(Finding(Severity.WARNING, "forgotten-class", name, message, fix))
     return findings
@@ -74,7 +74,7 @@ async def _stored(target: Target) -> list[Finding]:
     await see(binding, collection)
     if await is_begun(collection):
         return []
-    message = "its default ttl is to be stored in the database, and none is: nothing expires"
+    message = "its default ttl should be stored in the database, but isn't: nothing expires"
     fix = f"await ensure_indexes({target.model})"
     return [Finding(Severity.ERROR, "no-stored-default", target.name, message, fix)]
 
@@ -121,7 +121,7 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
                 Severity.SKIPPED,
                 "strays",
                 target.name,
-                "the collection is big; --deep reads it all and finds what other programs left",
+                "the collection is big; --deep finds what other programs left in it",
                 f"ttl-odm check --deep --model {target.model}",
             )
         ]
@@ -156,7 +156,7 @@ def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
         return f"{documents}.updateMany({undated}, [{{$set: {{{field}: '$$NOW'}}}}])"
     several = f"{{{field}: {{$type: 'array'}}}}"
     which = undated if kind is Inconsistency.UNDATED else several
-    return f"{documents}.find({which})  (set one date where they are to expire)"
+    return f"{documents}.find({which})  (set a single date where they should expire)"
 
 
 async def _future(target: Target, collection: Any) -> list[Finding]:
@@ -173,8 +173,8 @@ async def _future(target: Target, collection: Any) -> list[Finding]:
     if not batch:
         return []
     message = (
-        f"documents whose {field} is more than an hour from now, and which live that much longer: "
-        f"{batch[0]['n']:,}"
+        f"documents whose {field} is more than an hour in the future, so that they live that much "
+        f"longer: {batch[0]['n']:,}"
     )
     since = f"{{$expr: {{$gt: ['${field}', {{$add: ['$$NOW', {AHEAD * 1000}]}}]}}}}"
     fix = f"db[{collection.name!r}].updateMany({since}, [{{$set: {{{field}: '$$NOW'}}}}])"

@@ -69,17 +69,17 @@ class LiveReferences:
     def outcome(self) -> str:
         """What a sweep makes of them."""
         if self.key.deletes == "CASCADE":
-            return "a sweep takes them along, by ON DELETE CASCADE"
-        return "a sweep leaves the expired rows, which they restrict"
+            return "a sweep deletes them too, by ON DELETE CASCADE"
+        return "a sweep can't delete the expired rows because of them"
 
     @property
     def fix(self) -> str:
         """What to do."""
         columns = ", ".join(self.key.columns)
         return (
-            f"let {columns} of these rows refer to live ones, delete them, or give them a ttl that "
-            f"ends no later; and touch() rows of {self.table.fullname} with each new row that "
-            "refers to them"
+            f"point {columns} of these rows at live rows, delete them, or give them a ttl that "
+            f"ends no later; and touch() a row of {self.table.fullname} whenever you add a row "
+            "that refers to it"
         )
 
 

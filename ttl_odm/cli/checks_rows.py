@@ -56,8 +56,8 @@ class RowChecks(CheckedTable):
             yield overdue(self._name, self._model, oldest)
         elif not self._is_readable:
             message = (
-                f"whether expired rows have waited for long is known of {SMALL:,} rows only: the "
-                "sweeper has no index for them, and the table is big; --deep reads it all"
+                f"only {SMALL:,} rows were checked for how long expired ones have waited: the "
+                "sweeper has no index for them, and the table is big; --deep reads all of it"
             )
             yield self._skipped("overdue", message, self._deeper)
 
@@ -72,10 +72,14 @@ class RowChecks(CheckedTable):
         if isinstance(own.type, Seconds) and lack is not None:
             why, fix = lack
             yield self._warning(
-                "missing-check", f"{why} {own.name}, so raw SQL can write what is not a ttl", fix
+                "missing-check",
+                f"{why} {own.name}, so raw SQL can write invalid ttls",
+                fix,
             )
         if not self._is_readable:
-            message = f"there is no CHECK on {own.name} and the table is big; --deep reads it all"
+            message = (
+                f"there is no CHECK on {own.name}, and the table is big; --deep reads all of it"
+            )
             yield self._skipped("ttl-values", message, self._deeper)
             return
         name = self._dialect.identifier_preparer.quote(own.name)
@@ -86,12 +90,12 @@ class RowChecks(CheckedTable):
         wrong = up_to_most(self._number(self._some(MOST, invalid)))
         if wrong:
             message = (
-                f"rows whose {own.name} is not a ttl (such as 0), so that the default counts: "
+                f"rows whose {own.name} is not a ttl (such as 0), so that the default applies: "
             )
             if not self._is_walked:
                 expired = expired_in(self._connection, self._binding)
                 hidden = up_to_most(self._number(self._some(MOST, invalid, expired)))
-                wrong += f"; expired, and no sweep by index finds them: {hidden}" * bool(hidden)
+                wrong += f"; expired, but not found by a sweep by index: {hidden}" * bool(hidden)
             yield self._error(
                 "invalid-ttl",
                 message + wrong,
@@ -111,7 +115,7 @@ class RowChecks(CheckedTable):
                 return None
             name = self._dialect.identifier_preparer.quote(check.name)
             enforce = f"ALTER TABLE {self._quoted} ALTER CHECK {name} ENFORCED"
-            return "NOT ENFORCED (to enforce it, MySQL copies the table) is the CHECK on", enforce
+            return "NOT ENFORCED (MySQL copies the table to enforce it): the CHECK on", enforce
         schema, table = self._place
         checks = inspect(self._connection).get_check_constraints(table, schema)
         conditions = [f"{check['sqltext']} " for check in checks]
@@ -121,19 +125,19 @@ class RowChecks(CheckedTable):
         is_strict = any("typeof(" in condition for condition in conditions)
         if self._dialect.name != "sqlite" or is_strict:
             return None
-        return "text and fractions pass by the CHECK of an earlier release on", MIGRATE
+        return "text and fractions pass the CHECK of an earlier release on", MIGRATE
 
     def _undated(self) -> Iterator[Finding]:
         """Find rows without an instant where the model has promised that each has one."""
         stamp, name = self._binding.last_modified, self._binding.last_modified.name
         quoted = self._dialect.identifier_preparer.quote(name)
         if not self._is_readable:
-            message = f"{name} may be NULL and the table is big; --deep reads it all"
+            message = f"{name} may be NULL, and the table is big; --deep reads all of it"
             yield self._skipped("undated", message, self._deeper)
         elif rows := up_to_most(self._number(self._some(MOST, stamp.is_(None)))):
             yield self._error(
                 "undated",
-                f"rows without {name}, which nobody sees and no sweep finds: {rows}",
+                f"rows without {name}, which no query returns and no sweep finds: {rows}",
                 f"UPDATE {self._quoted} SET {quoted} = {clock_of(self._dialect).stamp} "  # noqa: S608 (shown)
                 f"WHERE {quoted} IS NULL",
             )
@@ -144,7 +148,7 @@ class RowChecks(CheckedTable):
         elif self._dialect.name == "sqlite":
             opened = f"with op.batch_alter_table({self._table.name!r}) as batch:"
             alter = f"{opened} batch.alter_column({name!r}, nullable=False)"
-        message = f"column {name} may be NULL, and is declared NOT NULL, which reads rely on"
+        message = f"column {name} may be NULL, but is declared NOT NULL, and reads rely on that"
         yield self._warning("nullable-column", message, alter)
 
     def _future(self) -> Iterator[Finding]:
@@ -157,15 +161,15 @@ class RowChecks(CheckedTable):
         latest = clock.literal(f"({clock.now} + {AHEAD} * {clock.second})")
         rows = self._latest(storage.plain(stamp))
         if rows is None:
-            message = f"{stamp.name} has no index and the table is big; --deep reads it all"
+            message = f"{stamp.name} has no index, and the table is big; --deep reads all of it"
             yield self._skipped("future-rows", message, self._deeper)
             return
         ahead = up_to_most(self._number(select(rows).where(storage.instant(rows.c[0]) > latest)))
         if ahead:
             yield self._warning(
                 "future-rows",
-                f"rows whose {stamp.name} is more than an hour from now, and which live that much "
-                f"longer: {ahead}",
+                f"rows whose {stamp.name} is more than an hour in the future, so that they live "
+                f"that much longer: {ahead}",
                 self._set_back(latest),
             )
 

@@ -129,9 +129,9 @@ class _Check(RowChecks):
         if self._held(declared) != self._held(stored):
             yield self._error(
                 "wrong-type",
-                f"column {column.name} is {stored.compile(self._dialect)}, and is declared as "
+                f"column {column.name} is {stored.compile(self._dialect)}, but is declared as "
                 f"{declared.compile(self._dialect)}: its values are misread",
-                f"declare {column.name} as it is, or: {MIGRATE}",
+                f"declare {column.name} with the type it has, or: {MIGRATE}",
             )
 
     def _held(self, kind: TypeEngine[Any]) -> tuple[Kind, bool]:
@@ -151,10 +151,10 @@ class _Check(RowChecks):
         if not self._needs and not self._is_readable:
             yield self._warning(
                 "no-index-serves",
-                "no index can lead to the expired rows of this policy, so each sweep reads the "
+                "no index can find the expired rows of this policy, so each sweep reads the "
                 "whole table, which is big",
-                f"sweep it seldom: ttl-odm run --model {self._name} --interval 3600; or declare "
-                "__ttl_sweep__ = 'scan', which says that it is meant so",
+                f"sweep it rarely: ttl-odm run --model {self._name} --interval 3600; or declare "
+                "__ttl_sweep__ = 'scan' to say that this is intended",
             )
 
     def _missing(self, need: IndexNeed) -> Iterator[Finding]:
@@ -168,25 +168,25 @@ class _Check(RowChecks):
             removal = f"DROP {how} {quote(name)}" + f" ON {self._quoted}" * self._is_mysql
             code, message, fix = (
                 "missing-index",
-                f"index {name} is not there, and the sweeper searches by it",
+                f"index {name} is missing, and the sweeper needs it",
                 self._creation(need, name),
             )
             if broken is not None and broken.is_over(need):
                 code, fix = "invalid-index", f"{removal}; {fix}"
-                message = f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY has failed"
+                message = f"index {name} is INVALID: a CREATE INDEX CONCURRENTLY failed"
             elif broken is not None:
                 code, fix = "wrong-index", f"{removal}; {fix}"
                 message = (
-                    f"index {name} is another one than the sweeper searches by: "
+                    f"index {name} isn't the index that the sweeper needs: "
                     f"{broken.definition or broken.first}"
                 )
             yield self._error(code, message, fix)
         elif self._declares(need) or not self._is_readable:
             lacking, method = f"no index begins with {need.column}", ""
             if need.is_partial:
-                lacking = f"no index leads to the rows whose ttl is {suffix}"
+                lacking = f"no index covers the rows whose ttl is {suffix}"
             elif not self._declares(need) and self._is_in_order(need.column):
-                lacking, method = f"{lacking}, in whose order the rows lie", "brin"
+                lacking, method = f"{lacking}, although the rows are stored in its order", "brin"
             yield self._warning(
                 "missing-index",
                 f"{lacking}, so each sweep reads the whole table",
@@ -215,10 +215,10 @@ class _Check(RowChecks):
         yield self._warning(
             "updates-move-rows",
             f"{counts.updated:,} updates for {counts.deleted:,} deleted rows since the statistics "
-            f"were reset, of which {counts.hot:,} were HOT: each other one wrote to every index, "
-            f"for those of the sweeper hold {self._binding.last_modified.name}, which changes",
-            "declare __ttl_sweep__ = 'scan' and drop them, if a walk over the whole table is "
-            "affordable now and then: docs/schema.md says what an index costs",
+            f"were reset, of which {counts.hot:,} were HOT: all others wrote to every index, "
+            f"because the sweeper's contain {self._binding.last_modified.name}, which changes",
+            "declare __ttl_sweep__ = 'scan' and drop these indexes, if an occasional scan of the "
+            "whole table is affordable: docs/schema.md says what an index costs",
         )
 
     def _declares(self, need: IndexNeed) -> bool:
@@ -258,16 +258,16 @@ class _Check(RowChecks):
             if not key.has_index:
                 yield self._error(
                     "missing-fk-index",
-                    f"{key} refers to it and has no index, so the sweeper refuses: each row that "
-                    "it deletes would read all of that table",
+                    f"{key} refers to it and has no index, so the sweeper refuses to work: the "
+                    "database would read all of that table for each row it deletes",
                     key.remedy(self._dialect),
                 )
             if key.deletes in ("RESTRICT", "NO ACTION"):
                 yield self._warning(
                     "restricting-key",
-                    f"{key} refers to it without ON DELETE: its rows keep expired rows from being "
-                    "deleted",
-                    f'ForeignKey(..., ondelete="CASCADE") or "SET NULL" on {key}, by a migration',
+                    f"{key} refers to it without ON DELETE: rows there prevent expired rows from "
+                    "being deleted",
+                    f'ForeignKey(..., ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
                 )
 
     def _partitions(self) -> Iterator[Finding]:
@@ -281,24 +281,25 @@ class _Check(RowChecks):
             by = "RANGE COLUMNS" if self._is_mysql else "RANGE"
             yield self._warning(
                 "not-partitioned",
-                f"it is declared with Partitions({span!r}), and isn't cut by ranges of {column} in "
-                "the database: its rows go by batches",
-                f"make it anew, PARTITION BY {by} ({column}); or declare no __ttl_partition__",
+                f"it is declared with Partitions({span!r}), but isn't partitioned by {column} in "
+                "the database: its rows are deleted in batches",
+                f"recreate it with PARTITION BY {by} ({column}), or remove __ttl_partition__",
             )
             return
         missing = [leaf.name for leaf in leaves.missing()]
         if missing:
             yield self._warning(
                 "missing-partitions",
-                f"{len(missing)} of its partitions are not made, the first is {missing[0]}: rows "
-                f"for it go where the rest is, or are refused",
+                f"{len(missing)} of its partitions don't exist yet, the first is {missing[0]}: "
+                f"rows for it go to the default partition, or are refused",
                 f"ttl-odm sweep --model {self._model}",
             )
         for hindrance in sorted({leaf.hindrance for leaf in leaves.every if leaf.hindrance}):
             yield self._warning(
                 "partitions-stay",
-                f"its partitions are not dropped, rows go by batches: {HINDRANCES[hindrance]}",
-                "docs/partitions.md says what goes by batches",
+                f"its partitions are not dropped, rows are deleted in batches: "
+                f"{HINDRANCES[hindrance]}",
+                "docs/partitions.md says what is deleted in batches",
             )
 
     def _references(self) -> Iterator[Finding]:

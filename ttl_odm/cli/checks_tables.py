@@ -40,11 +40,11 @@ def second_tables(target: str, binding: Binding, dialect: Dialect) -> Iterator[F
                 Severity.WARNING,
                 "second-table",
                 target,
-                f"{_name(table)} is another Table object of {binding.name}'s table and has no "
+                f"{_name(table)} is another Table object for {binding.name}'s table and has no "
                 f"column {' and '.join(sorted(missing))}, so its statements see and change expired "
                 "rows",
-                f"use {binding.name}, or declare the column there too; or, if it is a table of "
-                f"another database, table.info[{INFO_KEY!r}] = None",
+                f"use {binding.name}, or declare the column there too; or, if the table is in "
+                f"another database, set table.info[{INFO_KEY!r}] = None",
             )
 
 

@@ -54,7 +54,7 @@ def read(group: click.Group, file: Path | None) -> Configuration:
     own = {key: value for key, value in settings.items() if isinstance(value, dict)}
     every = {name for names in options.values() for name in names}
     _check(shared, every, f"{path}: [tool.ttl_odm]")
-    _check(own, options, f"{path}: [tool.ttl_odm], as the name of a command,")
+    _check(own, options, f"{path}: [tool.ttl_odm], as a command name,")
     for command, table in own.items():
         _check(table, options[command], f"{path}: [tool.ttl_odm.{command}]")
     defaults = {
@@ -79,7 +79,7 @@ def working_directory() -> Path:
     try:
         return Path.cwd()
     except OSError as error:
-        raise UsageError(f"There is no working directory any more: {error.strerror}.") from error
+        raise UsageError(f"The working directory no longer exists: {error.strerror}.") from error
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -92,7 +92,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     tool = content.get("tool", {})
     settings = tool.get("ttl_odm", {}) if isinstance(tool, dict) else {}
     if not isinstance(settings, dict):
-        raise UsageError(f"{path}: [tool.ttl_odm] has to be a table.")
+        raise UsageError(f"{path}: [tool.ttl_odm] must be a table.")
     return settings
 
 
@@ -118,7 +118,7 @@ def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
         if key not in known:
             near = get_close_matches(key, list(known), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"{where} has {key!r}, which nothing knows{hint}.")
+            raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
 
 
 def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
@@ -132,7 +132,7 @@ def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
     kinds = (str, bool) if is_flag else (str,) if is_path else (str, int, float)
     is_whole = isinstance(option.type, type(click.INT))
     is_number = is_whole or isinstance(option.type, (type(click.FLOAT), Duration))
-    wanted = "true or false" if is_flag else "a number" if is_number else "a text"
+    wanted = "true or false" if is_flag else "a number" if is_number else "a string"
     if not isinstance(value, kinds) or (isinstance(value, bool) and not is_flag):
         raise UsageError(f"{where} = {value!r}: give {wanted}.")
     if is_whole and isinstance(value, float):

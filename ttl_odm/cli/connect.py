@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import SweepOptions
 
 _APP_NEEDED: Final = (
-    "Say what to work on: --app module:Base (a declarative base, a list of models or of document "
-    "classes, or a function that returns an engine and these), TTL_ODM_APP, or app in "
-    "[tool.ttl_odm] of pyproject.toml. Or, without models, --table NAME --policy POLICY, or "
-    "[tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
+    "Say what to work on: give --app module:Base (a declarative base, a list of models or document "
+    "classes, or a function that returns an engine together with one of these), TTL_ODM_APP, or "
+    "app in [tool.ttl_odm] of pyproject.toml. Without models, give --table NAME --policy POLICY, "
+    "or [tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
 )
 _UNSEEN: Final = (
-    "Most often its module was not imported: let --app name that one, or one that imports it."
+    "Usually the models' module was not imported: point --app at it, or at one that imports it."
 )
 _PAIR: Final = (
-    "has to return an engine (for MongoDB: what ttl_database() gave) and what to sweep, and "
-    "perhaps a dict of sweeper options: return engine, Base"
+    "must return an engine (for MongoDB: the result of ttl_database()), what to sweep, and "
+    "optionally a dict of sweeper options: return engine, Base"
 )
 
 
@@ -60,14 +60,16 @@ async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[App
         if app is not None and callable(models) and not isinstance(models, type):
             # The variable and the file may hold one for others; who types it means this command.
             if source.is_url_typed:
-                raise UsageError(f"--url: --app {app!r} is a function, which says where to work.")
+                raise UsageError(
+                    f"--url: --app {app!r} is a function, which chooses the database itself."
+                )
             made = await _from_factory(models, app, stack, with_ttl=with_ttl)
             yield await _with_tables(made, tables, stack)
         elif url is None:
             what = f"--app {app!r} doesn't say" if app is not None else "Nothing says"
             raise UsageError(
                 f"{what} where the database is: give --url, TTL_ODM_URL, or url in [tool.ttl_odm]; "
-                "or let --app name a function that returns an engine and models."
+                "or point --app at a function that returns an engine and models."
             )
         elif urls.is_mongodb(url):
             database = await _mongodb(url, models, app, stack)
@@ -106,7 +108,7 @@ async def _with_tables(
     for target in own:
         if known := made.named(target.name):
             raise UsageError(
-                f"{tables[target.name].where}: --app has a model of it, "
+                f"{tables[target.name].where}: --app has a model for this table, "
                 f"{known[0].model or known[0].name}, which declares its policy."
             )
     own = [replace(target, model=None) for target in own]  # its class is none of the user's
@@ -117,9 +119,7 @@ def load(spec: str, option: str) -> Any:
     """Import ``package.module:attribute``, an option's value; first from the working directory."""
     module_name, colon, path = spec.partition(":")
     if not (colon and module_name and path):
-        raise UsageError(
-            f"{option} {spec!r}: give a module and a name in it, such as myapp.models:Base."
-        )
+        raise UsageError(f"{option} {spec!r}: give MODULE:NAME, such as myapp.models:Base.")
     where, here = f"{option} {spec!r}", str(working_directory())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -129,10 +129,12 @@ def load(spec: str, option: str) -> Any:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
             raise UsageError(
-                f"{where}: there is no module {missing!r}, neither here nor in the environment of "
-                f"{sys.executable}."
+                f"{where}: there is no module {missing!r}, neither in this directory nor in the "
+                f"environment of {sys.executable}."
             ) from error
-        raise UsageError(f"{where}: {module_name} needs the module {missing!r}.") from error
+        raise UsageError(
+            f"{where}: {module_name} imports {missing!r}, which is missing."
+        ) from error
     except Exception as error:
         raise _failure(f"{where}: importing {module_name}", error) from error
     for name in path.split("."):
@@ -141,7 +143,7 @@ def load(spec: str, option: str) -> Any:
         except AttributeError as error:
             public = [attribute for attribute in dir(value) if attribute[0] != "_"]
             near = get_close_matches(name, public, n=3)
-            hint = f" (there is {', '.join(near)})" if near else ""
+            hint = f" (did you mean {', '.join(near)}?)" if near else ""
             raise UsageError(f"{where}: {module_name} has no {name!r}{hint}.") from error
     return value
 
@@ -203,7 +205,7 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
     if not bindings:
         raise UsageError(
             _second_table(models)
-            or f"{models!r} has no model with a TTL: declare __ttl__ on one, or enable() it. "
+            or f"{models!r} has no model with a TTL: declare __ttl__ on one or enable() it. "
             f"{_UNSEEN}"
         )
     return [Target(binding.table.fullname, binding.name, binding.table) for binding in bindings]
@@ -216,9 +218,9 @@ def _second_table(models: Any) -> str | None:
     for table in getattr(getattr(models, "metadata", models), "tables", {}).values():
         if policies_for(table):
             return (
-                f"{models!r} has no model with a TTL. Table {table.fullname!r} in it is a second: "
-                "the policy was given to another Table object of that name, which is to be "
-                "swept. Let --app name that Table, its model, or its MetaData."
+                f"{models!r} has no model with a TTL. Table {table.fullname!r} in it is a second "
+                "Table object of that name; the policy was given to the other one. Point --app at "
+                "that Table, its model, or its MetaData."
             )
     return None
 
@@ -235,7 +237,7 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     ]
     if with_ttl and not targets:
         raise UsageError(
-            f"{models!r} has no document class with a TTL: make one a TTLMixin, or enable() it. "
+            f"{models!r} has no document class with a TTL: add TTLMixin to one or enable() it. "
             f"{_UNSEEN}"
         )
     return targets

@@ -102,7 +102,7 @@ class _Demo:
 
     def _expire(self, session: Session) -> None:
         self._say(
-            "2. Rows go in: ann and bob with the default, cyd with a ttl of 1 s, dee with 1 h,\n"
+            "2. Insert rows: ann and bob with the default, cyd with a ttl of 1 s, dee with 1 h,\n"
             f"   eve with -1 (never), and {_CROWD:,} guests with 2 s. Watch a plain select(Cart):"
         )
         ann = Cart(owner="ann")
@@ -119,7 +119,7 @@ class _Demo:
                 sleep(_REFRESH_SECONDS)
         self._console.print()
 
-        self._say("3. Somebody still holds ann's cart, which has expired, and changes it:")
+        self._say("3. A session still holds ann's expired cart, and changes it:")
         session.add(ann)
         ann.items = 2
         try:
@@ -128,7 +128,7 @@ class _Demo:
             session.rollback()
             self._console.print(f"   [red]ExpiredError:[/] {error}\n", highlight=False)
 
-        self._say("4. The key is free, although the old row was still in the file:")
+        self._say("4. The key is free, although the old row is still in the file:")
         session.expunge_all()
         session.add(Cart(owner="ann", items=7, ttl=_LONG))
         session.commit()
@@ -159,7 +159,7 @@ class _Demo:
         )
 
     def _sweep(self) -> None:
-        self._say("5. Sweeper(engine, Base).run_once() deletes what has expired, in small batches:")
+        self._say("5. Sweeper(engine, Base).run_once() deletes the expired rows in small batches:")
         before = self._in_file()
         bar_column = BarColumn(finished_style="green")
         columns = (TextColumn("   deleting"), bar_column, MofNCompleteColumn())

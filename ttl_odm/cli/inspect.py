@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Unit
 
 _URL_NEEDED: Final = (
-    "Say what to inspect: a URL such as postgresql://user@host/database, or --models "
+    "Give something to inspect: a URL such as postgresql://user@host/database, or --models "
     "module:Base, or both."
 )
 
@@ -155,7 +155,7 @@ def _write(inspection: Inspection, file: Path) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(as_file(proposals))
     except FileExistsError as error:
-        raise UsageError(f"--write {str(file)!r}: it is there already; name a new file.") from error
+        raise UsageError(f"--write {str(file)!r}: the file exists; name a new one.") from error
     except OSError as error:
         raise FailedError(f"--write {str(file)!r}: {error.strerror}.") from error
 
@@ -170,8 +170,8 @@ def _described(models: Any) -> Iterable[Table]:
     are_documents = any(hasattr(model, "get_settings") for model in listed)
     if are_documents or importlib.util.find_spec("sqlalchemy") is None:
         raise UsageError(
-            "--models alone judges SQLAlchemy's models by their columns. For Beanie's documents "
-            "give the URL of their database too: ttl-odm inspect mongodb://host/database --models "
+            "--models alone works for SQLAlchemy models only, by their columns. For Beanie "
+            "documents give the database URL too: ttl-odm inspect mongodb://host/database --models "
             "..."
         )
     from ttl_odm.inspection.readers.models import tables_of  # noqa: PLC0415 (needs the extra)
@@ -267,18 +267,18 @@ def _print(inspection: Inspection, output: Output, url: str | None) -> None:
         f"{len(proposals)} of {len(verdicts):,} {what}s look as if their rows expire. "
         "Nothing was changed."
         if verdicts
-        else f"There are no {what}s that this user may read."
+        else f"This user may not read any {what}s."
     )
     if not proposals:
         return
-    output.line("To paste, after you have looked at each:", style="bold")
+    output.line("Review each of these, then paste:", style="bold")
     output.line()
     output.code(declarations(proposals))
     if url is not None:
         first = proposals[0]
         words = [first.table.name, "--policy", as_source(first.policy), "--url"]
         output.line()
-        output.line("What each would expire, and when, before you paste it:", style="bold")
+        output.line("Before you paste one, see what it would expire, and when:", style="bold")
         output.code(shlex.join(["ttl-odm", "plan", *words, urls.pasted_url(url)]))
 
 
@@ -301,7 +301,7 @@ def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> 
     if proposal.looked_at:
         rows = f"{Estimate(proposal.expired, proposal.margin)} of {proposal.rows:,} rows"
         if proposal.margin:
-            rows = f"{rows}, by the {proposal.looked_at:,} that were looked at,"
+            rows = f"{rows}, estimated from {proposal.looked_at:,},"
         share = f"{rows} ({proposal.expired / proposal.rows:.1%}) would be expired at once"
     lines, field, unit = [share], proposal.field, proposal.policy.unit
     if field.lowest is not None:

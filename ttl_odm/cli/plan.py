@@ -73,7 +73,7 @@ def plan(  # noqa: PLR0913 (click's)
     is shown.
     """
     if html is not None and not html.parent.is_dir():  # better now than after the counting
-        raise UsageError(f"--html {public_url(str(html))!r}: there is no such folder.")
+        raise UsageError(f"--html {public_url(str(html))!r}: no such folder.")
 
     async def work() -> Forecast:
         async with connect(source.only(model), with_ttl=False) as application:

@@ -70,9 +70,9 @@ class Declared:
             if key not in _KEYS:
                 near = get_close_matches(key, _KEYS, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise UsageError(f"{where} has {key!r}, which nothing knows{hint}.")
+                raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
             if not isinstance(option, str):
-                raise UsageError(f"{where}: {key} = {option!r}: give a text.")
+                raise UsageError(f"{where}: {key} = {option!r}: give a string.")
         try:
             policy = parse_policy(given["policy"])
             if "partition" in given:
@@ -102,7 +102,7 @@ def of_file(section: object, where: str) -> dict[str, Declared]:
         UsageError: Something in it can't be read.
     """
     if not isinstance(section, Mapping):
-        raise UsageError(f"{where} has to be a table of policies.")
+        raise UsageError(f"{where} must be a table of policies.")
     return {name: Declared.of(name, value, where) for name, value in section.items()}
 
 
@@ -112,9 +112,9 @@ def as_file(proposals: Sequence[Proposal]) -> str:
     Those that somebody has to think about first are comments.
     """
     lines = [
-        "# By ttl-odm inspect. Look at each policy before you sweep by it: ttl-odm plan TABLE.",
+        "# Written by ttl-odm inspect. Check each policy before you sweep: ttl-odm plan TABLE.",
         "[tool.ttl_odm]",
-        'url = "$DATABASE_URL"  # the environment variable that has it',
+        'url = "$DATABASE_URL"  # from this environment variable',
         "",
         f"[tool.ttl_odm.{SECTION}]",
     ]
@@ -153,7 +153,7 @@ def typed(
         for name in names:
             if name not in known:
                 raise UsageError(
-                    f"--table {name!r}: say its policy by --policy, such as "
+                    f"--table {name!r}: give its policy with --policy, such as "
                     "'ExpireAt(\"expires_at\")', or in [tool.ttl_odm.tables]. ttl-odm inspect "
                     "proposes one."
                 )

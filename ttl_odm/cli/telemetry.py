@@ -82,7 +82,7 @@ def opentelemetry(backend: str) -> Metrics:
     if None in modules:
         raise UsageError(
             "--otel needs OpenTelemetry: pip install 'ttl-odm[metrics]' opentelemetry-distro, and "
-            "an exporter such as opentelemetry-exporter-otlp; OTEL_* variables say where to."
+            "an exporter such as opentelemetry-exporter-otlp, configured by OTEL_* variables."
         )
     from opentelemetry.instrumentation.auto_instrumentation import (  # noqa: PLC0415 (see above)
         initialize,

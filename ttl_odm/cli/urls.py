@@ -81,7 +81,7 @@ def sql_engine(url: str) -> Any:
         package = _PACKAGES.get(str(error.name), error.name)
         raise UsageError(
             f"{public_url(url)} needs the driver {error.name!r}: install it with pip install "
-            f"{package}, or name another one as in {parsed.get_backend_name()}+driver://..."
+            f"{package}, or choose another with {parsed.get_backend_name()}+driver://..."
         ) from error
 
 
@@ -104,11 +104,11 @@ def _parsed(url: str) -> URL:
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
         if not url:
             raise UsageError(
-                "the database URL is empty. If it stands in an environment variable, that isn't "
-                "set here: cron and systemd start with none of a shell's."
+                "the database URL is empty. If it comes from an environment variable, that isn't "
+                "set here: cron and systemd don't pass on a shell's variables."
             ) from error
         raise UsageError(
-            f"{public_url(url)!r} is not a database URL that ttl-odm knows: give one such as "
+            f"{public_url(url)!r} is not a database URL that ttl-odm supports: give one such as "
             f"{_EXAMPLES}."
         ) from error
     if "@" in (parsed.host or ""):  # the rest of the password, which the driver would print
@@ -141,13 +141,13 @@ def mongodb_name(url: str) -> str:
         name = parse_uri(url, validate=False).get("database")
     except (InvalidURI, ValueError) as error:  # the last: of a port; both may quote a password
         raise UsageError(
-            f"{public_url(url)!r} is not a URL of MongoDB: give one such as "
-            "mongodb://host/database, with whatever of : / ? # [ ] @ % a user or a password has "
-            "written as quote_plus() does."
+            f"{public_url(url)!r} is not a MongoDB URL: give one such as "
+            "mongodb://host/database. Escape : / ? # [ ] @ % in a user name or password, as "
+            "quote_plus() does."
         ) from error
     if not name:
         raise UsageError(
-            f"{public_url(url)}: name the database too, as in mongodb://host/database."
+            f"{public_url(url)}: add the name of the database, as in mongodb://host/database."
         )
     return str(name)
 

@@ -98,7 +98,9 @@ COMMAND_OPTIONS: Final = {
     "lease": CommandOption(
         "Let only one sweeper work at a time (the default).", bool, is_negatable=True
     ),
-    "lease_name": CommandOption("Sweepers with the same name take turns (default: ttl_odm).", str, "NAME"),
+    "lease_name": CommandOption(
+        "Sweepers with the same name take turns (default: ttl_odm).", str, "NAME"
+    ),
     "lease_duration": CommandOption(
         "How long a dead sweeper keeps the others waiting (default: 60).", duration, "SECONDS"
     ),
